@@ -1,0 +1,52 @@
+// Filters the ledger by paper and verdict, keeps the choice in the address, and opens the row that the address names.
+
+document.addEventListener("DOMContentLoaded", () => {
+  const table = document.querySelector(".ao-ledger");
+  if (!table) return;
+  const rows = [...table.querySelectorAll("details")];
+  const query = new URLSearchParams(location.search);
+  const bar = document.createElement("form");
+  bar.className = "ao-filter";
+  const papers = { actor: "Actor, Gruber, Cyr", ahn: "Ahn, Cheng, Daneshmand, Sra", odonnat: "Odonnat, Bouaziz, Cabannes" };
+  const verdicts = Object.fromEntries([...new Set(rows.map((row) => row.dataset.verdict))].map((verdict) => [verdict, verdict]));
+  const selects = {};
+  for (const [name, options] of [["paper", papers], ["verdict", verdicts]]) {
+    const select = document.createElement("select");
+    select.append(new Option("all", ""), ...Object.entries(options).map(([value, text]) => new Option(text, value)));
+    select.value = query.get(name) in options ? query.get(name) : "";
+    const label = document.createElement("label");
+    label.append(name, select);
+    bar.append(label);
+    selects[name] = select;
+  }
+  const count = document.createElement("output");
+  bar.append(count);
+  table.before(bar);
+
+  function filter() {
+    let shown = 0;
+    for (const row of rows) {
+      row.hidden = Object.entries(selects).some(([name, select]) => select.value && select.value !== row.dataset[name]);
+      shown += !row.hidden;
+    }
+    count.textContent = `${shown} of ${rows.length} claims`;
+  }
+  bar.addEventListener("change", () => {
+    const chosen = Object.entries(selects).filter(([, select]) => select.value).map(([name, select]) => [name, select.value]);
+    history.replaceState(null, "", `${location.pathname}${chosen.length ? `?${new URLSearchParams(chosen)}` : ""}${location.hash}`);
+    filter();
+  });
+  function openNamed() {
+    const row = rows.find((candidate) => candidate.id === location.hash.slice(1));
+    if (!row) return;
+    row.open = true;
+    if (row.hidden) {
+      for (const select of Object.values(selects)) select.value = "";
+      filter();
+    }
+    row.scrollIntoView();
+  }
+  addEventListener("hashchange", openNamed);
+  filter();
+  openNamed();
+});

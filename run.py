@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""The project's one command line: build the book, test it, write its notebooks.
+
+    python3 run.py book [--no-serve] [--port N]   build the HTML, then serve it on localhost
+    python3 run.py test [PYTEST ARGUMENTS]        everything; with arguments, pytest alone with those arguments
+    python3 run.py notebooks [--all] [NAME ...]   execute stale chapters and write their notebooks
+    python3 run.py new PART NAME                  start a chapter from the template
+    python3 run.py lint                           style of code and prose, notebooks in step with their text
+
+Standard library only. The environment lives in `.venv` and is made on the first call.
+"""
+
+import argparse
+import functools
+import hashlib
+import http.server
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+import venv
+import webbrowser
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+STAMP = VENV / "complete"
+PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+HTML = ROOT / "_build" / "html"
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+
+
+class Failure(Exception):
+    """A step failed; the message says what to do."""
+
+
+def say(text: str) -> None:
+    """Print a progress line at once, also into a pipe."""
+    print(text, flush=True)
+
+
+def call(command: list, advice: str, **extra) -> None:
+    """Run a command in the project's root; raise `Failure` with advice if it fails."""
+    environment = os.environ | {"PYTHONUTF8": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"} | extra
+    try:
+        code = subprocess.run([str(part) for part in command], cwd=ROOT, env=environment).returncode
+    except FileNotFoundError as missing:
+        raise Failure(f"cannot start {missing.filename!r}. {advice}") from None
+    if code:
+        raise Failure(advice)
+
+
+def fingerprint() -> str:
+    """A hash of all that decides what the environment contains."""
+    digest = hashlib.sha256(f"{sys.version_info[:2]} {platform.system()} {platform.machine()} {VENV}".encode())
+    for name in ("requirements.txt", "constraints.txt", "pyproject.toml"):
+        digest.update((ROOT / name).read_bytes())
+    return digest.hexdigest()
+
+
+def pinned(package: str) -> str:
+    """The requirement line of one package, without its comment."""
+    for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith(f"{package}=="):
+            return line.split("#")[0].strip()
+    raise Failure(f"requirements.txt does not pin {package}.")
+
+
+def environment() -> None:
+    """Make `.venv`, or finish or renew it; the stamp is written last, so a broken attempt is taken up again."""
+    if sys.version_info < (3, 11):
+        raise Failure(f"Python 3.11 or later is needed; this is {platform.python_version()}.")
+    wanted = fingerprint()
+    if STAMP.exists() and STAMP.read_text() == wanted:
+        return
+    say("setting up .venv (a few minutes the first time)")
+    sound = PYTHON.exists() and subprocess.run([PYTHON, "-m", "pip", "--version"], capture_output=True).returncode == 0
+    if not sound or not STAMP.exists():
+        venv.create(VENV, with_pip=True, clear=not sound)
+    STAMP.unlink(missing_ok=True)
+    pip = [PYTHON, "-m", "pip", "install", "--progress-bar", "on" if sys.stdout.isatty() else "off"]
+    if platform.system() == "Linux":
+        # The default Linux wheel brings gigabytes of CUDA libraries; PyTorch's CPU index does not. If it is
+        # out of reach, the next step installs whichever build pip finds.
+        command = [*pip, "--quiet", "--no-deps", "--retries", "0", "--index-url", TORCH_CPU_INDEX, pinned("torch")]
+        subprocess.run([str(part) for part in command], cwd=ROOT, stderr=subprocess.DEVNULL)
+    advice = "The packages could not be installed: see pip's message above, mend its cause and call again."
+    call([*pip, "--requirement", "requirements.txt"], advice)
+    call([*pip, "--no-deps", "--editable", "."], advice)
+    STAMP.write_text(wanted)
+
+
+def browser() -> None:
+    """Make a Chromium available to the site tests: the system's, Debian's package, or Playwright's own."""
+    if any(shutil.which(name) for name in CHROMIUM):
+        return
+    if shutil.which("apt-get") and hasattr(os, "geteuid") and os.geteuid() == 0:
+        say("installing Debian's chromium")
+        quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+        advice = "apt-get could not install chromium, which the site tests need; install a Chromium yourself."
+        call(["apt-get", "update", "-qq"], advice, **quiet)
+        call(["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"], advice, **quiet)
+        return
+    say("installing Playwright's own Chromium")
+    call(
+        [PYTHON, "-m", "playwright", "install", "chromium"],
+        "No Chromium for the site tests: none is on the PATH, apt-get as root is not possible here and Playwright "
+        "could not download its own. Install Chromium or Chrome and call again.",
+    )
+
+
+def build() -> None:
+    """Build the HTML from nothing, warnings as errors."""
+    call(
+        [PYTHON, "-m", "jupyter_book", "build", "book", "--all", "--path-output", ROOT, "--config", ROOT / "_config.yml"]
+        + ["--toc", ROOT / "_toc.yml", "--warningiserror", "--nitpick", "--keep-going", "--quiet"],
+        "The book did not build: mend the warnings above (each names its file and line) and call again.",
+    )
+
+
+def serve(port: int) -> None:
+    """Serve the built book on localhost until interrupted, and open it."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        extensions_map = http.server.SimpleHTTPRequestHandler.extensions_map | {".js": "text/javascript"}
+
+        def log_message(self, *arguments):
+            """Keep the terminal for the address."""
+
+    handler = functools.partial(Handler, directory=HTML)
+    try:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError:  # taken: let the system choose
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    address = f"http://localhost:{server.server_address[1]}/"
+    say(f"the book is at {address} (Ctrl-C ends)")
+    webbrowser.open(address)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        say("")
+    finally:
+        server.server_close()
+
+
+def lint() -> None:
+    """Check style and pairs."""
+    call([PYTHON, "-m", "ruff", "check", "."], "Style: `.venv/bin/ruff check --fix .` mends most of the above.")
+    call([PYTHON, "-m", "ruff", "format", "--check", "."], "Style: `.venv/bin/ruff format .` mends the above.")
+    call([PYTHON, "tools/prose.py"], "Style of the chapters: see the lines above.")
+    call([PYTHON, "tools/notebooks.py", "--check"], "Chapters and notebooks differ: `python3 run.py notebooks`.")
+
+
+def test(arguments: list[str]) -> None:
+    """Run everything, or pytest alone with the arguments given."""
+    pytest = [PYTHON, "-m", "pytest"]
+    if arguments:
+        call([*pytest, *arguments], "Some tests failed: see above.")
+        return
+    steps = [
+        ("style and pairs", lint),
+        ("unit and property tests", lambda: call([*pytest, "tests", "--ignore=tests/site", "--evidence"], "Some tests failed: see above.")),
+        (
+            "notebooks executed and compared",
+            lambda: call(
+                [*pytest, "--nbval", "--nbval-current-env", "book", "-q"],
+                "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks`.",
+            ),
+        ),
+        ("the book built", build),
+        ("a browser for the site tests", browser),
+        ("the built site in Chromium", lambda: call([*pytest, "tests/site"], "The built site is at fault: see above.")),
+    ]
+    start = time.perf_counter()
+    for number, (name, step) in enumerate(steps, 1):
+        say(f"\n[{number}/{len(steps)}] {name} ({time.perf_counter() - start:.0f} s)")
+        step()
+    say(f"\nall green in {time.perf_counter() - start:.0f} s")
+
+
+def main() -> None:
+    """Read the command line and run one command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    book = commands.add_parser("book", help="build the HTML and serve it on localhost")
+    book.add_argument("--no-serve", action="store_true", help="build only")
+    book.add_argument("--port", type=int, default=8000)
+    commands.add_parser("test", help="run everything, or pytest with the given arguments", add_help=False)
+    notebooks = commands.add_parser("notebooks", help="execute stale chapters and write their notebooks")
+    notebooks.add_argument("--all", action="store_true", help="execute also those whose text has not changed")
+    notebooks.add_argument("names", nargs="*", metavar="NAME", help="as in regression/softmax_and_lse; all if none")
+    new = commands.add_parser("new", help="start a chapter from the template")
+    new.add_argument("part")
+    new.add_argument("name")
+    commands.add_parser("lint", help="style of code and prose, notebooks in step with their text")
+    options, rest = parser.parse_known_args()
+    if rest and options.command != "test":
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    environment()
+    if options.command == "book":
+        build()
+        if not options.no_serve:
+            serve(options.port)
+    elif options.command == "test":
+        test(rest)
+    elif options.command == "notebooks":
+        call(
+            [PYTHON, "tools/notebooks.py", *(["--all"] if options.all else []), *options.names],
+            "A chapter could not be executed: the cell and its error are above.",
+        )
+    elif options.command == "new":
+        call([PYTHON, "tools/new_chapter.py", options.part, options.name], "No chapter was made: see above.")
+    else:
+        lint()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failure as failure:
+        sys.exit(f"run.py: {failure}")
+    except KeyboardInterrupt:
+        sys.exit("run.py: interrupted; the next call takes up where this one stopped")

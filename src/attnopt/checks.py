@@ -1,0 +1,96 @@
+"""Checks at the edge of the package: each names the argument, what was expected and what came."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+Axis = Literal["sequence", "class"]
+
+
+def axis_dim(axis: Axis) -> int:
+    """The tensor dimension that an axis of an (..., S, C) array names: -2 for "sequence", -1 for "class".
+
+    Raises:
+        ValueError: if ``axis`` is neither.
+    """
+    if axis not in get_args(Axis):
+        raise ValueError(f'axis must be "sequence" or "class", got {axis!r}')
+    return -2 if axis == "sequence" else -1
+
+
+def check_matrices(**arguments: Tensor) -> None:
+    """Require finite real matrices (any leading dimensions), none empty, of one dtype and device.
+
+    Raises:
+        TypeError: if an argument is not a tensor of real floating-point numbers, or the dtypes differ.
+        ValueError: if an argument has fewer than two dimensions, an empty one, a non-finite entry, or another device.
+    """
+    first_name, first = next(iter(arguments.items()))
+    for name, value in arguments.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
+        if not value.dtype.is_floating_point:
+            raise TypeError(f"{name} must have a real floating-point dtype, got {value.dtype}")
+        if value.dtype != first.dtype:
+            raise TypeError(f"{name} must have the dtype of {first_name}, {first.dtype}, got {value.dtype}")
+        if value.device != first.device:
+            raise ValueError(f"{name} must be on the device of {first_name}, {first.device}, got {value.device}")
+        if value.ndim < 2:
+            raise ValueError(f"{name} must be a matrix or a batch of matrices, got shape {tuple(value.shape)}")
+        if 0 in value.shape:
+            raise ValueError(f"{name} must not be empty, got shape {tuple(value.shape)}")
+        if not torch.isfinite(value).all():
+            raise ValueError(f"{name} must be finite, got {value[~torch.isfinite(value)][0].item()}")
+
+
+def check_matrix_shape(name: str, value: Tensor, expected: tuple[int, int], why: str) -> None:
+    """Require the last two dimensions of ``value`` to be ``expected``.
+
+    Raises:
+        ValueError: if they are not; ``why`` says where the expectation comes from.
+    """
+    if tuple(value.shape[-2:]) != expected:
+        raise ValueError(f"{name} must have shape (..., {expected[0]}, {expected[1]}) {why}, got {tuple(value.shape)}")
+
+
+def check_broadcast(**arguments: Tensor) -> None:
+    """Require the leading dimensions of matrices to broadcast.
+
+    Raises:
+        ValueError: if they do not; names every argument with its shape.
+    """
+    try:
+        torch.broadcast_shapes(*(value.shape[:-2] for value in arguments.values()))
+    except RuntimeError:
+        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in arguments.items())
+        raise ValueError(f"the leading dimensions must broadcast, got {shapes}") from None
+
+
+def check_symmetric(name: str, value: Tensor) -> None:
+    """Require symmetric matrices, up to rounding.
+
+    Raises:
+        ValueError: if the last two dimensions differ, or the asymmetry exceeds the square root of the dtype's epsilon
+            relative to the largest entry.
+    """
+    check_matrix_shape(name, value, (value.shape[-1], value.shape[-1]), "(it must be square)")
+    asymmetry = (value - value.mT).abs().amax((-2, -1))
+    scale = value.abs().amax((-2, -1))
+    if (asymmetry > torch.finfo(value.dtype).eps ** 0.5 * scale).any():
+        raise ValueError(f"{name} must be symmetric, got a largest asymmetry of {asymmetry.max().item():.3g}")
+
+
+def check_labels(labels: Tensor, axis: Axis) -> None:
+    """Require non-negative labels that sum to 1 along ``axis``, up to rounding.
+
+    Raises:
+        ValueError: if an entry is negative or a sum is not 1 within the square root of the dtype's epsilon.
+    """
+    if (labels < 0).any():
+        raise ValueError(f"labels must be non-negative, got {labels.min().item():.3g}")
+    sums = labels.sum(axis_dim(axis))
+    worst = (sums - 1).abs().argmax()
+    tolerance = torch.finfo(labels.dtype).eps ** 0.5
+    if (sums.flatten()[worst] - 1).abs() > tolerance:
+        raise ValueError(f"labels must sum to 1 along the {axis} axis, got a sum of {sums.flatten()[worst].item():.6g}")

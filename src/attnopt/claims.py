@@ -1,0 +1,154 @@
+"""The claims ledger: every numbered statement, figure and table of the papers, its verdict, and where to see why."""
+
+import functools
+import html
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from importlib import resources
+
+PAPERS = {
+    "actor": "Actor, Gruber, Cyr (2025)",
+    "ahn": "Ahn, Cheng, Daneshmand, Sra (2023)",
+    "odonnat": "Odonnat, Bouaziz, Cabannes (2025)",
+}
+VERDICTS = {
+    "holds": "true as printed, proved and tested",
+    "corrected": "false or imprecise as printed; the finding states what is true, proved and tested",
+    "reproduced": "the experiment gives what the paper reports",
+    "not reproduced": "the experiment does not give what the paper reports",
+    "open": "not yet judged",
+}
+KINDS = ("theorem", "equation", "experiment", "statement", "definition")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row of the ledger; shows itself as a card in a notebook.
+
+    Attributes:
+        id: the row's name, also its anchor on the ledger page.
+        paper: key of `PAPERS`.
+        number: where the claim stands in the paper.
+        kind: one of `KINDS`.
+        covers: the paper's numbered items that the row answers for.
+        statement: what the paper claims, in the book's words; mathematics between dollar signs.
+        verdict: key of `VERDICTS`.
+        finding: what the book found; empty while the verdict is open.
+        chapter: the chapter with the evidence, as in ``regression/softmax_and_lse``; empty while open.
+        tests: the tests that would fail if the finding were wrong, as pytest node ids.
+    """
+
+    id: str
+    paper: str
+    number: str
+    kind: str
+    covers: tuple[str, ...]
+    statement: str
+    verdict: str
+    finding: str
+    chapter: str
+    tests: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"{self.number}, {PAPERS[self.paper]}: {self.verdict}"
+
+    def _repr_html_(self) -> str:
+        finding = f'<p class="ao-finding">{_prose(self.finding)}</p>' if self.finding else ""
+        return (
+            f'<div class="ao-claim" data-verdict="{self.verdict}">'
+            f'<p class="ao-claim-head"><span class="ao-verdict">{self.verdict}</span> '
+            f"<strong>{html.escape(self.number)}</strong>, {PAPERS[self.paper]} "
+            f'<a href="../ledger.html#{self.id}">in the ledger</a></p>'
+            f"<p>{_prose(self.statement)}</p>{finding}</div>"
+        )
+
+
+class Ledger:
+    """All claims as a table for the ledger page, which a script of the page filters."""
+
+    def __init__(self, claims: Iterable[Claim]):
+        self.claims = tuple(claims)
+
+    def __repr__(self) -> str:
+        return f"Ledger of {len(self.claims)} claims"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(self._row(claim) for claim in self.claims)
+        return f'<div class="ao-ledger">{rows}</div>'
+
+    @staticmethod
+    def _row(claim: Claim) -> str:
+        parts = [f"<p>{_prose(claim.statement)}</p>"]
+        if claim.finding:
+            parts.append(f'<p class="ao-finding">{_prose(claim.finding)}</p>')
+        if claim.chapter:
+            title = claim.chapter.rpartition("/")[2].replace("_", " ").capitalize()
+            parts.append(f'<p>Evidence: <a href="{claim.chapter}.html">{title}</a></p>')
+        if claim.tests:
+            names = ", ".join(f"<code>{html.escape(name)}</code>" for name in claim.tests)
+            parts.append(f"<p>Tests: {names}</p>")
+        return (
+            f'<details class="ao-claim" id="{claim.id}" data-paper="{claim.paper}" data-verdict="{claim.verdict}">'
+            f'<summary class="ao-claim-head"><span class="ao-verdict">{claim.verdict}</span> '
+            f"<strong>{html.escape(claim.number)}</strong>, {PAPERS[claim.paper]} "
+            f'<code>{claim.id}</code></summary>{"".join(parts)}</details>'
+        )
+
+
+@functools.cache
+def claims() -> dict[str, Claim]:
+    """Every claim by its id, in the ledger's order.
+
+    Raises:
+        ValueError: if a row of ``claims.toml`` lacks a field, has an unknown one, or an unknown paper, kind or verdict.
+    """
+    return parse(resources.files("attnopt").joinpath("claims.toml").read_text(encoding="utf-8"))
+
+
+def parse(text: str) -> dict[str, Claim]:
+    """Read the ledger's TOML.
+
+    Raises:
+        ValueError: as `claims`, naming the row.
+    """
+    expected = {field.name for field in fields(Claim)} - {"id"}
+    found = {}
+    for name, row in tomllib.loads(text).items():
+        if set(row) != expected:
+            raise ValueError(f"claim {name} must have the fields {sorted(expected)}, got {sorted(row)}")
+        for field, known in (("paper", PAPERS), ("kind", KINDS), ("verdict", VERDICTS)):
+            if row[field] not in known:
+                raise ValueError(f"claim {name}: {field} must be one of {sorted(known)}, got {row[field]!r}")
+        found[name] = Claim(name, **row | {"covers": tuple(row["covers"]), "tests": tuple(row["tests"])})
+    return found
+
+
+def claim(name: str) -> Claim:
+    """The claim with the given id, to be shown beside its evidence.
+
+    Raises:
+        KeyError: if the ledger has no such claim.
+    """
+    if name not in claims():
+        raise KeyError(f"no claim {name!r} in the ledger")
+    return claims()[name]
+
+
+def counts() -> dict[str, dict[str, int]]:
+    """How many claims of each paper have each verdict."""
+    rows = claims().values()
+    return {
+        paper: {verdict: sum(row.paper == paper and row.verdict == verdict for row in rows) for verdict in VERDICTS}
+        for paper in PAPERS
+    }
+
+
+def _prose(text: str) -> str:
+    """HTML of a text with mathematics between dollar signs, which MathJax and JupyterLab both typeset."""
+    parts = re.split(r"\$([^$]+)\$", text)
+    return "".join(
+        f'<span class="math notranslate nohighlight">\\({html.escape(part)}\\)</span>' if index % 2 else html.escape(part)
+        for index, part in enumerate(parts)
+    )

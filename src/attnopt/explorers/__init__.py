@@ -1,0 +1,7 @@
+"""Explorers: widgets that a reader steers, live with a kernel and in the static page without one."""
+
+from attnopt.explorers.attention_field import AttentionFieldExplorer
+from attnopt.explorers.base import Explorer
+from attnopt.explorers.softmax import SoftmaxExplorer
+
+__all__ = ["AttentionFieldExplorer", "Explorer", "SoftmaxExplorer"]

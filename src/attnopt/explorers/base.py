@@ -1,0 +1,67 @@
+"""What every explorer is made of: traits, an ES module that draws them, and a still picture for viewers without it."""
+
+import base64
+import io
+from pathlib import Path
+
+import anywidget
+from matplotlib.figure import Figure
+
+from attnopt.plotting import use_style
+
+MODULES = Path(__file__).with_name("js")
+MIME = "application/vnd.attnopt.explorer+json"
+
+
+def module_source(name: str) -> str:
+    """The ES module of an explorer: the shared drawing helpers followed by its own file, one text for kernel and page."""
+    return "\n".join((MODULES / part).read_text(encoding="utf-8") for part in ("common.js", f"{name}.js"))
+
+
+class Explorer(anywidget.AnyWidget):
+    """An interactive figure whose state is its synchronised traits.
+
+    A subclass sets ``module`` (its ES module's name in ``js/``), ``alt`` (what the still shows), its traits, and
+    implements ``compute`` (the numbers that the module draws) and ``draw_still``. With a kernel it is an ipywidget;
+    its display also carries a JSON form, from which the built page mounts the same module, and a PNG.
+    """
+
+    module = ""
+    alt = ""
+    _css = (MODULES / "explorers.css").read_text(encoding="utf-8")
+
+    def __init_subclass__(cls, **arguments):
+        if "module" in vars(cls):  # not so for the class that anywidget derives to add its own traits
+            cls._esm = module_source(cls.module)
+        super().__init_subclass__(**arguments)
+
+    def state(self) -> dict:
+        """The values of the explorer's own traits, as JSON types."""
+        own = set(self.trait_names(sync=True)) - set(anywidget.AnyWidget.class_trait_names())
+        return {name: getattr(self, name) for name in sorted(own) if not name.startswith("_")}
+
+    def compute(self) -> dict:
+        """The numbers that belong to the present state, as JSON types."""
+        raise NotImplementedError
+
+    def draw_still(self, figure: Figure) -> None:
+        """Draw the present state on an empty Matplotlib figure."""
+        raise NotImplementedError
+
+    def still(self) -> bytes:
+        """The present state as a PNG."""
+        use_style()
+        figure = Figure(figsize=(7, 3.2), layout="constrained")
+        self.draw_still(figure)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=110)
+        return buffer.getvalue()
+
+    def __repr__(self):
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.state().items())})"
+
+    def _repr_mimebundle_(self, **arguments):
+        bundle, metadata = super()._repr_mimebundle_(**arguments) or ({}, {})
+        still = base64.b64encode(self.still()).decode()
+        page = {"module": self.module, "state": self.state(), "alt": self.alt, "still": still}
+        return bundle | {"text/plain": repr(self), "image/png": still, MIME: page}, metadata

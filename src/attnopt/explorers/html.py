@@ -1,0 +1,54 @@
+"""Explorers in the built page: a Sphinx extension, and the MyST-NB renderer that it relies on."""
+
+import json
+from pathlib import Path
+from typing import ClassVar
+
+from docutils import nodes
+from myst_nb.core.render import MimeData, MimeRenderPlugin, NbElementRenderer
+from sphinx.application import Sphinx
+
+from attnopt.explorers.base import MIME, MODULES, module_source
+
+
+class ExplorerRenderer(MimeRenderPlugin):
+    """Writes an explorer as its still and the JSON from which `explorers.js` mounts the live one in its place."""
+
+    mime_priority_overrides: ClassVar = [("html", MIME, 0)]
+
+    @staticmethod
+    def handle_mime(renderer: NbElementRenderer, data: MimeData, inline: bool) -> list[nodes.Element] | None:
+        """Docutils nodes for an explorer's JSON form, or None for anything else."""
+        if inline or data.mime_type != MIME:
+            return None
+        page = dict(data.content)
+        [still] = renderer.render_image(MimeData("image/png", page.pop("still"), cell_metadata=data.cell_metadata))
+        still["alt"] = page["alt"]
+        script = f'<script type="application/json">{script_json(page)}</script>'
+        return [nodes.container("", nodes.raw("", script, format="html"), still, classes=["attnopt-explorer"])]
+
+
+def script_json(value: dict) -> str:
+    """JSON that can stand inside a script element: no character of it can end the element or open a comment."""
+    return json.dumps(value, sort_keys=True).replace("<", "\\u003c")
+
+
+def setup(app: Sphinx) -> dict:
+    """Put the explorers' modules, their host script and their style beside the pages."""
+    app.connect("build-finished", write_assets)
+    app.add_css_file("explorers/explorers.css")
+    app.add_js_file("explorers/host.js", type="module")
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def write_assets(app: Sphinx, exception: Exception | None) -> None:
+    """Write each explorer's ES module, as the kernel serves it, the host script and the style to the static folder."""
+    if exception or app.builder.format != "html":
+        return
+    folder = Path(app.outdir, "_static", "explorers")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in MODULES.iterdir():
+        is_module = path.suffix == ".js" and path.stem not in ("common", "host")
+        text = module_source(path.stem) if is_module else path.read_text(encoding="utf-8")
+        if path.stem != "common":
+            (folder / path.name).write_text(text, encoding="utf-8", newline="\n")

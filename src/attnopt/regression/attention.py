@@ -1,0 +1,52 @@
+"""Cross- and self-attention as Actor, Gruber and Cyr write them: keys and values are one matrix, no 1/√d."""
+
+from torch import Tensor
+
+from attnopt.checks import Axis, axis_dim, check_broadcast, check_matrices, check_matrix_shape
+from attnopt.softmax import softmax
+
+
+def cross_attention(features: Tensor, weights: Tensor, axis: Axis) -> Tensor:
+    """Cross-attention of the features (queries) to the weights (keys and values at once), σ(Zθᵀ)θ.
+
+    Args:
+        features: Z, shape (..., S, F).
+        weights: θ, shape (..., C, F).
+        axis: "class" normalises over the keys, as scaled dot-product attention does; "sequence" over the queries,
+            which is what the papers' σ_i says (and what slot attention does).
+
+    Returns:
+        One combination of rows of θ for each token, shape (..., S, F).
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
+        ValueError: if the shapes do not fit or an entry is not finite.
+
+    Source: Actor, Gruber, Cyr (2025), eq. (4).
+    """
+    axis_dim(axis)
+    check_matrices(features=features, weights=weights)
+    check_matrix_shape("weights", weights, (weights.shape[-2], features.shape[-1]), "to match features")
+    check_broadcast(features=features, weights=weights)
+    return softmax(features @ weights.mT, axis) @ weights
+
+
+def self_attention(x: Tensor, axis: Axis) -> Tensor:
+    """Self-attention with queries, keys and values all equal to x, σ(x xᵀ)x.
+
+    Args:
+        x: shape (..., S, F).
+        axis: as in `cross_attention`.
+
+    Returns:
+        Shape (..., S, F).
+
+    Raises:
+        TypeError: if ``x`` is not a real floating-point tensor.
+        ValueError: if ``x`` is not a finite, non-empty matrix or batch of matrices.
+
+    Source: Actor, Gruber, Cyr (2025), eq. (8).
+    """
+    axis_dim(axis)
+    check_matrices(x=x)
+    return softmax(x @ x.mT, axis) @ x

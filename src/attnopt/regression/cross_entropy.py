@@ -1,0 +1,31 @@
+"""The point-wise cross-entropy that Part I minimises over features."""
+
+from torch import Tensor
+
+from attnopt.checks import Axis, axis_dim, check_broadcast, check_labels, check_matrices, check_matrix_shape
+from attnopt.softmax import logsumexp
+
+
+def pointwise_cross_entropy(logits: Tensor, labels: Tensor, axis: Axis) -> Tensor:
+    """Cross-entropy of one data point, ⟨1, LSE(N)⟩ - ⟨C, N⟩: convex in the logits N.
+
+    Args:
+        logits: N, shape (..., S, C).
+        labels: C, shape (..., S, C), non-negative, summing to 1 along ``axis``.
+        axis: along which softmax and labels are normalised.
+
+    Returns:
+        The cross-entropy in nats, summed over the slices, shape (...).
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
+        ValueError: if the shapes do not fit, an entry is not finite, or the labels are not distributions along ``axis``.
+
+    Source: Actor, Gruber, Cyr (2025), eq. (3).
+    """
+    axis_dim(axis)
+    check_matrices(logits=logits, labels=labels)
+    check_matrix_shape("labels", labels, tuple(logits.shape[-2:]), "like logits")
+    check_broadcast(logits=logits, labels=labels)
+    check_labels(labels, axis)
+    return logsumexp(logits, axis).sum(-1) - (labels * logits).sum((-2, -1))

@@ -1,0 +1,106 @@
+"""Gradients of the point-wise cross-entropy in the features, for the linear and the quadratic model."""
+
+from torch import Tensor
+
+from attnopt.checks import (
+    Axis,
+    axis_dim,
+    check_broadcast,
+    check_labels,
+    check_matrices,
+    check_matrix_shape,
+    check_symmetric,
+)
+from attnopt.regression.attention import cross_attention
+from attnopt.softmax import softmax
+
+
+def linear_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> Tensor:
+    """Gradient in Z of the cross-entropy of the linear model N = Zθᵀ: cross-attention minus Cθ.
+
+    Args:
+        features: Z, shape (..., S, F).
+        weights: θ, shape (..., C, F).
+        labels: C, shape (..., S, C), non-negative, summing to 1 along ``axis``.
+        axis: along which softmax and labels are normalised.
+
+    Returns:
+        The gradient, shape (..., S, F).
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
+        ValueError: if the shapes do not fit, an entry is not finite, or the labels are not distributions along ``axis``.
+
+    Source: Actor, Gruber, Cyr (2025), eq. (4) and Corollary 1.
+    """
+    axis_dim(axis)
+    check_matrices(features=features, weights=weights, labels=labels)
+    check_matrix_shape("weights", weights, (weights.shape[-2], features.shape[-1]), "to match features")
+    check_matrix_shape("labels", labels, (features.shape[-2], weights.shape[-2]), "to match features and weights")
+    check_broadcast(features=features, weights=weights, labels=labels)
+    check_labels(labels, axis)
+    return cross_attention(features, weights, axis) - labels @ weights
+
+
+def quadratic_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> Tensor:
+    """Gradient in Z of the cross-entropy of the quadratic model N = ZθZᵀ, θ symmetric: (σ + σᵀ - C - Cᵀ)Zθ.
+
+    Attention over the keys and attention over the queries enter alike, so ``axis`` only says how the labels are
+    normalised: the value for one axis and C is that for the other axis and Cᵀ.
+
+    Args:
+        features: Z, shape (..., S, F).
+        weights: θ, shape (..., F, F), symmetric.
+        labels: C, shape (..., S, S), non-negative, summing to 1 along ``axis``.
+        axis: along which softmax and labels are normalised.
+
+    Returns:
+        The gradient, shape (..., S, F).
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
+        ValueError: if the shapes do not fit, an entry is not finite, ``weights`` is not symmetric, or the labels are
+            not distributions along ``axis``.
+
+    Source: proved in the chapter "Attention is a gradient"; it corrects Actor, Gruber, Cyr (2025), Corollary 2.
+    """
+    scores = _checked_scores(features, weights, labels, axis)
+    attention = softmax(scores, axis)
+    return (attention + attention.mT - labels - labels.mT) @ (features @ weights)
+
+
+def quadratic_gradient_as_printed(features: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> Tensor:
+    """The papers' formula for the same gradient, 2σZθ - (C + Cᵀ)Zθ: wrong unless σ is symmetric on Zθ.
+
+    Kept to be compared with `quadratic_gradient`, which has the same arguments and raises the same errors.
+
+    Args:
+        features: Z, shape (..., S, F).
+        weights: θ, shape (..., F, F), symmetric.
+        labels: C, shape (..., S, S), non-negative, summing to 1 along ``axis``.
+        axis: along which softmax and labels are normalised.
+
+    Returns:
+        The printed expression, shape (..., S, F).
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
+        ValueError: as `quadratic_gradient`.
+
+    Source: Actor, Gruber, Cyr (2025), eq. (8) and Corollary 2.
+    """
+    scores = _checked_scores(features, weights, labels, axis)
+    return (2 * softmax(scores, axis) - labels - labels.mT) @ (features @ weights)
+
+
+def _checked_scores(features: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> Tensor:
+    """The logits ZθZᵀ of the quadratic model, its arguments checked."""
+    axis_dim(axis)
+    check_matrices(features=features, weights=weights, labels=labels)
+    tokens, width = features.shape[-2:]
+    check_matrix_shape("weights", weights, (width, width), "to match features")
+    check_symmetric("weights", weights)
+    check_matrix_shape("labels", labels, (tokens, tokens), "to match features")
+    check_broadcast(features=features, weights=weights, labels=labels)
+    check_labels(labels, axis)
+    return features @ weights @ features.mT

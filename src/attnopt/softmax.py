@@ -1,0 +1,94 @@
+"""Softmax and log-sum-exp with the axis spelled out, the Jacobian of one and the smooth maximum that the other is.
+
+Rows of a matrix are tokens, columns are classes (or keys): the "sequence" axis runs down a column, the "class" axis
+along a row. Nothing here has a default axis: which one is meant is the first question of the book.
+"""
+
+import torch
+from torch import Tensor
+
+from attnopt.checks import Axis, axis_dim, check_matrices
+
+
+def softmax(logits: Tensor, axis: Axis) -> Tensor:
+    """Exponentials of the logits, normalised to sum to 1 along one axis.
+
+    Args:
+        logits: real scores, shape (..., S, C): S tokens, C classes.
+        axis: "sequence" makes each column sum to 1 (the σ_i of Actor, Gruber, Cyr), "class" each row (the softmax
+            over keys of scaled dot-product attention).
+
+    Returns:
+        Positive numbers of the logits' shape.
+
+    Raises:
+        TypeError: if ``logits`` is not a real floating-point tensor.
+        ValueError: if ``logits`` is not a finite, non-empty matrix or batch of matrices, or ``axis`` is unknown.
+
+    Source: Actor, Gruber, Cyr (2025), after eq. (1).
+    """
+    dim = axis_dim(axis)
+    check_matrices(logits=logits)
+    return torch.softmax(logits, dim)
+
+
+def logsumexp(logits: Tensor, axis: Axis) -> Tensor:
+    """Logarithm of the sum of exponentials of the logits along one axis, by the shifted form.
+
+    Args:
+        logits: real scores, shape (..., S, C).
+        axis: "sequence" sums down each column, "class" along each row.
+
+    Returns:
+        One number a slice, shape (..., C) for "sequence", (..., S) for "class".
+
+    Raises:
+        TypeError: if ``logits`` is not a real floating-point tensor.
+        ValueError: if ``logits`` is not a finite, non-empty matrix or batch of matrices, or ``axis`` is unknown.
+
+    Source: Blanchard, Higham, Higham (2021), Algorithm 4.1, for the shifted form.
+    """
+    dim = axis_dim(axis)
+    check_matrices(logits=logits)
+    return torch.logsumexp(logits, dim)
+
+
+def softmax_jacobian(probabilities: Tensor) -> Tensor:
+    """Jacobian of the softmax of a vector, written in the softmax itself: diag(s) - s sᵀ.
+
+    It is also the Hessian of log-sum-exp, and the covariance of a one-hot draw from s.
+
+    Args:
+        probabilities: values s of a softmax, shape (..., n), n ≥ 1.
+
+    Returns:
+        The symmetric positive semidefinite Jacobian, shape (..., n, n).
+
+    Raises:
+        ValueError: if ``probabilities`` has no last dimension or an empty one.
+
+    Source: Blanchard, Higham, Higham (2021), section 2.
+    """
+    if probabilities.ndim == 0 or probabilities.shape[-1] == 0:
+        raise ValueError(f"probabilities needs a last dimension of 1 or more, got shape {tuple(probabilities.shape)}")
+    return torch.diag_embed(probabilities) - probabilities.unsqueeze(-1) * probabilities.unsqueeze(-2)
+
+
+def smooth_maximum(scores: Tensor, temperature: float) -> Tensor:
+    """Maximum of the scores, smoothed: T · LSE(scores / T), between the maximum and the maximum plus T log n.
+
+    Args:
+        scores: real scores, shape (..., n), n ≥ 1.
+        temperature: T, in the unit of the scores; positive.
+
+    Returns:
+        The smoothed maximum, shape (...).
+
+    Raises:
+        ValueError: if ``temperature`` is not positive and finite, or ``scores`` has no entry.
+    """
+    if not 0 < temperature < float("inf"):
+        raise ValueError(f"temperature must be positive and finite, got {temperature}")
+    if scores.ndim == 0 or scores.shape[-1] == 0:
+        raise ValueError(f"scores needs a last dimension of 1 or more, got shape {tuple(scores.shape)}")
+    return temperature * torch.logsumexp(scores / temperature, dim=-1)

@@ -1,0 +1,56 @@
+"""Small SymPy helpers for derivations: matrices of symbols, softmax and log-sum-exp with an explicit axis."""
+
+import sympy as sp
+
+from attnopt.checks import Axis, axis_dim
+
+
+def symbols_matrix(name: str, rows: int, columns: int) -> sp.Matrix:
+    """A matrix of real symbols ``name_{11}``, ``name_{12}``, … of the given shape."""
+    return sp.Matrix(rows, columns, lambda i, j: sp.Symbol(f"{name}_{{{i + 1}{j + 1}}}", real=True))
+
+
+def symmetric_matrix(name: str, size: int) -> sp.Matrix:
+    """A symmetric matrix of real symbols, one symbol for each pair of indices."""
+    return sp.Matrix(size, size, lambda i, j: sp.Symbol(f"{name}_{{{min(i, j) + 1}{max(i, j) + 1}}}", real=True))
+
+
+def logsumexp_matrix(logits: sp.Matrix, axis: Axis) -> sp.Matrix:
+    """Log-sum-exp of each column ("sequence", a row comes out) or each row ("class", a column comes out)."""
+    exponentials = logits.applyfunc(sp.exp)
+    if axis_dim(axis) == -2:
+        return sp.Matrix(1, logits.cols, lambda _, j: sp.log(sum(exponentials[:, j])))
+    return sp.Matrix(logits.rows, 1, lambda i, _: sp.log(sum(exponentials[i, :])))
+
+
+def softmax_matrix(logits: sp.Matrix, axis: Axis) -> sp.Matrix:
+    """Softmax of each column ("sequence") or each row ("class")."""
+    exponentials = logits.applyfunc(sp.exp)
+    if axis_dim(axis) == -2:
+        return sp.Matrix(*logits.shape, lambda i, j: exponentials[i, j] / sum(exponentials[:, j]))
+    return sp.Matrix(*logits.shape, lambda i, j: exponentials[i, j] / sum(exponentials[i, :]))
+
+
+def gradient(value: sp.Expr, variables: sp.Matrix) -> sp.Matrix:
+    """Derivatives of a scalar with respect to each entry of a matrix of symbols, in the matrix's shape."""
+    return variables.applyfunc(lambda variable: sp.diff(value, variable))
+
+
+def is_zero(expression: sp.Expr | sp.Matrix) -> bool:
+    """Whether an expression, or every entry of a matrix, simplifies to zero."""
+    entries = expression if isinstance(expression, sp.MatrixBase) else [expression]
+    return all(sp.simplify(entry) == 0 for entry in entries)
+
+
+def collapse_deltas(expression: sp.Expr) -> sp.Expr:
+    """Evaluate sums over Kronecker deltas whose free indices lie in the range of summation.
+
+    SymPy answers with a `Piecewise` that also covers indices out of range; its first branch is the one meant here.
+    """
+    while True:
+        evaluated = expression.doit().replace(
+            lambda part: isinstance(part, sp.Piecewise), lambda part: part.args[0].expr
+        )
+        if evaluated == expression:
+            return expression
+        expression = evaluated

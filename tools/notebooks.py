@@ -1,0 +1,185 @@
+"""Keep each chapter's notebook in step with its text: execute, write deterministically, and check.
+
+A chapter is a pair, `name.md` (MyST, edited by people) and `name.ipynb` (generated, executed, committed).
+Running unchanged text again writes the identical bytes.
+"""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+ROOT = Path(__file__).resolve().parent.parent
+BOOK = ROOT / "book"
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+LIVE = "live"  # the tag of a cell that shows live widgets only: executed, its output neither stored nor compared
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+def sources(book: Path = BOOK) -> list[Path]:
+    """The texts that have a notebook: every MyST file in `book` with a kernel in its header."""
+    return sorted(
+        path
+        for path in book.rglob("*.md")
+        if "_build" not in path.parts and "\nkernelspec:" in path.read_text(encoding="utf-8")[:400]
+    )
+
+
+def read_text(path: Path) -> nbformat.NotebookNode:
+    """The notebook that a text describes: cells with fixed ids, no outputs."""
+    notebook = jupytext.read(path, fmt="md:myst")
+    notebook.metadata = nbformat.from_dict(METADATA)
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"{path.stem.replace('_', '-')[:50]}-{number:03d}"
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    return notebook
+
+
+def essence(notebook: nbformat.NotebookNode) -> list[tuple]:
+    """What a text and its notebook must agree on, cell by cell: id, type, source, metadata."""
+    return [(cell.id, cell.cell_type, cell.source, dict(cell.metadata)) for cell in notebook.cells]
+
+
+def tidy(notebook: nbformat.NotebookNode) -> None:
+    """Trim everything from outputs that varies between identical runs."""
+    notebook.metadata = nbformat.from_dict(METADATA)
+    for count, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), 1):
+        cell.execution_count = count
+        outputs = []
+        for output in [] if LIVE in cell.metadata.get("tags", []) else cell.outputs:
+            if output.output_type == "stream" and outputs and outputs[-1].get("name") == output.name:
+                outputs[-1].text += output.text
+                continue
+            output.get("data", {}).pop(WIDGET_VIEW, None)
+            output.pop("transient", None)
+            if output.output_type == "execute_result":
+                output.execution_count = count
+            outputs.append(output)
+        cell.outputs = outputs
+        cell.metadata.pop("execution", None)
+
+
+def faults(path: Path) -> list[str]:
+    """Ways in which a text's notebook is not its executed twin; empty if it is."""
+    twin = path.with_suffix(".ipynb")
+    if not twin.exists():
+        return ["has no notebook"]
+    try:
+        notebook = nbformat.read(twin, as_version=4)
+    except (nbformat.reader.NotJSONError, nbformat.ValidationError, UnicodeDecodeError) as error:
+        return [f"its notebook cannot be read: {error}"]
+    found = []
+    text, stored = essence(read_text(path)), essence(notebook)
+    for number, (mine, theirs) in enumerate(zip(text, stored, strict=False)):
+        if mine != theirs:
+            found.append(f"cell {number} ({mine[1]}) differs from its notebook")
+    if len(text) != len(stored):
+        found.append(f"has {len(text)} cells, its notebook {len(stored)}")
+    for count, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), 1):
+        if cell.execution_count != count:
+            found.append(f"code cell {count} was not executed in order (count {cell.execution_count})")
+        for output in cell.outputs:
+            if output.output_type == "error":
+                found.append(f"code cell {count} stores an error: {output.ename}")
+            elif output.output_type == "stream" and output.name == "stderr":
+                found.append(f"code cell {count} writes to stderr: {output.text.strip()[:80]}")
+            elif LIVE in cell.metadata.get("tags", []):
+                found.append(f"code cell {count} is tagged {LIVE} but stores an output")
+    if dict(notebook.metadata) != METADATA:
+        found.append("its notebook's metadata are not the fixed ones")
+    return found
+
+
+def write(path: Path, notebook: nbformat.NotebookNode) -> None:
+    """Write the twin of `path` in one step, so that an interruption leaves the old one."""
+    twin = path.with_suffix(".ipynb")
+    draft = twin.with_suffix(".ipynb.part")
+    nbformat.validate(notebook)
+    draft.write_text(nbformat.writes(notebook).rstrip("\n") + "\n", encoding="utf-8", newline="\n")
+    os.replace(draft, twin)
+
+
+def execute(path: Path) -> None:
+    """Execute a text from top to bottom in a fresh kernel and write its twin."""
+    notebook = read_text(path)
+    total = sum(cell.cell_type == "code" for cell in notebook.cells)
+    client = NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": path.parent}})
+    show = sys.stderr.isatty()
+    done = 0
+
+    def progress(cell, cell_index):
+        nonlocal done
+        if cell.cell_type == "code":
+            done += 1
+            if show:
+                print(f"\r  cell {done} of {total}", end="", file=sys.stderr, flush=True)
+
+    client.on_cell_start = progress
+    client.execute()
+    if show:
+        print("\r", end="", file=sys.stderr)
+    tidy(notebook)
+    write(path, notebook)
+
+
+def select(names: list[str], book: Path = BOOK) -> list[Path]:
+    """The texts named (`regression/softmax_and_lse`), or all.
+
+    Raises:
+        SystemExit: if a name fits no chapter.
+    """
+    known = {path.relative_to(book).with_suffix("").as_posix(): path for path in sources(book)}
+    wanted = [name.removeprefix("book/").removesuffix(".md").removesuffix(".ipynb") for name in names]
+    for name in wanted:
+        if name not in known:
+            sys.exit(f"no chapter {name!r}; there are: {', '.join(known)}")
+    return [known[name] for name in wanted] if wanted else list(known.values())
+
+
+def main() -> None:
+    """Execute the stale pairs, or check them all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if a pair has drifted apart")
+    parser.add_argument("--all", action="store_true", help="execute also the pairs that agree")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    # One thread and a fixed hash: the same text gives the same bytes.
+    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", PYTHONHASHSEED="0")
+    bad = 0
+    for path in select(options.names):
+        name = path.relative_to(ROOT)
+        found = faults(path)
+        if options.check:
+            for fault in found:
+                print(f"{name}: {fault}")
+            bad += bool(found)
+            continue
+        if not found and not options.all:
+            print(f"{name}: up to date")
+            continue
+        start = time.perf_counter()
+        try:
+            execute(path)
+        except CellExecutionError as error:
+            print(f"{name}: {error}")
+            bad += 1
+            continue
+        print(f"{name}: executed in {time.perf_counter() - start:.0f} s", flush=True)
+        for fault in faults(path):
+            print(f"{name}: {fault}")
+            bad += 1
+    if bad:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
