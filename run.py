@@ -114,9 +114,10 @@ def browser() -> None:
 
 def build() -> None:
     """Build the HTML from nothing, warnings as errors."""
+    config = ["--path-output", ROOT, "--config", ROOT / "_config.yml", "--toc", ROOT / "_toc.yml"]
+    strict = ["--all", "--warningiserror", "--nitpick", "--keep-going", "--quiet"]
     call(
-        [PYTHON, "-m", "jupyter_book", "build", "book", "--all", "--path-output", ROOT, "--config", ROOT / "_config.yml"]
-        + ["--toc", ROOT / "_toc.yml", "--warningiserror", "--nitpick", "--keep-going", "--quiet"],
+        [PYTHON, "-m", "jupyter_book", "build", "book", *config, *strict],
         "The book did not build: mend the warnings above (each names its file and line) and call again.",
     )
 
@@ -162,7 +163,10 @@ def test(arguments: list[str]) -> None:
         return
     steps = [
         ("style and pairs", lint),
-        ("unit and property tests", lambda: call([*pytest, "tests", "--ignore=tests/site", "--evidence"], "Some tests failed: see above.")),
+        (
+            "unit and property tests",
+            lambda: call([*pytest, "tests", "--ignore=tests/site", "--evidence"], "Some tests failed: see above."),
+        ),
         (
             "notebooks executed and compared",
             lambda: call(

@@ -9,7 +9,7 @@ Axis = Literal["sequence", "class"]
 
 
 def axis_dim(axis: Axis) -> int:
-    """The tensor dimension that an axis of an (..., S, C) array names: -2 for "sequence", -1 for "class".
+    """The tensor dimension that an axis of an (..., S, K) array names: -2 for "sequence", -1 for "class".
 
     Raises:
         ValueError: if ``axis`` is neither.

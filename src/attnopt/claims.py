@@ -93,7 +93,7 @@ class Ledger:
             f'<details class="ao-claim" id="{claim.id}" data-paper="{claim.paper}" data-verdict="{claim.verdict}">'
             f'<summary class="ao-claim-head"><span class="ao-verdict">{claim.verdict}</span> '
             f"<strong>{html.escape(claim.number)}</strong>, {PAPERS[claim.paper]} "
-            f'<code>{claim.id}</code></summary>{"".join(parts)}</details>'
+            f"<code>{claim.id}</code></summary>{''.join(parts)}</details>"
         )
 
 
@@ -149,6 +149,8 @@ def _prose(text: str) -> str:
     """HTML of a text with mathematics between dollar signs, which MathJax and JupyterLab both typeset."""
     parts = re.split(r"\$([^$]+)\$", text)
     return "".join(
-        f'<span class="math notranslate nohighlight">\\({html.escape(part)}\\)</span>' if index % 2 else html.escape(part)
+        f'<span class="math notranslate nohighlight">\\({html.escape(part)}\\)</span>'
+        if index % 2
+        else html.escape(part)
         for index, part in enumerate(parts)
     )

@@ -14,7 +14,7 @@ def softmax(logits: Tensor, axis: Axis) -> Tensor:
     """Exponentials of the logits, normalised to sum to 1 along one axis.
 
     Args:
-        logits: real scores, shape (..., S, C): S tokens, C classes.
+        logits: real scores, shape (..., S, K): S tokens, K classes.
         axis: "sequence" makes each column sum to 1 (the σ_i of Actor, Gruber, Cyr), "class" each row (the softmax
             over keys of scaled dot-product attention).
 
@@ -36,11 +36,11 @@ def logsumexp(logits: Tensor, axis: Axis) -> Tensor:
     """Logarithm of the sum of exponentials of the logits along one axis, by the shifted form.
 
     Args:
-        logits: real scores, shape (..., S, C).
+        logits: real scores, shape (..., S, K).
         axis: "sequence" sums down each column, "class" along each row.
 
     Returns:
-        One number a slice, shape (..., C) for "sequence", (..., S) for "class".
+        One number a slice, shape (..., K) for "sequence", (..., S) for "class".
 
     Raises:
         TypeError: if ``logits`` is not a real floating-point tensor.

@@ -11,7 +11,7 @@ def cross_attention(features: Tensor, weights: Tensor, axis: Axis) -> Tensor:
 
     Args:
         features: Z, shape (..., S, F).
-        weights: θ, shape (..., C, F).
+        weights: θ, shape (..., K, F).
         axis: "class" normalises over the keys, as scaled dot-product attention does; "sequence" over the queries,
             which is what the papers' σ_i says (and what slot attention does).
 

@@ -10,8 +10,8 @@ def pointwise_cross_entropy(logits: Tensor, labels: Tensor, axis: Axis) -> Tenso
     """Cross-entropy of one data point, ⟨1, LSE(N)⟩ - ⟨C, N⟩: convex in the logits N.
 
     Args:
-        logits: N, shape (..., S, C).
-        labels: C, shape (..., S, C), non-negative, summing to 1 along ``axis``.
+        logits: N, shape (..., S, K).
+        labels: C, shape (..., S, K), non-negative, summing to 1 along ``axis``.
         axis: along which softmax and labels are normalised.
 
     Returns:

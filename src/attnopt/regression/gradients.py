@@ -20,8 +20,8 @@ def linear_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: Axi
 
     Args:
         features: Z, shape (..., S, F).
-        weights: θ, shape (..., C, F).
-        labels: C, shape (..., S, C), non-negative, summing to 1 along ``axis``.
+        weights: θ, shape (..., K, F).
+        labels: C, shape (..., S, K), non-negative, summing to 1 along ``axis``.
         axis: along which softmax and labels are normalised.
 
     Returns:

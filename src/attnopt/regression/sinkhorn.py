@@ -5,14 +5,11 @@ from torch import Tensor
 
 from attnopt.checks import check_matrices, check_symmetric
 
-MOST_ITERATIONS = 1000
+MOST_STEPS = 100
 
 
 def sinkhorn_attention(scores: Tensor) -> Tensor:
     """The symmetric doubly stochastic scaling D exp(A) D of a symmetric score matrix A.
-
-    Iterates the symmetric fixed point d ← √(d / (K d)) in logarithms, the geometric mean of successive Sinkhorn
-    scalings, which converges without oscillating.
 
     Args:
         scores: A, shape (..., S, S), symmetric.
@@ -22,11 +19,10 @@ def sinkhorn_attention(scores: Tensor) -> Tensor:
 
     Raises:
         TypeError: if ``scores`` is not a real floating-point tensor.
-        ValueError: if ``scores`` is not finite or not symmetric, or the row sums have not converged to the square
-            root of the dtype's epsilon within 1000 iterations.
+        ValueError: if ``scores`` is not finite or not symmetric, or so spread that the row sums cannot be brought
+            within the square root of the dtype's epsilon of 1.
 
-    Source: Knight, Ruiz, Uçar (2014) for the symmetric iteration; Sander, Ablin, Blondel, Peyré (2022) for its use in
-        attention.
+    Source: Knight, Ruiz (2013) for Newton's method; Sander, Ablin, Blondel, Peyré (2022) for the use in attention.
     """
     log_scaling = _log_scaling(scores)
     return torch.exp(scores + log_scaling.unsqueeze(-1) + log_scaling.unsqueeze(-2))
@@ -52,17 +48,23 @@ def sinkhorn_value(scores: Tensor) -> Tensor:
 
 
 def _log_scaling(scores: Tensor) -> Tensor:
-    """The logarithm f of the scaling D, shape (..., S)."""
+    """The logarithm f of the scaling D, shape (..., S): the minimiser of the convex ½ Σ exp(A + f + fᵀ) - Σ f.
+
+    Newton's method, damped as Sun and Tran-Dinh (2019) prove to converge from anywhere for sums of exponentials.
+    """
     check_matrices(scores=scores)
     check_symmetric("scores", scores)
-    log_scaling = -0.5 * torch.logsumexp(scores, -1)
-    epsilon = torch.finfo(scores.dtype).eps
-    for _ in range(MOST_ITERATIONS):
-        log_row_sums = log_scaling + torch.logsumexp(scores + log_scaling.unsqueeze(-2), -1)
-        if (log_row_sums.abs() < 4 * epsilon).all():
+    log_scaling = -0.5 * torch.logsumexp(scores, -1)  # with it every exponential below is at most 1
+    precision = torch.finfo(scores.dtype)
+    for _ in range(MOST_STEPS):
+        balanced = torch.exp(scores + log_scaling.unsqueeze(-1) + log_scaling.unsqueeze(-2))
+        row_sums = balanced.sum(-1)
+        if ((row_sums - 1).abs() <= 4 * precision.eps).all():
             break
-        log_scaling = log_scaling - 0.5 * log_row_sums
-    if (log_row_sums.abs() > epsilon**0.5).any():
-        worst = log_row_sums.abs().max().item()
-        raise ValueError(f"scores are too spread for {MOST_ITERATIONS} iterations: a row sum is still off by {worst:.2g}")
+        newton = torch.linalg.solve_ex(torch.diag_embed(row_sums) + balanced, 1 - row_sums).result
+        size = (2 * newton.abs().amax(-1, keepdim=True)).clamp_min(precision.tiny)
+        log_scaling = log_scaling + newton * torch.log1p(size) / size
+    if not ((row_sums - 1).abs() <= precision.eps**0.5).all():
+        spread = (scores.amax() - scores.amin()).item()
+        raise ValueError(f"scores must be less spread to be balanced in {scores.dtype}, got a range of {spread:.3g}")
     return log_scaling

@@ -13,8 +13,8 @@ def stationary_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
     The linear model has a finite minimiser Z, that is σ(Zθᵀ)θ = Cθ has a solution, exactly when this is positive.
 
     Args:
-        weights: θ, shape (C, F).
-        labels: C, shape (S, C), non-negative, summing to 1 along ``axis``.
+        weights: θ, shape (K, F).
+        labels: C, shape (S, K), non-negative, summing to 1 along ``axis``.
         axis: along which softmax and labels are normalised.
 
     Returns:
@@ -37,7 +37,9 @@ def stationary_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
     theta, target = weights.double().numpy(), labels.double().numpy()
     # Unknowns: the entries of Q = P - t ≥ 0, row by row, and t ≥ 0.
     equal_gradient = np.kron(np.eye(tokens), theta.T)
-    sums = np.kron(np.ones((1, tokens)), np.eye(classes)) if dim == -2 else np.kron(np.eye(tokens), np.ones((1, classes)))
+    sums = (
+        np.kron(np.ones((1, tokens)), np.eye(classes)) if dim == -2 else np.kron(np.eye(tokens), np.ones((1, classes)))
+    )
     equations = np.vstack([equal_gradient, sums])
     equations = np.hstack([equations, equations.sum(1, keepdims=True)])
     values = np.concatenate([(target @ theta).ravel(), np.ones(len(sums))])

@@ -1,0 +1,51 @@
+"""Settings shared by the tests, and the rule that the ledger's evidence must have run."""
+
+import hypothesis
+import pytest
+import torch
+
+from attnopt.claims import claims
+
+hypothesis.settings.register_profile("book", deadline=None, derandomize=True, max_examples=40)
+hypothesis.settings.load_profile("book")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--evidence", action="store_true", help="fail unless every test that the ledger names has passed")
+
+
+def unproven(rows, passed):
+    """The (claim, test) pairs whose test is not among the node ids that passed; parametrised cases count as one."""
+    names = {node.partition("[")[0] for node in passed}
+    return [(row.id, test) for row in rows for test in row.tests if test not in names]
+
+
+class Evidence:
+    """Collects what passed and failed, and turns the run red if a test named in the ledger did not pass."""
+
+    def __init__(self):
+        self.passed, self.missing = set(), []
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call" and report.passed:
+            self.passed.add(report.nodeid)
+
+    def pytest_sessionfinish(self, session):
+        self.missing = unproven(claims().values(), self.passed)
+        if self.missing and session.exitstatus == 0:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter):
+        for claim, test in self.missing:
+            terminalreporter.write_line(f"claim {claim}: its evidence {test} did not run and pass", red=True)
+
+
+def pytest_configure(config):
+    if config.getoption("--evidence"):
+        config.pluginmanager.register(Evidence())
+
+
+@pytest.fixture
+def generator():
+    """A seeded generator."""
+    return torch.Generator().manual_seed(0)

@@ -1,0 +1,207 @@
+import mpmath
+import pytest
+import sympy as sp
+import torch
+from helpers import AXES, normal, precise_cross_entropy, precise_gradient, product, transpose
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnopt.regression import (
+    linear_gradient,
+    pointwise_cross_entropy,
+    quadratic_gradient,
+    quadratic_gradient_as_printed,
+)
+from attnopt.softmax import softmax
+
+sizes = st.integers(1, 5)
+
+
+def quadratic_problem(seed, tokens, width, axis, batch=()):
+    """Random features, positive definite weights and soft labels."""
+    generator = torch.Generator().manual_seed(seed)
+    root = normal(generator, *batch, width, width)
+    labels = softmax(2 * normal(generator, *batch, tokens, tokens), axis)
+    return normal(generator, *batch, tokens, width), root @ root.mT / width, labels
+
+
+@pytest.mark.parametrize("axis", AXES)
+@given(tokens=sizes, width=sizes, classes=sizes, seed=st.integers(0, 1000), batch=st.sampled_from([(), (3,), (2, 2)]))
+def test_linear_gradient_is_autograd(axis, tokens, width, classes, seed, batch):
+    generator = torch.Generator().manual_seed(seed)
+    features, weights = normal(generator, *batch, tokens, width), normal(generator, classes, width)
+    labels = softmax(normal(generator, *batch, tokens, classes), axis)
+    by_autograd = torch.func.grad(lambda z: pointwise_cross_entropy(z @ weights.mT, labels, axis).sum())(features)
+    torch.testing.assert_close(linear_gradient(features, weights, labels, axis), by_autograd, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_linear_gradient_in_high_precision(axis, generator):
+    features, weights = normal(generator, 3, 2), normal(generator, 4, 2)
+    labels = softmax(normal(generator, 3, 4), axis)
+    slope = precise_gradient(
+        lambda z: precise_cross_entropy(product(z, transpose(weights.tolist())), labels.tolist(), axis), features
+    )
+    # the labels, rounded to float64, sum to one only up to rounding
+    torch.testing.assert_close(linear_gradient(features, weights, labels, axis), slope, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_general_model_contracts_the_residual(axis, generator):
+    network = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.Tanh(), torch.nn.Linear(6, 4)).double()
+    features, labels = normal(generator, 5, 3), softmax(normal(generator, 5, 4), axis)
+    by_autograd = torch.func.grad(lambda z: pointwise_cross_entropy(network(z), labels, axis))(features)
+    residual = softmax(network(features), axis) - labels
+    tensor = torch.func.jacfwd(network)(features)
+    torch.testing.assert_close(torch.einsum("ij,ijkl->kl", residual, tensor), by_autograd, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("axis", AXES)
+@given(tokens=sizes, width=sizes, seed=st.integers(0, 1000), batch=st.sampled_from([(), (3,)]))
+def test_quadratic_gradient_is_autograd(axis, tokens, width, seed, batch):
+    features, weights, labels = quadratic_problem(seed, tokens, width, axis, batch)
+    by_autograd = torch.func.grad(lambda z: pointwise_cross_entropy(z @ weights @ z.mT, labels, axis).sum())(features)
+    torch.testing.assert_close(quadratic_gradient(features, weights, labels, axis), by_autograd, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_quadratic_gradient_in_high_precision(axis):
+    features, weights, labels = quadratic_problem(0, 3, 2, axis)
+    slope = precise_gradient(
+        lambda z: precise_cross_entropy(product(product(z, weights.tolist()), transpose(z)), labels.tolist(), axis),
+        features,
+    )
+    torch.testing.assert_close(quadratic_gradient(features, weights, labels, axis), slope, rtol=1e-12, atol=1e-13)
+
+
+@given(tokens=sizes, width=sizes, seed=st.integers(0, 1000))
+def test_quadratic_gradient_does_not_depend_on_the_axis(tokens, width, seed):
+    features, weights, labels = quadratic_problem(seed, tokens, width, "sequence")
+    one = quadratic_gradient(features, weights, labels, "sequence")
+    torch.testing.assert_close(quadratic_gradient(features, weights, labels.mT, "class"), one, rtol=1e-11, atol=1e-12)
+
+
+def test_both_printed_attentions_together_are_the_true_one():
+    features, weights, labels = quadratic_problem(3, 4, 3, "sequence")
+    printed = [
+        quadratic_gradient_as_printed(features, weights, c, axis)
+        for axis, c in (("sequence", labels), ("class", labels.mT))
+    ]
+    torch.testing.assert_close(sum(printed) / 2, quadratic_gradient(features, weights, labels, "sequence"))
+
+
+def test_printed_formula_can_be_exactly_opposite():
+    # By hand: Z = (1, 0), theta = log 3 gives e^A = [[3, 1], [1, 1]], columns summing to 4 and 2.
+    sigma = sp.Matrix([[sp.Rational(3, 4), sp.Rational(1, 2)], [sp.Rational(1, 4), sp.Rational(1, 2)]])
+    labels = sp.Matrix([[sp.Rational(3, 4), sp.Rational(3, 8)], [sp.Rational(1, 4), sp.Rational(5, 8)]])
+    first_column = sp.Matrix([1, 0])
+    true = (sigma + sigma.T - labels - labels.T) * first_column
+    printed = (2 * sigma - labels - labels.T) * first_column
+    assert list(true) == [0, sp.Rational(1, 8)]
+    assert list(printed) == [0, -sp.Rational(1, 8)]
+
+    features, weights = (
+        torch.tensor([[1.0], [0.0]], dtype=torch.float64),
+        torch.tensor([[3.0]], dtype=torch.float64).log(),
+    )
+    numeric = torch.tensor(labels.tolist(), dtype=torch.float64)
+    got = quadratic_gradient(features, weights, numeric, "sequence")
+    torch.testing.assert_close(
+        got, torch.tensor([[0.0], [1 / 8]], dtype=torch.float64) * weights, rtol=1e-13, atol=1e-15
+    )
+    wrong = quadratic_gradient_as_printed(features, weights, numeric, "sequence")
+    torch.testing.assert_close(wrong, -got, rtol=1e-13, atol=1e-15)
+
+
+def test_a_step_along_the_printed_formula_can_climb():
+    with mpmath.workdps(50):
+        labels = [[mpmath.mpf(3) / 4, mpmath.mpf(3) / 8], [mpmath.mpf(1) / 4, mpmath.mpf(5) / 8]]
+        loss = lambda z: precise_cross_entropy(  # noqa: E731
+            [[mpmath.log(3) * x * y for y in z] for x in z], labels, "sequence"
+        )
+        step = mpmath.mpf(10) ** -6
+        printed = [0, -mpmath.log(3) / 8]
+        assert loss([1, -step * printed[1]]) > loss([1, 0]) > loss([1, step * printed[1]])
+
+
+@given(tokens=st.integers(2, 5), seed=st.integers(0, 1000))
+def test_printed_formula_agrees_iff_attention_symmetric_for_full_rank(tokens, seed):
+    features, weights, labels = quadratic_problem(seed, tokens, tokens, "sequence")
+    attention = softmax(features @ weights @ features.mT, "sequence")
+    asymmetry = (attention - attention.mT).norm()
+    gap = quadratic_gradient_as_printed(features, weights, labels, "sequence") - quadratic_gradient(
+        features, weights, labels, "sequence"
+    )
+    least = torch.linalg.svdvals(features @ weights).min()
+    assert gap.norm() >= least * asymmetry * (1 - 1e-9) - 1e-13  # no agreement without symmetry
+    # a circulant score matrix has equal column sums
+    angles = 2 * torch.pi * torch.arange(tokens, dtype=torch.float64) / tokens
+    polygon, eye = torch.stack([angles.cos(), angles.sin()], -1), torch.eye(2, dtype=torch.float64)
+    torch.testing.assert_close(
+        quadratic_gradient_as_printed(polygon, eye, labels, "sequence"),
+        quadratic_gradient(polygon, eye, labels, "sequence"),
+        rtol=1e-12,
+        atol=1e-13,
+    )
+
+
+def test_printed_formula_agrees_by_accident_at_low_rank():
+    features, labels = torch.tensor([[1.0], [0.0], [-1.0]], dtype=torch.float64), torch.eye(3, dtype=torch.float64)
+    for weight in (1.0, -0.7):
+        weights = torch.tensor([[weight]], dtype=torch.float64)
+        attention = softmax(features @ weights @ features.mT, "sequence")
+        assert (attention - attention.mT).norm() > 0.05
+        torch.testing.assert_close(
+            quadratic_gradient_as_printed(features, weights, labels, "sequence"),
+            quadratic_gradient(features, weights, labels, "sequence"),
+            rtol=0,
+            atol=1e-15,
+        )
+
+
+def test_printed_formula_is_no_gradient():
+    features, weights, labels = quadratic_problem(5, 3, 2, "sequence")
+    for function, symmetric in ((quadratic_gradient, True), (quadratic_gradient_as_printed, False)):
+        jacobian = torch.func.jacrev(lambda z, f=function: f(z, weights, labels, "sequence"))(features).reshape(6, 6)
+        assert ((jacobian - jacobian.T).norm() < 1e-12) == symmetric
+
+
+@pytest.mark.parametrize("function", [quadratic_gradient, quadratic_gradient_as_printed])
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"weights": torch.tensor([[1.0, 0.5], [0.0, 1.0]])}, ValueError, "weights must be symmetric, got .* 0.5"),
+        ({"weights": torch.ones(3, 3)}, ValueError, r"weights must have shape \(..., 2, 2\)"),
+        ({"weights": torch.ones(2, 3)}, ValueError, r"weights must have shape \(..., 2, 2\)"),
+        ({"weights": torch.full((2, 2), torch.inf)}, ValueError, "weights must be finite, got inf"),
+        ({"labels": torch.ones(3, 2) / 2}, ValueError, r"labels must have shape \(..., 3, 3\)"),
+        ({"labels": torch.ones(3, 3)}, ValueError, "labels must sum to 1 along the sequence axis, got a sum of 3"),
+        ({"features": torch.ones(3, 2).long()}, TypeError, "features must have a real floating-point dtype"),
+        ({"features": torch.ones(4, 3, 2), "labels": torch.eye(3).expand(5, 3, 3)}, ValueError, "must broadcast"),
+        ({"axis": "tokens"}, ValueError, "axis must be"),
+    ],
+)
+def test_bad_input_of_the_quadratic_model_is_named(function, changes, error, message):
+    arguments = {"features": torch.ones(3, 2), "weights": torch.eye(2), "labels": torch.eye(3), "axis": "sequence"}
+    with pytest.raises(error, match=message):
+        function(**arguments | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"weights": torch.ones(4, 3)}, ValueError, r"weights must have shape \(..., 4, 2\) to match features"),
+        ({"labels": torch.ones(4, 3) / 4}, ValueError, r"labels must have shape \(..., 3, 4\)"),
+        (
+            {"labels": torch.ones(3, 4) / 4},
+            ValueError,
+            "labels must sum to 1 along the sequence axis, got a sum of 0.75",
+        ),
+        ({"labels": None}, TypeError, "labels must be a torch.Tensor, got NoneType"),
+        ({"axis": "Sequence"}, ValueError, "axis must be"),
+    ],
+)
+def test_bad_input_of_the_linear_model_is_named(changes, error, message):
+    arguments = {"features": torch.ones(3, 2), "weights": torch.ones(4, 2), "labels": torch.ones(3, 4) / 3}
+    with pytest.raises(error, match=message):
+        linear_gradient(**arguments | {"axis": "sequence"} | changes)
