@@ -55,13 +55,13 @@ class Claim:
         return f"{self.number}, {PAPERS[self.paper]}: {self.verdict}"
 
     def _repr_html_(self) -> str:
-        finding = f'<p class="ao-finding">{_prose(self.finding)}</p>' if self.finding else ""
+        finding = f"<p><em>We find:</em> {_prose(self.finding)}</p>" if self.finding else ""
         return (
             f'<div class="ao-claim" data-verdict="{self.verdict}">'
             f'<p class="ao-claim-head"><span class="ao-verdict">{self.verdict}</span> '
             f"<strong>{html.escape(self.number)}</strong>, {PAPERS[self.paper]} "
             f'<a href="../ledger.html#{self.id}">in the ledger</a></p>'
-            f"<p>{_prose(self.statement)}</p>{finding}</div>"
+            f"<p><em>The paper says:</em> {_prose(self.statement)}</p>{finding}</div>"
         )
 
 
@@ -80,9 +80,9 @@ class Ledger:
 
     @staticmethod
     def _row(claim: Claim) -> str:
-        parts = [f"<p>{_prose(claim.statement)}</p>"]
+        parts = [f"<p><em>The paper says:</em> {_prose(claim.statement)}</p>"]
         if claim.finding:
-            parts.append(f'<p class="ao-finding">{_prose(claim.finding)}</p>')
+            parts.append(f"<p><em>We find:</em> {_prose(claim.finding)}</p>")
         if claim.chapter:
             title = claim.chapter.rpartition("/")[2].replace("_", " ").capitalize()
             parts.append(f'<p>Evidence: <a href="{claim.chapter}.html">{title}</a></p>')

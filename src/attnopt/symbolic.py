@@ -6,13 +6,13 @@ from attnopt.checks import Axis, axis_dim
 
 
 def symbols_matrix(name: str, rows: int, columns: int) -> sp.Matrix:
-    """A matrix of real symbols ``name_{11}``, ``name_{12}``, … of the given shape."""
-    return sp.Matrix(rows, columns, lambda i, j: sp.Symbol(f"{name}_{{{i + 1}{j + 1}}}", real=True))
+    """A matrix of real symbols ``name_11``, ``name_12``, … of the given shape."""
+    return sp.Matrix(rows, columns, lambda i, j: sp.Symbol(f"{name}_{i + 1}{j + 1}", real=True))
 
 
 def symmetric_matrix(name: str, size: int) -> sp.Matrix:
     """A symmetric matrix of real symbols, one symbol for each pair of indices."""
-    return sp.Matrix(size, size, lambda i, j: sp.Symbol(f"{name}_{{{min(i, j) + 1}{max(i, j) + 1}}}", real=True))
+    return sp.Matrix(size, size, lambda i, j: sp.Symbol(f"{name}_{min(i, j) + 1}{max(i, j) + 1}", real=True))
 
 
 def logsumexp_matrix(logits: sp.Matrix, axis: Axis) -> sp.Matrix:

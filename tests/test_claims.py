@@ -1,0 +1,150 @@
+"""The ledger is complete, its evidence exists, and its rules notice when something is taken away."""
+
+import ast
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from conftest import unproven
+
+from attnopt import claims as ledger
+from attnopt.claims import VERDICTS, Ledger, claim, claims, counts, parse
+
+ROOT = Path(__file__).parent.parent
+PAPERS = tomllib.loads((ROOT / "tests" / "papers.toml").read_text(encoding="utf-8"))
+TEXT = (ROOT / "src" / "attnopt" / "claims.toml").read_text(encoding="utf-8")
+
+
+def uncovered(rows, papers):
+    """Numbered items of the papers that no row answers for, and items that rows name but no paper has."""
+    covered = {(row.paper, item) for row in rows for item in row.covers}
+    known, wanted = set(), set()
+    for paper, inventory in papers.items():
+        items = [item for kind in ("statements", "figures", "tables", "equations") for item in inventory[kind]]
+        known |= {(paper, item) for item in items}
+        wanted |= {(paper, item) for item in items if item not in inventory["setup"]}
+    return sorted(wanted - covered), sorted(covered - known)
+
+
+def unshown(rows, read):
+    """Settled claims whose chapter does not show their card; `read` gives a chapter's text, or None."""
+    missing = []
+    for row in rows:
+        if row.verdict != "open":
+            text = read(row.chapter)
+            if text is None or not re.search(rf'^claim\("{re.escape(row.id)}"\)$', text, re.M):
+                missing.append(row.id)
+    return missing
+
+
+def inconsistent(rows):
+    """Open claims that name evidence, and settled ones that lack some."""
+    return [
+        row.id
+        for row in rows
+        if (row.verdict == "open" and (row.finding or row.chapter or row.tests))
+        or (row.verdict != "open" and not (row.finding and row.chapter and row.tests))
+    ]
+
+
+def absent_tests(rows, root):
+    """Named tests that no file defines at its top level."""
+    missing = []
+    for row in rows:
+        for test in row.tests:
+            path, _, name = test.partition("::")
+            defined = []
+            if (root / path).is_file():
+                tree = ast.parse((root / path).read_text(encoding="utf-8"))
+                defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+            if name not in defined:
+                missing.append((row.id, test))
+    return missing
+
+
+def read_chapter(name):
+    path = ROOT / "book" / f"{name}.md"
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+def test_every_numbered_item_of_the_papers_has_a_claim():
+    assert uncovered(claims().values(), PAPERS) == ([], [])
+
+
+def test_every_settled_claim_shows_its_card_beside_its_evidence():
+    assert unshown(claims().values(), read_chapter) == []
+
+
+def test_open_claims_name_no_evidence_and_settled_ones_all_of_it():
+    assert inconsistent(claims().values()) == []
+
+
+def test_every_named_test_exists():
+    assert absent_tests(claims().values(), ROOT) == []
+
+
+def test_the_ledger_page_lists_every_claim():
+    notebook = json.loads((ROOT / "book" / "ledger.ipynb").read_text(encoding="utf-8"))
+    html = "".join(
+        "".join(output.get("data", {}).get("text/html", ""))
+        for cell in notebook["cells"]
+        for output in cell.get("outputs", [])
+    )
+    for row in claims().values():
+        assert f'id="{row.id}" data-paper="{row.paper}" data-verdict="{row.verdict}"' in html
+
+
+def test_a_claim_without_its_row_its_card_or_its_test_is_noticed():
+    rows = dict(claims())
+    settled = next(row for row in rows.values() if row.verdict != "open" and row.covers)
+    without = [row for row in rows.values() if row.id != settled.id]
+    assert [item for _, item in uncovered(without, PAPERS)[0]] == sorted(settled.covers)
+    assert settled.id in unshown([settled], lambda name: "no card here")
+    assert settled.id in unshown([settled], lambda name: None)
+    moved = parse(TEXT.replace(settled.tests[0], "tests/test_nowhere.py::test_it"))[settled.id]
+    assert absent_tests([moved], ROOT) == [(settled.id, "tests/test_nowhere.py::test_it")]
+    passed = {test + "[case]" for test in settled.tests}
+    assert unproven([settled], passed) == []
+    assert unproven([settled], set()) == [(settled.id, test) for test in settled.tests]
+    reopened = parse(TEXT.replace(f'verdict = "{settled.verdict}"', 'verdict = "open"', 1))
+    assert settled.id in inconsistent(reopened.values())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('paper = "actor"', 'paper = "nobody"', "paper must be one of"),
+        ('verdict = "open"', 'verdict = "maybe"', "verdict must be one of"),
+        ('kind = "theorem"', 'kind = "hunch"', "kind must be one of"),
+        ('chapter = ""', 'chapitre = ""', "must have the fields"),
+    ],
+)
+def test_a_malformed_row_is_named(old, new, message):
+    with pytest.raises(ValueError, match=f"claim actor-.*{message}"):
+        parse(TEXT.replace(old, new, 1))
+
+
+def test_counts_add_up():
+    assert sum(number for row in counts().values() for number in row.values()) == len(claims())
+    assert set(next(iter(counts().values()))) == set(VERDICTS)
+
+
+def test_unknown_claim_is_named():
+    with pytest.raises(KeyError, match="no claim 'actor-lemma-9'"):
+        claim("actor-lemma-9")
+
+
+def test_cards_and_rows_escape_their_text():
+    row = claim("actor-lemma-1")
+    hostile = ledger.Claim(**{**vars(row), "statement": "a <script>alert(1)</script> $x<y$ & b", "number": "<b>"})
+    for html in (hostile._repr_html_(), Ledger([hostile])._repr_html_()):
+        assert "<script>" not in html
+        assert "&lt;script&gt;" in html
+        assert r"\(x&lt;y\)" in html
+        assert "&lt;b&gt;" in html
+    assert repr(row) == "Lemma 1, Actor, Gruber, Cyr (2025): holds"
+    assert repr(Ledger([row, row])) == "Ledger of 2 claims"
+    assert 'href="regression/softmax_and_lse.html"' in Ledger([row])._repr_html_()
+    assert f'href="../ledger.html#{row.id}"' in row._repr_html_()

@@ -1,0 +1,44 @@
+"""Start a chapter: its text from the template, and its line in the table of contents."""
+
+import re
+import sys
+
+from notebooks import BOOK, ROOT
+
+TEMPLATE = ROOT / "tools" / "chapter_template.md"
+
+
+def main(part: str, name: str) -> None:
+    """Write `book/PART/NAME.md` and list it after the part's last chapter.
+
+    Raises:
+        SystemExit: if a name is not a lower-case identifier or the chapter exists.
+    """
+    for word in (part, name):
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", word):
+            sys.exit(f"a part and a chapter are named in lower case with underscores, got {word!r}")
+    path = BOOK / part / f"{name}.md"
+    if path.exists():
+        sys.exit(f"{path.relative_to(ROOT)} exists")
+    title = name.replace("_", " ").capitalize()
+    path.parent.mkdir(exist_ok=True)
+    text = TEMPLATE.read_text(encoding="utf-8").replace("TITLE", title).replace("NAME", name.replace("_", "-"))
+    path.write_text(text, encoding="utf-8", newline="\n")
+    print(f"wrote {path.relative_to(ROOT)}")
+
+    contents = ROOT / "_toc.yml"
+    lines = contents.read_text(encoding="utf-8").splitlines()
+    places = [number for number, line in enumerate(lines) if f"- file: {part}/" in line]
+    if places:
+        indent = lines[places[-1]].partition("-")[0]
+        lines.insert(places[-1] + 1, f"{indent}- file: {part}/{name}")
+        contents.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+        print("listed it in _toc.yml")
+    else:
+        print(f"list it in _toc.yml under its part: - file: {part}/{name}")
+        print(f"and exclude its text from the pages in _config.yml: {part}/*.md")
+    print(f"next: write it, then python3 run.py notebooks {part}/{name}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

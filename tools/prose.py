@@ -1,0 +1,105 @@
+"""Style of the chapters: what a reviewer should not have to say. `--fix` formats the code cells."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from notebooks import BOOK, ROOT, sources
+
+CODE_WIDTH = 84  # what fits the page's column without scrolling
+CELL = re.compile(r"^(```\{code-cell\} ipython3\n)(.*?)(^```$)", re.M | re.S)
+HEADER = re.compile(r"\A(---\n.*?^---\n|(?::\w[^\n]*\n)+\n?)?", re.M | re.S)
+REQUIRED = ("**What you will see.**", "**What you need.**", "**Time to run.**")
+SECTIONS = ("## Exercises", "## What we showed", "## References")
+TWO_SENTENCES = re.compile(r"[a-z0-9)\]$*`}][.?!] [A-Z$*`]")
+
+
+def ruff(arguments: list[str], code: str) -> tuple[int, str]:
+    """Run ruff on a text; its exit code and what it printed."""
+    command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", "cell.py", "-"]
+    done = subprocess.run(command, input=code, capture_output=True, text=True, encoding="utf-8", cwd=ROOT)
+    return done.returncode, done.stdout if done.returncode in (0, 1) else done.stdout + done.stderr
+
+
+def formatted(text: str) -> str:
+    """The chapter with every code cell formatted."""
+
+    def format_cell(match: re.Match) -> str:
+        header = HEADER.match(match[2])[0] or ""
+        code = match[2][len(header) :]
+        status, tidy = ruff(["format", "--config", f"line-length={CODE_WIDTH}"], code)
+        return match[1] + header + (tidy if status == 0 else code) + match[3]
+
+    return CELL.sub(format_cell, text)
+
+
+def prose_lines(text: str) -> list[tuple[int, str]]:
+    """The numbered lines of plain paragraphs: no code, mathematics, directives, tables, lists or headings."""
+    found, closing = [], None
+    for number, line in enumerate(text.splitlines(), 1):
+        if closing:
+            closing = None if line.startswith(closing) else closing
+        elif line == "---" or line.startswith(("$$", "```{code-cell}")):
+            closing = line[:3].strip()
+        elif line and not line.startswith(("```", ":", "|", "- ", "#", " ")):
+            found.append((number, line))
+    return found
+
+
+def faults(text: str, chapter: bool) -> list[str]:
+    """Ways in which a text breaks the style; `chapter` adds what every chapter must have."""
+    found = []
+    if formatted(text) != text:
+        found.append("code cells are not formatted: `.venv/bin/python tools/prose.py --fix`")
+    cells = [(text[: match.start()].count("\n") + 1, match[2]) for match in CELL.finditer(text)]
+    code = "\n".join(cell[len(HEADER.match(cell)[0] or "") :] for _, cell in cells)
+    lint = ["check", "--output-format", "concise", "--quiet", "--ignore", "D,E402,E501,E731,B018,B023,F811,I001"]
+    status, report = ruff(lint, code)
+    if status:
+        found += [f"code: {line}" for line in report.splitlines() if ": " in line]
+    for line, cell in cells:
+        if "plt.subplots" in cell or "plt.figure" in cell:
+            header = HEADER.match(cell)[0] or ""
+            missing = [word for word in ("name: fig-", "caption:", "alt:") if word not in header]
+            found += [f"line {line}: the figure has no `{word}`" for word in missing]
+    for pattern, advice in (
+        ("set_title", "captions, not titles"),
+        (r"\begin{align}", "use `aligned` inside a labelled equation"),
+        ("^T", r"transpose is `^\top`"),
+    ):
+        found += [f"line {text[: at.start()].count(chr(10)) + 1}: {advice}" for at in re.finditer(re.escape(pattern), text)]
+    found += [
+        f"line {number}: one sentence a line" for number, line in prose_lines(text) if TWO_SENTENCES.search(line)
+    ]
+    if chapter:
+        found += [f"lacks `{part}`" for part in (*REQUIRED, *SECTIONS) if part not in text]
+        places = [text.find(section) for section in SECTIONS]
+        if places != sorted(places):
+            found.append(f"its last sections must be {', '.join(SECTIONS)}, in this order")
+        exercises = text.count("```{exercise}\n")
+        if not 3 <= exercises <= 5:
+            found.append(f"has {exercises} exercises; three to five are wanted")
+        if text.count("```{solution-start}") != exercises or text.count("```{solution-end}") != exercises:
+            found.append("not every exercise has a solution")
+    return found
+
+
+def main() -> None:
+    """Check, or with `--fix` format, every text of the book."""
+    bad = 0
+    with_kernel = set(sources())
+    for path in sorted(BOOK.rglob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        if "--fix" in sys.argv[1:] and formatted(text) != text:
+            text = formatted(text)
+            path.write_text(text, encoding="utf-8", newline="\n")
+        for fault in faults(text, chapter=path in with_kernel and path.parent != BOOK):
+            print(f"{path.relative_to(ROOT)}: {fault}")
+            bad += 1
+    if bad:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
