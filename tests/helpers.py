@@ -13,9 +13,7 @@ def normal(generator, *shape, dtype=torch.float64):
 
 
 @st.composite
-def matrices(
-    draw, rows=st.integers(1, 5), columns=st.integers(1, 5), batch=st.sampled_from([(), (2,), (3, 1)]), scale=5
-):
+def matrices(draw, rows=st.integers(1, 5), columns=st.integers(1, 5), batch=st.sampled_from([(), (2,), (3, 1)]), scale=5):
     """Random float64 matrices, some in batches, some not contiguous."""
     shape = (*draw(batch), draw(rows), draw(columns))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
@@ -55,9 +53,7 @@ def precise_cross_entropy(logits, labels, axis):
 
 def product(a, b):
     """Matrix product of nested lists."""
-    return [
-        [mpmath.fsum(x * y for x, y in zip(row, column, strict=True)) for column in zip(*b, strict=True)] for row in a
-    ]
+    return [[mpmath.fsum(x * y for x, y in zip(row, column, strict=True)) for column in zip(*b, strict=True)] for row in a]
 
 
 def transpose(a):

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 from notebooks import BOOK, ROOT, sources
 
@@ -69,9 +68,7 @@ def faults(text: str, chapter: bool) -> list[str]:
         ("^T", r"transpose is `^\top`"),
     ):
         found += [f"line {text[: at.start()].count(chr(10)) + 1}: {advice}" for at in re.finditer(re.escape(pattern), text)]
-    found += [
-        f"line {number}: one sentence a line" for number, line in prose_lines(text) if TWO_SENTENCES.search(line)
-    ]
+    found += [f"line {number}: one sentence a line" for number, line in prose_lines(text) if TWO_SENTENCES.search(line)]
     if chapter:
         found += [f"lacks `{part}`" for part in (*REQUIRED, *SECTIONS) if part not in text]
         places = [text.find(section) for section in SECTIONS]

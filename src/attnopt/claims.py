@@ -149,8 +149,6 @@ def _prose(text: str) -> str:
     """HTML of a text with mathematics between dollar signs, which MathJax and JupyterLab both typeset."""
     parts = re.split(r"\$([^$]+)\$", text)
     return "".join(
-        f'<span class="math notranslate nohighlight">\\({html.escape(part)}\\)</span>'
-        if index % 2
-        else html.escape(part)
+        f'<span class="math notranslate nohighlight">\\({html.escape(part)}\\)</span>' if index % 2 else html.escape(part)
         for index, part in enumerate(parts)
     )

@@ -48,9 +48,7 @@ def collapse_deltas(expression: sp.Expr) -> sp.Expr:
     SymPy answers with a `Piecewise` that also covers indices out of range; its first branch is the one meant here.
     """
     while True:
-        evaluated = expression.doit().replace(
-            lambda part: isinstance(part, sp.Piecewise), lambda part: part.args[0].expr
-        )
+        evaluated = expression.doit().replace(lambda part: isinstance(part, sp.Piecewise), lambda part: part.args[0].expr)
         if evaluated == expression:
             return expression
         expression = evaluated

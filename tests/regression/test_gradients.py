@@ -84,8 +84,7 @@ def test_quadratic_gradient_does_not_depend_on_the_axis(tokens, width, seed):
 def test_both_printed_attentions_together_are_the_true_one():
     features, weights, labels = quadratic_problem(3, 4, 3, "sequence")
     printed = [
-        quadratic_gradient_as_printed(features, weights, c, axis)
-        for axis, c in (("sequence", labels), ("class", labels.mT))
+        quadratic_gradient_as_printed(features, weights, c, axis) for axis, c in (("sequence", labels), ("class", labels.mT))
     ]
     torch.testing.assert_close(sum(printed) / 2, quadratic_gradient(features, weights, labels, "sequence"))
 
@@ -106,9 +105,7 @@ def test_printed_formula_can_be_exactly_opposite():
     )
     numeric = torch.tensor(labels.tolist(), dtype=torch.float64)
     got = quadratic_gradient(features, weights, numeric, "sequence")
-    torch.testing.assert_close(
-        got, torch.tensor([[0.0], [1 / 8]], dtype=torch.float64) * weights, rtol=1e-13, atol=1e-15
-    )
+    torch.testing.assert_close(got, torch.tensor([[0.0], [1 / 8]], dtype=torch.float64) * weights, rtol=1e-13, atol=1e-15)
     wrong = quadratic_gradient_as_printed(features, weights, numeric, "sequence")
     torch.testing.assert_close(wrong, -got, rtol=1e-13, atol=1e-15)
 

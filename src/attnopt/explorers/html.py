@@ -38,6 +38,7 @@ def setup(app: Sphinx) -> dict:
     app.connect("build-finished", write_assets)
     app.add_css_file("explorers/explorers.css")
     app.add_js_file("explorers/host.js", type="module")
+    app.set_html_assets_policy("always")  # MathJax also on pages whose only mathematics is in the ledger's cards
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 

@@ -37,9 +37,7 @@ def stationary_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
     theta, target = weights.double().numpy(), labels.double().numpy()
     # Unknowns: the entries of Q = P - t ≥ 0, row by row, and t ≥ 0.
     equal_gradient = np.kron(np.eye(tokens), theta.T)
-    sums = (
-        np.kron(np.ones((1, tokens)), np.eye(classes)) if dim == -2 else np.kron(np.eye(tokens), np.ones((1, classes)))
-    )
+    sums = np.kron(np.ones((1, tokens)), np.eye(classes)) if dim == -2 else np.kron(np.eye(tokens), np.ones((1, classes)))
     equations = np.vstack([equal_gradient, sums])
     equations = np.hstack([equations, equations.sum(1, keepdims=True)])
     values = np.concatenate([(target @ theta).ravel(), np.ones(len(sums))])

@@ -42,11 +42,12 @@ function arrow(parent, from, to, attributes = {}) {
 // A labelled range input with its value shown; `set` moves it without calling back.
 function slider(parent, { label, min, max, step, digits, onInput }) {
   const input = element("input", { type: "range", min, max, step, "aria-label": label });
-  const output = element("output");
+  const output = element("span", { class: "ao-value", "aria-hidden": "true" });
   parent.append(element("label", { class: "ao-slider" }, element("span", {}, label), input, output));
   const set = (value) => {
     input.value = value;
-    output.textContent = Number(value).toFixed(digits).replace("-", "−");
+    output.textContent = show(Number(value), digits);
+    input.setAttribute("aria-valuetext", output.textContent);
   };
   input.addEventListener("input", () => {
     set(input.value);

@@ -1,0 +1,189 @@
+"""Explorers in the built page, without a kernel: they compute what Python computes, and answer mouse and keyboard."""
+
+import numpy as np
+import pytest
+
+from attnopt.explorers import AttentionFieldExplorer, SoftmaxExplorer
+
+SOFTMAX, FIELD = "regression/softmax_and_lse.html", "regression/attention_is_a_gradient.html"
+
+
+def mounted(page):
+    """The explorer of a page, once its module has drawn it."""
+    explorer = page.locator("div.attnopt-explorer[data-mounted]")
+    explorer.wait_for()
+    explorer.scroll_into_view_if_needed()
+    return explorer
+
+
+def in_page(page, module, state):
+    """What the module's own `compute` returns in the page."""
+    script = """async ([module, state]) => {
+      const loaded = await import(new URL(`../_static/explorers/${module}.js`, location.href));
+      return loaded.compute(state);
+    }"""
+    return page.evaluate(script, [module, state])
+
+
+def status(explorer):
+    return explorer.get_by_role("status").inner_text()
+
+
+def test_softmax_module_computes_what_python_computes(open_page):
+    page = open_page(SOFTMAX)
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        logits = rng.uniform(-3, 3, 3).tolist()
+        explorer = SoftmaxExplorer(logits=logits, temperature=float(rng.uniform(0.1, 3)))
+        here, there = explorer.compute(), in_page(page, "softmax", explorer.state())
+        for name in ("softmax", "smooth_maximum", "eigenvalues"):
+            np.testing.assert_allclose(there[name], here[name], rtol=1e-9, atol=1e-12)
+        if here["eigenvalues"][0] - here["eigenvalues"][1] > 1e-4 and here["eigenvalues"][1] > 1e-7:
+            for mine, theirs in zip(here["eigenvectors"], there["eigenvectors"], strict=True):
+                assert abs(abs(np.dot(mine, theirs)) - 1) < 1e-6
+
+
+def test_attention_field_module_computes_what_python_computes(open_page):
+    page = open_page(FIELD)
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        explorer = AttentionFieldExplorer(
+            tokens=rng.uniform(-3, 3, (3, 2)).tolist(),
+            weights=rng.normal(size=(3, 2)).tolist(),
+            softness=float(rng.uniform()),
+            axis=("class", "sequence")[number % 2],
+        )
+        here, there = explorer.compute(), in_page(page, "attention_field", explorer.state())
+        assert set(here) == set(there)
+        for name, value in here.items():
+            np.testing.assert_allclose(there[name], value, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("path", [SOFTMAX, FIELD])
+def test_every_slider_answers_the_keyboard(path, open_page):
+    page = open_page(path)
+    explorer = mounted(page)
+    sliders = explorer.get_by_role("slider").all()
+    assert len(sliders) >= 3
+    for slider in sliders:
+        assert slider.get_attribute("aria-label")
+        before = status(explorer)
+        slider.focus()
+        slider.press("ArrowRight" if float(slider.input_value()) < float(slider.get_attribute("max")) else "ArrowLeft")
+        for _ in range(9):
+            slider.press("ArrowRight")
+        assert status(explorer) != before
+        for end in ("Home", "End"):
+            slider.press(end)
+            assert "NaN" not in explorer.inner_html()
+            assert "Infinity" not in explorer.inner_html()
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("path", [SOFTMAX, FIELD])
+def test_every_handle_answers_mouse_and_keyboard(path, open_page):
+    page = open_page(path)
+    explorer = mounted(page)
+    handles = explorer.locator(".ao-handle").all()
+    assert handles
+    for handle in handles:
+        assert "arrow keys" in handle.get_attribute("aria-label")
+        handle.focus()
+        for key in ("ArrowLeft", "ArrowUp"):
+            before = status(explorer)
+            for _ in range(3):
+                handle.press(key)
+            assert status(explorer) != before
+        before, box = status(explorer), handle.bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        page.mouse.move(x, y)
+        page.mouse.down()
+        page.mouse.move(x + 25, y - 20, steps=4)
+        page.mouse.up()
+        after = handle.bounding_box()
+        assert status(explorer) != before
+        moved = np.hypot(after["x"] - box["x"], after["y"] - box["y"])
+        assert moved > 8
+        page.mouse.move(x + 100, y - 60)  # released: it must not follow
+        assert handle.bounding_box() == after
+    assert page.complaints == []
+
+
+def test_handles_stay_inside_when_dragged_far_away(open_page):
+    for path in (SOFTMAX, FIELD):
+        page = open_page(path)
+        explorer = mounted(page)
+        handle, svg = explorer.locator(".ao-handle").first, explorer.locator("svg").first
+        box, frame = handle.bounding_box(), svg.bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.mouse.down()
+        page.mouse.move(frame["x"] + 3 * frame["width"], frame["y"] - 2 * frame["height"], steps=5)
+        page.mouse.up()
+        after = handle.bounding_box()
+        assert frame["x"] - 12 <= after["x"] <= frame["x"] + frame["width"] + 12
+        assert frame["y"] - 12 <= after["y"] <= frame["y"] + frame["height"] + 12
+        assert "NaN" not in explorer.inner_html()
+
+
+def test_softmax_explorer_shows_its_numbers(open_page):
+    page = open_page(SOFTMAX)
+    explorer = mounted(page)
+    for name, value in (("logit 1", "2"), ("logit 2", "-1"), ("logit 3", "0.5"), ("temperature", "0.5")):
+        explorer.get_by_role("slider", name=name).fill(value)
+    expected = SoftmaxExplorer(logits=[2.0, -1.0, 0.5], temperature=0.5).compute()
+    shown = ", ".join(f"{x:.2f}" for x in expected["softmax"])
+    assert f"softmax ({shown})" in status(explorer)
+    assert f"exceeds max by {expected['smooth_maximum'] - 2:.3f}" in status(explorer)
+
+
+def test_attention_field_shows_its_numbers_on_both_axes(open_page):
+    page = open_page(FIELD)
+    explorer = mounted(page)
+    start = AttentionFieldExplorer().state()
+    for label, axis in (("tokens", "sequence"), ("classes", "class")):
+        explorer.get_by_role("radio", name=label).check()
+        expected = AttentionFieldExplorer(**start | {"axis": axis}).compute()
+        assert f"Cross-entropy {expected['loss']:.3f}" in status(explorer)
+        table = explorer.locator("svg").nth(1).text_content()
+        for value in np.array(expected["attention"]).ravel():
+            assert f"{value:.2f}" in table
+    explorer.get_by_role("radio", name="3").check()
+    assert "token 3:" in status(explorer)
+
+
+def test_moving_one_token_moves_the_others_rows_only_on_the_sequence_axis(open_page):
+    page = open_page(FIELD)
+    explorer = mounted(page)
+    cells = lambda: [text.text_content() for text in explorer.locator("svg").nth(1).locator("text").all()]  # noqa: E731
+    for label, coupled in (("classes", False), ("tokens", True)):
+        explorer.get_by_role("radio", name=label).check()
+        explorer.get_by_role("slider", name="first feature").fill("-0.9")
+        before = cells()
+        explorer.get_by_role("slider", name="first feature").fill("0.6")
+        changed = [a != b for a, b in zip(before, cells(), strict=True)]
+        # the row of token 3 (its sign, then the key's name, then three cells) closes the table
+        last_row = next(i for i, text in enumerate(before) if text.startswith("■"))
+        assert any(changed[last_row + 2 : last_row + 5]) == coupled
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_explorers_follow_the_theme(scheme, open_page):
+    page = open_page(SOFTMAX, scheme=scheme)
+    explorer = mounted(page)
+    colour = explorer.locator("svg text").first.evaluate("node => getComputedStyle(node).fill")
+    lightness = sum(int(part) for part in colour.strip("rgb()").split(",")) / 3
+    assert (lightness > 128) == (scheme == "dark")
+    page.locator("button.theme-switch-button").first.click()
+    page.wait_for_timeout(300)
+
+
+def test_explorers_fit_a_phone_and_their_targets_are_large_enough(open_page):
+    for path in (SOFTMAX, FIELD):
+        page = open_page(path, width=390)
+        explorer = mounted(page)
+        for svg in explorer.locator("svg").all():
+            assert svg.bounding_box()["width"] >= 250
+        for control in explorer.get_by_role("slider").all():
+            box = control.bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390

@@ -1,0 +1,135 @@
+"""The command line: its environment heals, its failures say what to do."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """The module run.py, pointed at an empty project folder, its commands recorded instead of run."""
+    specification = importlib.util.spec_from_file_location("run_under_test", ROOT / "run.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    for name in ("requirements.txt", "constraints.txt", "pyproject.toml"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(module, "STAMP", tmp_path / ".venv" / "complete")
+    monkeypatch.setattr(module, "PYTHON", tmp_path / ".venv" / "bin" / "python")
+    module.made, module.calls, module.broken = [], [], False
+
+    def create(folder, with_pip, clear):
+        module.made.append(clear)
+        (Path(folder) / "bin").mkdir(parents=True, exist_ok=True)
+        module.PYTHON.touch()
+
+    class Done:
+        returncode = 0
+
+    def record(command, **_):
+        module.calls.append(" ".join(str(part) for part in command))
+        result = Done()
+        result.returncode = int(module.broken and "--requirement" in command)
+        return result
+
+    monkeypatch.setattr(module.venv, "create", create)
+    monkeypatch.setattr(module.subprocess, "run", record)
+    return module
+
+
+def test_a_complete_environment_is_left_alone(run):
+    run.environment()
+    assert run.made == [True]
+    assert run.STAMP.read_text() == run.fingerprint()
+    before = len(run.calls)
+    run.environment()
+    assert len(run.calls) == before
+
+
+def test_an_interrupted_environment_is_taken_up_again(run):
+    run.broken = True
+    with pytest.raises(run.Failure, match="could not be installed"):
+        run.environment()
+    assert not run.STAMP.exists()
+    run.broken = False
+    run.environment()
+    assert run.STAMP.exists()
+
+
+def test_changed_requirements_renew_the_environment(run):
+    run.environment()
+    with (run.ROOT / "requirements.txt").open("a") as file:
+        file.write("# changed\n")
+    before = len(run.calls)
+    run.environment()
+    assert any("--requirement" in call for call in run.calls[before:])
+
+
+def test_an_old_python_is_told_what_is_needed(run, monkeypatch):
+    monkeypatch.setattr(run.sys, "version_info", (3, 10))
+    with pytest.raises(run.Failure, match=r"Python 3\.11 or later is needed"):
+        run.environment()
+
+
+def test_every_requirement_is_pinned():
+    for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines():
+        requirement = line.split("#")[0].strip()
+        assert not requirement or requirement.startswith("-c ") or "==" in requirement
+    pins = dict(
+        line.lower().replace("_", "-").split("==")
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
+    )
+    for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines():
+        name, equals, version = line.split("#")[0].strip().partition("==")
+        if equals:
+            assert pins[name.lower()] == version
+
+
+def test_browser_prefers_what_is_there_and_says_when_nothing_is(run, monkeypatch):
+    monkeypatch.setattr(run.shutil, "which", lambda name: "/usr/bin/chromium" if name == "chromium" else None)
+    run.browser()
+    assert run.calls == []
+    monkeypatch.setattr(run.shutil, "which", lambda name: "/usr/bin/apt-get" if name == "apt-get" else None)
+    monkeypatch.setattr(run.os, "geteuid", lambda: 0, raising=False)
+    run.browser()
+    assert any("apt-get install" in call for call in run.calls)
+    monkeypatch.setattr(run.shutil, "which", lambda name: None)
+    monkeypatch.setattr(run, "call", lambda command, advice, **_: (_ for _ in ()).throw(run.Failure(advice)))
+    with pytest.raises(run.Failure, match="No Chromium for the site tests"):
+        run.browser()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(["dance"], "invalid choice: 'dance'"), (["book", "--fast"], "unrecognized arguments: --fast")]
+)
+def test_wrong_words_are_named(arguments, said):
+    done = subprocess.run([sys.executable, ROOT / "run.py", *arguments], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_new_chapter_is_written_listed_and_not_overwritten(tmp_path):
+    for folder in ("tools", "book/regression"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("tools/new_chapter.py", "tools/notebooks.py", "tools/chapter_template.md", "_toc.yml"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    command = [sys.executable, tmp_path / "tools" / "new_chapter.py"]
+    done = subprocess.run([*command, "regression", "next_idea"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "# Next idea" in (tmp_path / "book/regression/next_idea.md").read_text(encoding="utf-8")
+    lines = (tmp_path / "_toc.yml").read_text(encoding="utf-8").splitlines()
+    assert lines.index("      - file: regression/next_idea") == max(
+        number for number, line in enumerate(lines) if "file: regression/" in line
+    )
+    again = subprocess.run([*command, "regression", "next_idea"], capture_output=True, text=True)
+    assert again.returncode == 1
+    assert "exists" in again.stderr
+    wrong = subprocess.run([*command, "regression", "Next-Idea"], capture_output=True, text=True)
+    assert "got 'Next-Idea'" in wrong.stderr

@@ -1,0 +1,215 @@
+"""The line from text to notebook: drift, determinism, style, the template, and the notebook gate."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import notebooks
+import prose
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CHAPTER = """---
+kernelspec:
+  display_name: Python 3
+  language: python
+  name: python3
+---
+
+# A chapter
+
+Some prose.
+
+```{code-cell} ipython3
+print("one")
+print("two")
+```
+
+More prose.
+
+```{code-cell} ipython3
+:tags: [live, nbval-ignore-output]
+object()
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """An executed pair in a folder of its own."""
+    path = tmp_path_factory.mktemp("book") / "part" / "chapter.md"
+    path.parent.mkdir()
+    path.write_text(CHAPTER, encoding="utf-8")
+    notebooks.execute(path)
+    return path
+
+
+@pytest.fixture
+def pair(executed, tmp_path):
+    """A copy of that pair that a test may spoil."""
+    path = tmp_path / "chapter.md"
+    path.write_text(executed.read_text(encoding="utf-8"), encoding="utf-8")
+    twin = executed.with_suffix(".ipynb").read_text(encoding="utf-8")
+    path.with_suffix(".ipynb").write_text(twin, encoding="utf-8")
+    return path
+
+
+def spoil(pair, change):
+    """Load the twin, change it, write it back."""
+    twin = pair.with_suffix(".ipynb")
+    notebook = json.loads(twin.read_text(encoding="utf-8"))
+    change(notebook)
+    twin.write_text(json.dumps(notebook), encoding="utf-8")
+
+
+def test_executing_again_gives_the_same_bytes(executed):
+    before = executed.with_suffix(".ipynb").read_bytes()
+    notebooks.execute(executed)
+    assert executed.with_suffix(".ipynb").read_bytes() == before
+
+
+def test_streams_are_merged_and_live_output_is_not_stored(executed):
+    first, live = (c for c in nbformat.read(executed.with_suffix(".ipynb"), 4).cells if c.cell_type == "code")
+    assert [output.text for output in first.outputs] == ["one\ntwo\n"]
+    assert live.outputs == []
+    assert live.execution_count == 2
+
+
+def test_a_faithful_pair_has_no_faults(pair):
+    assert notebooks.faults(pair) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("Some prose.", "Some other prose.", "cell 0 (markdown) differs"),
+        ('print("two")', 'print("three")', "cell 1 (code) differs"),
+        ("More prose.\n", "More prose.\n\n```{code-cell} ipython3\n1 + 1\n```\n", "has 5 cells, its notebook 4"),
+        (":tags: [live, nbval-ignore-output]", ":tags: [live]", "cell 3 (code) differs"),
+    ],
+)
+def test_changed_text_is_drift(pair, old, new, fault):
+    pair.write_text(pair.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    assert any(found.startswith(fault) for found in notebooks.faults(pair))
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda nb: nb["cells"][1].update(execution_count=None), "code cell 1 was not executed in order"),
+        (lambda nb: nb["cells"][3].update(execution_count=1), "code cell 2 was not executed in order"),
+        (lambda nb: nb["cells"][0].update(source="Edited in Jupyter."), "cell 0 (markdown) differs"),
+        (lambda nb: nb["cells"].pop(), "has 4 cells, its notebook 3"),
+        (lambda nb: nb["metadata"].update(author="somebody"), "its notebook's metadata"),
+        (lambda nb: nb["cells"][1]["outputs"][0].update(name="stderr"), "code cell 1 writes to stderr"),
+        (
+            lambda nb: nb["cells"][3]["outputs"].append({"output_type": "stream", "name": "stdout", "text": "x"}),
+            "code cell 2 is tagged live",
+        ),
+    ],
+)
+def test_a_changed_notebook_is_drift(pair, change, fault):
+    spoil(pair, change)
+    assert any(found.startswith(fault) for found in notebooks.faults(pair))
+
+
+def test_a_missing_or_broken_notebook_is_named(pair):
+    twin = pair.with_suffix(".ipynb")
+    twin.write_text(twin.read_text(encoding="utf-8")[:200], encoding="utf-8")
+    assert notebooks.faults(pair)[0].startswith("its notebook cannot be read")
+    twin.unlink()
+    assert notebooks.faults(pair) == ["has no notebook"]
+
+
+def test_an_unknown_chapter_is_named():
+    with pytest.raises(SystemExit, match="no chapter 'regression/nothing'"):
+        notebooks.select(["regression/nothing"])
+    assert notebooks.select(["book/regression/softmax_and_lse.md"])[0].stem == "softmax_and_lse"
+
+
+def gate(pair, *arguments):
+    """Run the notebook gate on a pair beside the book's own conftest."""
+    (pair.parent / "conftest.py").write_text((ROOT / "book" / "conftest.py").read_text(encoding="utf-8"), encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--nbval",
+        "--nbval-current-env",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--color=no",
+    ]
+    done = subprocess.run(
+        [*command, "--rootdir", str(pair.parent), *arguments, pair.with_suffix(".ipynb").name],
+        cwd=pair.parent,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+    return done.returncode, done.stdout
+
+
+def test_the_gate_counts_and_passes(pair):
+    code, output = gate(pair)
+    assert code == 0, output
+    assert "compared 1 of 1 cells" in output
+
+
+@pytest.mark.parametrize(
+    ("change", "sign"),
+    [
+        (lambda nb: nb["cells"][1]["outputs"][0].update(text="one\nthree\n"), "Cell outputs differ"),
+        (lambda nb: nb["cells"][1].update(execution_count=None, outputs=[]), "never executed"),
+        (lambda nb: nb["cells"][1]["metadata"].update(tags=["nbval-skip"]), "marked to be skipped"),
+        (lambda nb: nb["cells"][1]["metadata"].update(tags=["nbval-ignore-output"]), "not tagged 'live'"),
+        (lambda nb: nb["cells"][1].update(source="# NBVAL_IGNORE_OUTPUT\nprint('one')"), "not tagged 'live'"),
+    ],
+)
+def test_the_gate_fails_when_a_cell_is_not_compared(pair, change, sign):
+    spoil(pair, change)
+    code, output = gate(pair)
+    assert code == 1
+    assert sign in output
+    assert "compared 0 of 1 cells" in output
+
+
+GOOD = (ROOT / "tools" / "chapter_template.md").read_text(encoding="utf-8")
+
+
+def test_the_template_and_the_book_are_in_style():
+    assert prose.faults(GOOD, chapter=True) == []
+    for path in notebooks.sources():
+        assert prose.faults(path.read_text(encoding="utf-8"), chapter=path.parent != notebooks.BOOK) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("Motivate, derive", "One sentence. And another, derive", "one sentence a line"),
+        ("x**2 - 2 * x", "x ** 2-2*x", "code cells are not formatted"),
+        ("import torch\n", "", "Undefined name `torch`"),
+        (
+            "assert is_zero",
+            "import matplotlib.pyplot as plt\nfig, ax = plt.subplots()\nassert is_zero",
+            "the figure has no `alt:`",
+        ),
+        ("Claim by claim.", r"Claim $A^T$.", "transpose"),
+        ("assert is_zero", "ax = None\nax.set_title('no')\nassert is_zero", "captions, not titles"),
+        ("**Time to run.**", "**Duration.**", "lacks `**Time to run.**`"),
+        ("## References", "## Sources", "lacks `## References`"),
+        ("```{solution-end}", "```{note}", "not every exercise has a solution"),
+    ],
+)
+def test_breaches_of_style_are_named(old, new, fault):
+    assert old in GOOD
+    found = prose.faults(GOOD.replace(old, new, 1), chapter=True)
+    assert any(fault in line for line in found), found
+
+
+def test_code_and_mathematics_are_not_taken_for_prose():
+    text = "$$\nA. B\n$$ (eq-a)\n\n```{code-cell} ipython3\nx = 1  # One. Two\n```\n\nOne. Two\n"
+    assert prose.prose_lines(text) == [(9, "One. Two")]
