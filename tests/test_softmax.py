@@ -110,6 +110,17 @@ def test_smooth_maximum_lies_between_its_bounds_and_grows(scores, temperature):
     assert (smooth_maximum(scores, 1.5 * temperature) >= value - slack).all()
 
 
+def test_smooth_maximum_in_high_precision_and_its_rate(generator):
+    scores = normal(generator, 5)
+    for temperature in (0.2, 1.0, 4.0):
+        with mpmath.workdps(40):
+            value = lambda t: t * mpmath.log(mpmath.fsum(mpmath.exp(mpmath.mpf(x) / t) for x in scores.tolist()))  # noqa: E731
+            exact, rate = float(value(mpmath.mpf(temperature))), float(mpmath.diff(value, mpmath.mpf(temperature)))
+        assert smooth_maximum(scores, temperature).item() == pytest.approx(exact, rel=1e-14)
+        entropy = torch.special.entr(torch.softmax(scores / temperature, -1)).sum().item()
+        assert rate == pytest.approx(entropy, rel=1e-10)
+
+
 def test_single_precision_agrees_with_double(generator):
     x = normal(generator, 3, 6, 5)
     for axis in AXES:

@@ -35,6 +35,9 @@ def softmax(logits: Tensor, axis: Axis) -> Tensor:
 def logsumexp(logits: Tensor, axis: Axis) -> Tensor:
     """Logarithm of the sum of exponentials of the logits along one axis, by the shifted form.
 
+    Its error is a few units of rounding relative to the largest absolute logit. It can be large relative to a result
+    near zero, where one logit is close to zero and dominates.
+
     Args:
         logits: real scores, shape (..., S, K).
         axis: "sequence" sums down each column, "class" along each row.
@@ -46,7 +49,7 @@ def logsumexp(logits: Tensor, axis: Axis) -> Tensor:
         TypeError: if ``logits`` is not a real floating-point tensor.
         ValueError: if ``logits`` is not a finite, non-empty matrix or batch of matrices, or ``axis`` is unknown.
 
-    Source: Blanchard, Higham, Higham (2021), Algorithm 4.1, for the shifted form.
+    Source: Blanchard, Higham, Higham (2021), for the shifted form and its analysis.
     """
     dim = axis_dim(axis)
     check_matrices(logits=logits)

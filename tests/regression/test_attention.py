@@ -21,11 +21,13 @@ def test_sequence_axis_is_not_the_usual_attention(generator):
     features, weights = normal(generator, 4, 3), normal(generator, 6, 3)
     usual = scaled_dot_product_attention(features, weights, weights, scale=1.0)
     assert (cross_attention(features, weights, "sequence") - usual).norm() > 0.1 * usual.norm()
-    # It is slot attention's: for each key the shares of all queries sum to one.
-    ones = torch.ones(6, 1, dtype=torch.float64)
-    shares = torch.softmax(features @ weights.mT, 0)
-    torch.testing.assert_close(shares @ ones, shares.sum(1, keepdim=True))
+    # The queries compete for each key: their shares of it sum to one.
+    exponentials = (features @ weights.mT).exp()
+    shares = exponentials / exponentials.sum(0)
+    torch.testing.assert_close(shares.sum(0), torch.ones(6, dtype=torch.float64))
     torch.testing.assert_close(cross_attention(features, weights, "sequence"), shares @ weights)
+    exponentials = (features @ features.mT).exp()
+    torch.testing.assert_close(self_attention(features, "sequence"), exponentials / exponentials.sum(0) @ features)
 
 
 def test_labels_normalised_on_both_axes_need_equal_counts():

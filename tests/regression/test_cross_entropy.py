@@ -72,6 +72,19 @@ def test_bad_labels_are_named(labels, axis, error, message):
         pointwise_cross_entropy(torch.zeros(4, 2, 3), labels, axis)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_labels_are_held_to_their_sums_in_every_slice(dtype):
+    tolerance = torch.finfo(dtype).eps ** 0.5
+    logits = torch.zeros(2, 3, 4, dtype=dtype)
+    for sign in (1, -1):
+        labels = torch.full((2, 3, 4), 0.25, dtype=dtype)
+        labels[1, 2, 3] += sign * 0.5 * tolerance
+        assert pointwise_cross_entropy(logits, labels, "class").isfinite().all()
+        labels[1, 2, 3] += sign * 2 * tolerance
+        with pytest.raises(ValueError, match="labels must sum to 1 along the class axis"):
+            pointwise_cross_entropy(logits, labels, "class")
+
+
 def test_labels_of_single_precision_may_be_off_by_rounding(generator):
     labels = softmax(normal(generator, 5, 1000, dtype=torch.float32), "class")
     assert (labels.sum(-1) != 1).any()

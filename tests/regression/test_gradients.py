@@ -1,3 +1,5 @@
+import math
+
 import mpmath
 import pytest
 import sympy as sp
@@ -122,6 +124,17 @@ def test_a_step_along_the_printed_formula_can_climb():
 
 
 @given(tokens=st.integers(2, 5), seed=st.integers(0, 1000))
+def test_rank_one_less_than_the_tokens_still_forbids_accidents(tokens, seed):
+    features, weights, labels = quadratic_problem(seed, tokens, tokens - 1, "sequence")
+    attention = softmax(features @ weights @ features.mT, "sequence")
+    gap = quadratic_gradient_as_printed(features, weights, labels, "sequence") - quadratic_gradient(
+        features, weights, labels, "sequence"
+    )
+    if (attention - attention.mT).norm() > 1e-6 and torch.linalg.svdvals(features @ weights).min() > 1e-2:
+        assert gap.norm() > 1e-12
+
+
+@given(tokens=st.integers(2, 5), seed=st.integers(0, 1000))
 def test_printed_formula_agrees_iff_attention_symmetric_for_full_rank(tokens, seed):
     features, weights, labels = quadratic_problem(seed, tokens, tokens, "sequence")
     attention = softmax(features @ weights @ features.mT, "sequence")
@@ -163,11 +176,23 @@ def test_printed_formula_is_no_gradient():
         assert ((jacobian - jacobian.T).norm() < 1e-12) == symmetric
 
 
+@pytest.mark.parametrize("theta", [-5.0, -0.3, 0.1, 1.0, 4.0])
+def test_printed_formula_has_the_derived_curl(theta):
+    weights, labels = torch.tensor([[theta]], dtype=torch.float64), torch.eye(2, dtype=torch.float64)
+    start = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    printed = lambda z: quadratic_gradient_as_printed(z, weights, labels, "sequence")  # noqa: E731
+    jacobian = torch.func.jacrev(printed)(start).reshape(2, 2)
+    expected = 2 * theta * math.exp(theta) * (theta + math.sinh(theta)) / (1 + math.exp(theta)) ** 2
+    assert expected > 0
+    assert (jacobian[0, 1] - jacobian[1, 0]).item() == pytest.approx(expected, rel=1e-10)
+
+
 @pytest.mark.parametrize("function", [quadratic_gradient, quadratic_gradient_as_printed])
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
         ({"weights": torch.tensor([[1.0, 0.5], [0.0, 1.0]])}, ValueError, "weights must be symmetric, got .* 0.5"),
+        ({"weights": torch.tensor([[1.0, 2e-3], [0.0, 1.0]])}, ValueError, "weights must be symmetric, got .* 0.002"),
         ({"weights": torch.ones(3, 3)}, ValueError, r"weights must have shape \(..., 2, 2\)"),
         ({"weights": torch.ones(2, 3)}, ValueError, r"weights must have shape \(..., 2, 2\)"),
         ({"weights": torch.full((2, 2), torch.inf)}, ValueError, "weights must be finite, got inf"),

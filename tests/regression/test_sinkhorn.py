@@ -50,18 +50,67 @@ def test_value_is_the_maximum_over_doubly_stochastic_matrices(generator):
     assert (objective(rivals) <= best + 1e-12).all()
 
 
-def test_repaired_corollary(generator):
+def doubly_stochastic(generator, tokens):
+    """A random mixture of permutations."""
+    permutations = torch.eye(tokens, dtype=torch.float64)[torch.rand(6, tokens, generator=generator).argsort(-1)]
+    weights = torch.softmax(normal(generator, 6), 0)
+    return (weights[:, None, None] * permutations).sum(0)
+
+
+@pytest.mark.parametrize("both_axes", [True, False])
+def test_repaired_corollary(both_axes, generator):
     features, root = normal(generator, 2, 4, 3), normal(generator, 3, 3)
     weights = root @ root.mT / 3
-    labels = torch.softmax(normal(generator, 2, 4, 4), -2)
+    labels = doubly_stochastic(generator, 4) if both_axes else torch.softmax(normal(generator, 4, 4), -2)
     loss = lambda z: sinkhorn_value(z @ weights @ z.mT) - (labels * (z @ weights @ z.mT)).sum((-2, -1))  # noqa: E731
     attention = sinkhorn_attention(features @ weights @ features.mT)
     formula = (2 * attention - labels - labels.mT) @ features @ weights
     by_autograd = torch.func.grad(lambda z: loss(z).sum())(features)
-    torch.testing.assert_close(formula, by_autograd, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(formula, by_autograd, rtol=1e-9, atol=1e-10)
     direction, step = normal(generator, 2, 4, 3), 1e-5
     slope = (loss(features + step * direction) - loss(features - step * direction)) / (2 * step)
     torch.testing.assert_close((formula * direction).sum((-2, -1)), slope, rtol=1e-6, atol=1e-8)
+    # it is the cross-entropy exactly if the labels are normalised on both axes
+    cross_entropy = -(labels * attention.log()).sum((-2, -1))
+    assert torch.allclose(loss(features), cross_entropy, rtol=1e-10) == both_axes
+
+
+def test_labels_normalised_on_one_axis_leave_the_repaired_loss_unbounded():
+    labels = torch.tensor([[1.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
+    losses = []
+    for x in (2.0, 4.0, 8.0):
+        z = torch.tensor([[x], [x / 2]], dtype=torch.float64)
+        losses.append((sinkhorn_value(z @ z.mT) - (labels * (z @ z.mT)).sum()).item())
+    assert losses[2] < -15 < losses[1] < losses[0] < 0
+
+
+def test_attention_can_be_differentiated(generator):
+    scores = symmetric(generator, 3, 3)
+    pull = normal(generator, 3, 3)
+    direction = symmetric(generator, 3, 3)
+    derivative = torch.func.grad(lambda a: (pull * sinkhorn_attention(a)).sum())(scores)
+    step = 1e-6
+    ahead, behind = (sinkhorn_attention(scores + side * step * direction) for side in (1, -1))
+    slope = (pull * (ahead - behind)).sum() / (2 * step)
+    torch.testing.assert_close((derivative * direction).sum(), slope, rtol=1e-6, atol=1e-9)
+
+
+def test_value_keeps_its_derivative_for_spread_scores(generator):
+    checked = 0
+    for _ in range(40):
+        scores = symmetric(generator, 5, 5, scale=25.0)
+        try:
+            attention = sinkhorn_attention(scores)
+        except ValueError:
+            continue
+        torch.testing.assert_close(torch.func.grad(sinkhorn_value)(scores), attention, rtol=1e-6, atol=1e-9)
+        checked += 1
+    assert checked >= 5
+
+
+def test_row_sums_are_one_to_rounding(generator):
+    attention = sinkhorn_attention(symmetric(generator, 50, 6, 6))
+    assert (attention.sum(-1) - 1).abs().max() < 1e-14
 
 
 def test_bad_scores_are_named():

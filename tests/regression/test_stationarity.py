@@ -58,6 +58,16 @@ def test_margin_is_a_number_that_can_be_computed_by_hand():
     assert stationary_margin(ones, torch.eye(2, dtype=torch.float64), "sequence") == pytest.approx(1 / 2, abs=1e-9)
 
 
+def test_a_slice_of_one_entry_leaves_nothing_to_choose():
+    assert stationary_margin(torch.randn(3, 5).double(), torch.ones(1, 3).double(), "sequence") == pytest.approx(1)
+    assert stationary_margin(torch.randn(1, 5).double(), torch.ones(3, 1).double(), "class") == pytest.approx(1)
+
+
+def test_rounded_labels_are_no_obstacle():
+    labels = torch.full((1, 3), 0.3333)
+    assert stationary_margin(torch.ones(3, 1), labels, "class") == pytest.approx(1 / 3)
+
+
 def test_bad_input_is_named():
     weights, labels = torch.ones(3, 2), torch.ones(1, 3) / 3
     with pytest.raises(ValueError, match="weights and labels must be matrices"):

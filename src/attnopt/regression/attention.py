@@ -13,7 +13,7 @@ def cross_attention(features: Tensor, weights: Tensor, axis: Axis) -> Tensor:
         features: Z, shape (..., S, F).
         weights: θ, shape (..., K, F).
         axis: "class" normalises over the keys, as scaled dot-product attention does; "sequence" over the queries,
-            which is what the papers' σ_i says (and what slot attention does).
+            which is what the papers' σ_i says (and how slot attention begins).
 
     Returns:
         One combination of rows of θ for each token, shape (..., S, F).

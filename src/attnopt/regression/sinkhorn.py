@@ -25,7 +25,12 @@ def sinkhorn_attention(scores: Tensor) -> Tensor:
     Source: Knight, Ruiz (2013) for Newton's method; Sander, Ablin, Blondel, Peyré (2022) for the use in attention.
     """
     log_scaling = _log_scaling(scores)
-    return torch.exp(scores + log_scaling.unsqueeze(-1) + log_scaling.unsqueeze(-2))
+    # One more Newton step from the solution changes no value and carries the derivative (implicit function theorem).
+    row_sums = _scaled(scores, log_scaling).sum(-1)
+    step = torch.linalg.solve_ex(_newton_matrix(scores.detach(), log_scaling), 1 - row_sums).result
+    if not torch.isfinite(step).all():
+        raise _too_spread(scores)
+    return _scaled(scores, log_scaling + step)
 
 
 def sinkhorn_value(scores: Tensor) -> Tensor:
@@ -43,28 +48,46 @@ def sinkhorn_value(scores: Tensor) -> Tensor:
         TypeError: as `sinkhorn_attention`.
         ValueError: as `sinkhorn_attention`.
     """
-    # With P = exp(A + f + fᵀ): ⟨P, A⟩ - ⟨P, log P⟩ = -⟨P, f + fᵀ⟩ = -2 Σ f.
-    return -2 * _log_scaling(scores).sum(-1)
+    # The dual: the least value over f of Σ exp(A + f + fᵀ) - S - 2 Σ f. At the minimiser its derivative in f vanishes,
+    # so f may be held fixed when the value is differentiated.
+    log_scaling = _log_scaling(scores)
+    return _scaled(scores, log_scaling).sum((-2, -1)) - scores.shape[-1] - 2 * log_scaling.sum(-1)
+
+
+def _scaled(scores: Tensor, log_scaling: Tensor) -> Tensor:
+    """exp(A + f + fᵀ), shape (..., S, S)."""
+    return torch.exp(scores + log_scaling.unsqueeze(-1) + log_scaling.unsqueeze(-2))
+
+
+def _newton_matrix(scores: Tensor, log_scaling: Tensor) -> Tensor:
+    """Derivative of the row sums of exp(A + f + fᵀ) in f."""
+    balanced = _scaled(scores, log_scaling)
+    return torch.diag_embed(balanced.sum(-1)) + balanced
+
+
+def _too_spread(scores: Tensor) -> ValueError:
+    """The error for scores whose scaling the dtype cannot resolve."""
+    spread = (scores.amax() - scores.amin()).item()
+    return ValueError(f"scores must be less spread to be balanced in {scores.dtype}, got a range of {spread:.3g}")
 
 
 def _log_scaling(scores: Tensor) -> Tensor:
-    """The logarithm f of the scaling D, shape (..., S): the minimiser of the convex ½ Σ exp(A + f + fᵀ) - Σ f.
+    """The logarithm f of the scaling D, shape (..., S), detached: the minimiser of the convex ½ Σ exp(A + f + fᵀ) - Σ f.
 
     Newton's method, damped as Sun and Tran-Dinh (2019) prove to converge from anywhere for sums of exponentials.
     """
     check_matrices(scores=scores)
     check_symmetric("scores", scores)
+    scores = scores.detach()
     log_scaling = -0.5 * torch.logsumexp(scores, -1)  # with it every exponential below is at most 1
     precision = torch.finfo(scores.dtype)
     for _ in range(MOST_STEPS):
-        balanced = torch.exp(scores + log_scaling.unsqueeze(-1) + log_scaling.unsqueeze(-2))
-        row_sums = balanced.sum(-1)
+        row_sums = _scaled(scores, log_scaling).sum(-1)
         if ((row_sums - 1).abs() <= 4 * precision.eps).all():
             break
-        newton = torch.linalg.solve_ex(torch.diag_embed(row_sums) + balanced, 1 - row_sums).result
+        newton = torch.linalg.solve_ex(_newton_matrix(scores, log_scaling), 1 - row_sums).result
         size = (2 * newton.abs().amax(-1, keepdim=True)).clamp_min(precision.tiny)
         log_scaling = log_scaling + newton * torch.log1p(size) / size
     if not ((row_sums - 1).abs() <= precision.eps**0.5).all():
-        spread = (scores.amax() - scores.amin()).item()
-        raise ValueError(f"scores must be less spread to be balanced in {scores.dtype}, got a range of {spread:.3g}")
+        raise _too_spread(scores)
     return log_scaling
