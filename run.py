@@ -161,11 +161,12 @@ def test(arguments: list[str]) -> None:
     if arguments:
         call([*pytest, *arguments], "Some tests failed: see above.")
         return
+    spread = ["-n", str(min(4, os.cpu_count() or 1)), "-q"]
     steps = [
         ("style and pairs", lint),
         (
             "unit and property tests",
-            lambda: call([*pytest, "tests", "--ignore=tests/site", "--evidence"], "Some tests failed: see above."),
+            lambda: call([*pytest, *spread, "tests", "--ignore=tests/site", "--evidence"], "Some tests failed: see above."),
         ),
         (
             "notebooks executed and compared",
@@ -176,7 +177,10 @@ def test(arguments: list[str]) -> None:
         ),
         ("the book built", build),
         ("a browser for the site tests", browser),
-        ("the built site in Chromium", lambda: call([*pytest, "tests/site"], "The built site is at fault: see above.")),
+        (
+            "the built site in Chromium",
+            lambda: call([*pytest, *spread, "tests/site"], "The built site is at fault: see above."),
+        ),
     ]
     start = time.perf_counter()
     for number, (name, step) in enumerate(steps, 1):

@@ -41,7 +41,7 @@ class Evidence:
 
 
 def pytest_configure(config):
-    if config.getoption("--evidence"):
+    if config.getoption("--evidence") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Evidence())
 
 
