@@ -31,7 +31,7 @@ function mark(parent, index, [x, y], radius, attributes) {
 }
 
 function render({ model, el }) {
-  const root = element("div", { class: "ao" });
+  const root = stage();
   const plane = picture("The feature plane: class weights, tokens, and the descent direction of the chosen token at each point", `0 0 ${SIZE} ${SIZE}`, root);
   const table = picture("The attention matrix, a row for each token and a column for each class, with its sums", "0 0 320 320", root);
   const controls = element("div", { class: "ao-controls" });

@@ -19,6 +19,9 @@ function drawn(tag, attributes = {}, parent = null, text = null) {
   return node;
 }
 
+// The root of an explorer. JupyterLab must leave the arrow keys to its controls instead of moving between cells.
+const stage = () => element("div", { class: "ao", "data-lm-suppress-shortcuts": "true" });
+
 // A picture with an accessible name; `box` is its viewBox.
 function picture(label, box, parent) {
   return drawn("svg", { viewBox: box, role: "group", "aria-label": label }, parent);

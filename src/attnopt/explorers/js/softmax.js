@@ -27,7 +27,7 @@ const unplace = (x, y) => {
 };
 
 function render({ model, el }) {
-  const root = element("div", { class: "ao" });
+  const root = stage();
   const simplex = picture("The simplex of three probabilities with softmax as a point and the axes of its Jacobian", "0 0 320 240", root);
   const bars = picture("Three logits as bars, with their maximum and the smooth maximum as lines", "0 0 320 240", root);
   const controls = element("div", { class: "ao-controls" });
