@@ -117,7 +117,7 @@ def build() -> None:
     config = ["--path-output", ROOT, "--config", ROOT / "_config.yml", "--toc", ROOT / "_toc.yml"]
     strict = ["--all", "--warningiserror", "--nitpick", "--keep-going", "--quiet"]
     call(
-        [PYTHON, "-m", "jupyter_book", "build", "book", *config, *strict],
+        [PYTHON, "-c", "from jupyter_book.cli.main import main; main()", "build", "book", *config, *strict],
         "The book did not build: mend the warnings above (each names its file and line) and call again.",
     )
 
