@@ -61,7 +61,7 @@ def open_page(browser, address):
     """Open a page of the book; its complaints and its requests elsewhere collect in `page.complaints`."""
     contexts = []
 
-    def open_page(path, width=1280, scheme="light", **options):
+    def open_page(path, width=1280, scheme="light", mathematics=True, **options):
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options)
         contexts.append(context)
         page = context.new_page()
@@ -76,6 +76,8 @@ def open_page(browser, address):
             ),
         )
         page.on("response", lambda r: page.complaints.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
+        if not mathematics:  # typesetting takes most of a page's load; tests that do not look at it go without
+            page.route("**/mathjax/*.js*", lambda route: route.fulfill(body="", content_type="text/javascript"))
         page.goto(address + path, wait_until="load")
         if options.get("java_script_enabled", True):
             page.evaluate("async () => { await window.MathJax?.startup?.promise; return null; }")

@@ -30,7 +30,7 @@ def status(explorer):
 
 
 def test_softmax_module_computes_what_python_computes(open_page):
-    page = open_page(SOFTMAX)
+    page = open_page(SOFTMAX, mathematics=False)
     rng = np.random.default_rng(0)
     for _ in range(40):
         logits = rng.uniform(-3, 3, 3).tolist()
@@ -44,7 +44,7 @@ def test_softmax_module_computes_what_python_computes(open_page):
 
 
 def test_attention_field_module_computes_what_python_computes(open_page):
-    page = open_page(FIELD)
+    page = open_page(FIELD, mathematics=False)
     rng = np.random.default_rng(0)
     for number in range(40):
         explorer = AttentionFieldExplorer(
@@ -61,7 +61,7 @@ def test_attention_field_module_computes_what_python_computes(open_page):
 
 @pytest.mark.parametrize("path", [SOFTMAX, FIELD])
 def test_every_slider_answers_the_keyboard(path, open_page):
-    page = open_page(path)
+    page = open_page(path, mathematics=False)
     explorer = mounted(page)
     sliders = explorer.get_by_role("slider").all()
     assert len(sliders) >= 3
@@ -82,7 +82,7 @@ def test_every_slider_answers_the_keyboard(path, open_page):
 
 @pytest.mark.parametrize("path", [SOFTMAX, FIELD])
 def test_every_handle_answers_mouse_and_keyboard(path, open_page):
-    page = open_page(path)
+    page = open_page(path, mathematics=False)
     explorer = mounted(page)
     handles = explorer.locator(".ao-handle").all()
     assert handles
@@ -111,7 +111,7 @@ def test_every_handle_answers_mouse_and_keyboard(path, open_page):
 
 def test_handles_stay_inside_when_dragged_far_away(open_page):
     for path in (SOFTMAX, FIELD):
-        page = open_page(path)
+        page = open_page(path, mathematics=False)
         explorer = mounted(page)
         handle, svg = explorer.locator(".ao-handle").first, explorer.locator("svg").first
         box, frame = handle.bounding_box(), svg.bounding_box()
@@ -126,7 +126,7 @@ def test_handles_stay_inside_when_dragged_far_away(open_page):
 
 
 def test_softmax_explorer_shows_its_numbers(open_page):
-    page = open_page(SOFTMAX)
+    page = open_page(SOFTMAX, mathematics=False)
     explorer = mounted(page)
     for name, value in (("logit 1", "2"), ("logit 2", "-1"), ("logit 3", "0.5"), ("temperature", "0.5")):
         explorer.get_by_role("slider", name=name).fill(value)
@@ -137,7 +137,7 @@ def test_softmax_explorer_shows_its_numbers(open_page):
 
 
 def test_attention_field_shows_its_numbers_on_both_axes(open_page):
-    page = open_page(FIELD)
+    page = open_page(FIELD, mathematics=False)
     explorer = mounted(page)
     start = AttentionFieldExplorer().state()
     for label, axis in (("tokens", "sequence"), ("classes", "class")):
@@ -152,7 +152,7 @@ def test_attention_field_shows_its_numbers_on_both_axes(open_page):
 
 
 def test_moving_one_token_moves_the_others_rows_only_on_the_sequence_axis(open_page):
-    page = open_page(FIELD)
+    page = open_page(FIELD, mathematics=False)
     explorer = mounted(page)
     cells = lambda: [text.text_content() for text in explorer.locator("svg").nth(1).locator("text").all()]  # noqa: E731
     for label, coupled in (("classes", False), ("tokens", True)):
@@ -168,7 +168,7 @@ def test_moving_one_token_moves_the_others_rows_only_on_the_sequence_axis(open_p
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_explorers_follow_the_theme(scheme, open_page):
-    page = open_page(SOFTMAX, scheme=scheme)
+    page = open_page(SOFTMAX, scheme=scheme, mathematics=False)
     explorer = mounted(page)
     colour = explorer.locator("svg text").first.evaluate("node => getComputedStyle(node).fill")
     lightness = sum(int(part) for part in colour.strip("rgb()").split(",")) / 3
@@ -179,7 +179,7 @@ def test_explorers_follow_the_theme(scheme, open_page):
 
 def test_explorers_fit_a_phone_and_their_targets_are_large_enough(open_page):
     for path in (SOFTMAX, FIELD):
-        page = open_page(path, width=390)
+        page = open_page(path, width=390, mathematics=False)
         explorer = mounted(page)
         for svg in explorer.locator("svg").all():
             assert svg.bounding_box()["width"] >= 250

@@ -99,7 +99,7 @@ def test_page_reads_without_scripts(page, open_page):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("regression/")])
 def test_notebook_can_be_downloaded(page, open_page, address):
-    opened = open_page(page)
+    opened = open_page(page, mathematics=False)
     link = opened.locator("a.btn-download-source-button, a[href$='.ipynb']").first
     target = link.get_attribute("href")
     assert target.endswith(".ipynb")
@@ -109,7 +109,7 @@ def test_notebook_can_be_downloaded(page, open_page, address):
 
 
 def test_solutions_open_and_close(open_page):
-    opened = open_page("regression/softmax_and_lse.html")
+    opened = open_page("regression/softmax_and_lse.html", mathematics=False)
     first = opened.locator(".solution.dropdown").first
     button = first.locator(".toggle-button, button, summary").first
     hidden = first.locator("p:not(.admonition-title)").first
@@ -119,7 +119,7 @@ def test_solutions_open_and_close(open_page):
 
 
 def test_ledger_filters_by_paper_and_verdict(open_page):
-    opened = open_page("ledger.html")
+    opened = open_page("ledger.html", mathematics=False)
     rows = opened.locator(".ao-ledger details")
     total = rows.count()
     assert opened.locator(".ao-filter output").inner_text() == f"{total} of {total} claims"
@@ -137,7 +137,7 @@ def test_ledger_filters_by_paper_and_verdict(open_page):
 
 
 def test_ledger_deep_link_opens_its_row(open_page):
-    opened = open_page("ledger.html?verdict=holds#actor-corollary-2")
+    opened = open_page("ledger.html?verdict=holds#actor-corollary-2", mathematics=False)
     row = opened.locator("#actor-corollary-2")
     assert row.get_attribute("open") is not None
     assert row.is_visible()
@@ -145,7 +145,7 @@ def test_ledger_deep_link_opens_its_row(open_page):
 
 
 def test_a_chapters_card_leads_to_its_row(open_page):
-    opened = open_page("regression/attention_is_a_gradient.html")
+    opened = open_page("regression/attention_is_a_gradient.html", mathematics=False)
     opened.locator("a[href$='ledger.html#actor-corollary-1']").first.click()
     opened.wait_for_url("**/ledger.html#actor-corollary-1")
     assert opened.locator("#actor-corollary-1").get_attribute("open") is not None
