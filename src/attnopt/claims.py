@@ -15,7 +15,7 @@ PAPERS = {
 }
 VERDICTS = {
     "holds": "true as printed, proved and tested",
-    "corrected": "false or imprecise as printed; the finding states what is true, proved and tested",
+    "corrected": "false or imprecise as printed; the finding says what is true",
     "reproduced": "the experiment gives what the paper reports",
     "not reproduced": "the experiment does not give what the paper reports",
     "open": "not yet judged",

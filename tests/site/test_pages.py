@@ -50,6 +50,12 @@ def test_page_is_quiet_typeset_accessible_and_fits_a_phone(page, scheme, open_pa
 
     opened.set_viewport_size({"width": 390, "height": 844})
     assert opened.evaluate("document.documentElement.scrollWidth") <= 390
+    cut = """mathematics => mathematics.filter(node => {
+      const scroller = node.closest("p, table, div.math, .pst-scrollable-table-container");
+      return node.getBoundingClientRect().right > 390 && !(scroller && getComputedStyle(scroller).overflowX !== "visible")
+        && !node.closest("table");
+    }).length"""
+    assert opened.locator("article mjx-container:visible").evaluate_all(cut) == 0  # nothing is out of reach
     assert opened.complaints == []
 
 
