@@ -57,6 +57,12 @@ def faults(text: str, chapter: bool) -> list[str]:
     status, report = ruff(lint, code)
     if status:
         found += [f"code: {line}" for line in report.splitlines() if ": " in line]
+    found += [
+        f"line {line + offset}: code wider than {CODE_WIDTH} columns"
+        for line, cell in cells
+        for offset, code_line in enumerate(cell.splitlines(), 1)
+        if len(code_line) > CODE_WIDTH and "caption:" not in code_line and "alt:" not in code_line
+    ]
     for line, cell in cells:
         if "plt.subplots" in cell or "plt.figure" in cell:
             header = HEADER.match(cell)[0] or ""

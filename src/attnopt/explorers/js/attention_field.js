@@ -83,7 +83,7 @@ function render({ model, el }) {
     back.replaceChildren();
     line(back, place([-REACH, 0]), place([REACH, 0]), { opacity: 0.25 });
     line(back, place([0, -REACH]), place([0, REACH]), { opacity: 0.25 });
-    drawn("text", { x: SIZE - 2, y: SIZE / 2 - 5, "text-anchor": "end", class: "ao-small" }, back, "first feature");
+    drawn("text", { x: 2, y: SIZE / 2 - 5, class: "ao-small" }, back, "first feature");
     drawn("text", { x: SIZE / 2 + 5, y: 9, class: "ao-small" }, back, "second feature");
     for (let i = -5; i <= 5; i++) for (let j = -5; j <= 5; j++) {
       const point = [i * REACH / 5.5, j * REACH / 5.5];
