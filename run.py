@@ -70,16 +70,15 @@ def pinned(package: str) -> str:
 
 
 def environment() -> None:
-    """Make `.venv`, or finish or renew it; the stamp is written last, so a broken attempt is taken up again."""
+    """Make `.venv`, or renew it; the stamp is written last, so an interrupted attempt is recognised and made anew."""
     if sys.version_info < (3, 11):
         raise Failure(f"Python 3.11 or later is needed; this is {platform.python_version()}.")
     wanted = fingerprint()
     if STAMP.exists() and STAMP.read_text() == wanted:
         return
     say("setting up .venv (a few minutes the first time)")
-    sound = PYTHON.exists() and subprocess.run([PYTHON, "-m", "pip", "--version"], capture_output=True).returncode == 0
-    if not sound or not STAMP.exists():
-        venv.create(VENV, with_pip=True, clear=not sound)
+    if not STAMP.exists() or subprocess.run([PYTHON, "-m", "pip", "--version"], capture_output=True).returncode:
+        venv.create(VENV, with_pip=True, clear=True)  # half an installation cannot be trusted
     STAMP.unlink(missing_ok=True)
     pip = [PYTHON, "-m", "pip", "install", "--progress-bar", "on" if sys.stdout.isatty() else "off"]
     if platform.system() == "Linux":

@@ -60,6 +60,7 @@ def test_an_interrupted_environment_is_taken_up_again(run):
     run.broken = False
     run.environment()
     assert run.STAMP.exists()
+    assert run.made == [True, True]  # made anew, not patched
 
 
 def test_changed_requirements_renew_the_environment(run):
@@ -69,6 +70,7 @@ def test_changed_requirements_renew_the_environment(run):
     before = len(run.calls)
     run.environment()
     assert any("--requirement" in call for call in run.calls[before:])
+    assert run.made == [True]  # renewed in place
 
 
 def test_an_old_python_is_told_what_is_needed(run, monkeypatch):
