@@ -1,7 +1,7 @@
-"""When the linear model's cross-entropy has a finite minimiser."""
+"""When the linear model's cross-entropy has a finite minimiser, and how fast features leave when it has none."""
 
 import numpy as np
-from scipy.optimize import linprog
+from scipy.optimize import linprog, nnls
 from torch import Tensor
 
 from attnopt.checks import Axis, axis_dim, check_labels, check_matrices, check_matrix_shape
@@ -29,13 +29,8 @@ def stationary_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
 
     Source: the chapter "Attention is a gradient"; Wainwright, Jordan (2008), Theorem 3.3, for exponential families.
     """
-    dim = axis_dim(axis)
-    check_matrices(weights=weights, labels=labels)
-    if weights.ndim != 2 or labels.ndim != 2:
-        raise ValueError(f"weights and labels must be matrices, got {tuple(weights.shape)} and {tuple(labels.shape)}")
+    dim = _check_problem(weights, labels, axis)
     tokens, classes = labels.shape
-    check_matrix_shape("labels", labels, (tokens, weights.shape[0]), "to match weights")
-    check_labels(labels, axis)
     theta, target = weights.double().numpy(), labels.double().numpy()
     target /= target.sum(dim, keepdims=True)  # rounding alone must not make the program infeasible
     # Unknowns: the entries of Q = P - t ≥ 0, row by row, and t ≥ 0.
@@ -51,3 +46,66 @@ def stationary_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
         raise RuntimeError(f"the linear program was not solved: {solution.message}")
     margin = -solution.fun
     return float(margin) if margin > RESOLUTION else 0.0
+
+
+def separation_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
+    """The margin γ of one-hot labels: how far features of norm 1 can lift every label's logit above all others of its slice.
+
+    If it is positive, the features that follow the gradient flow of the linear model leave for infinity like log(t)/γ, and
+    the cross-entropy falls like 1/(γ²t). For one token and softmax over classes it is the distance of the label's weight
+    vector from the convex hull of the others.
+
+    Args:
+        weights: θ, shape (K, F).
+        labels: C, shape (S, K), one-hot along ``axis``.
+        axis: along which softmax and labels are normalised, of length 2 or more.
+
+    Returns:
+        max over ‖Z‖ = 1 of the smallest difference of logits; 0 if none is positive (below 1e-7 counts as 0).
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
+        ValueError: if the shapes do not fit (no leading dimensions here), an entry is not finite, or the labels are not
+            one-hot along ``axis``, or it has a single entry.
+
+    Source: the chapter "The flow of features"; Soudry et al. (2018) for logistic regression.
+    """
+    dim = _check_problem(weights, labels, axis)
+    if not ((labels == 0) | (labels == 1)).all():
+        raise ValueError(
+            f"labels must be one-hot along the {axis} axis, got an entry {labels[(labels - 0.5).abs() != 0.5][0]}"
+        )
+    if labels.shape[dim] < 2:
+        raise ValueError(f"labels must have two or more entries along the {axis} axis, got shape {tuple(labels.shape)}")
+    tokens, classes = labels.shape
+    theta, target = weights.double().numpy(), labels.double().numpy().astype(bool)
+    # One row for each wrong entry of a slice: the derivative in Z of the label's logit minus that entry's logit.
+    differences = []
+    for token, label in np.argwhere(target):
+        others = (
+            [(token, other) for other in range(classes) if other != label]
+            if dim == -1
+            else [(other, label) for other in range(tokens) if other != token]
+        )
+        for other_token, other_label in others:
+            difference = np.zeros((tokens, theta.shape[1]))
+            difference[token] += theta[label]
+            difference[other_token] -= theta[other_label]
+            differences.append(difference.ravel())
+    # By duality γ is the distance of their convex hull from 0. Non-negative least squares finds it: the least value of
+    # ‖Dx‖² + (Σx - 1)² over x ≥ 0 is γ²/(1 + γ²), reached at a multiple of the hull's nearest point.
+    matrix = np.vstack([np.array(differences).T, np.ones(len(differences))])
+    solution, _ = nnls(matrix, np.eye(len(matrix))[-1])
+    margin = np.linalg.norm(matrix[:-1] @ solution) / solution.sum()
+    return float(margin) if margin > RESOLUTION else 0.0
+
+
+def _check_problem(weights: Tensor, labels: Tensor, axis: Axis) -> int:
+    """The softmax dimension of one problem without leading dimensions, its arguments checked."""
+    dim = axis_dim(axis)
+    check_matrices(weights=weights, labels=labels)
+    if weights.ndim != 2 or labels.ndim != 2:
+        raise ValueError(f"weights and labels must be matrices, got {tuple(weights.shape)} and {tuple(labels.shape)}")
+    check_matrix_shape("labels", labels, (labels.shape[0], weights.shape[0]), "to match weights")
+    check_labels(labels, axis)
+    return dim

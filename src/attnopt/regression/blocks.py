@@ -1,0 +1,217 @@
+"""Transformer blocks as steps of the feature flow: explicit Euler, two splittings, and the block as printed."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from attnopt.checks import Axis, axis_dim, check_broadcast, check_labels, check_matrices, check_matrix_shape
+from attnopt.regression.flows import Model, feature_gradient
+
+Scheme = Literal["euler", "lie", "strang", "printed"]
+
+
+def block_step(
+    features: Tensor,
+    weights: Tensor,
+    labels: Tensor,
+    axis: Axis,
+    step: float = 1.0,
+    scheme: Scheme = "euler",
+    model: Model = "linear",
+) -> Tensor:
+    """One layer: a step of the feature flow Ż = A(Z) + B(Z), where A is minus attention and B holds the labels.
+
+    Linear model: A(Z) = -σ(Zθᵀ)θ, B = Cθ. Quadratic model: A(Z) = -(σ + σᵀ)Zθ, B(Z) = (C + Cᵀ)Zθ.
+
+    Args:
+        features: Z, shape (..., S, F).
+        weights: θ, shape (..., K, F), or (..., F, F) and symmetric for the quadratic model.
+        labels: C, shape (..., S, K), non-negative, summing to 1 along ``axis``.
+        axis: along which softmax and labels are normalised.
+        step: h, the time that a layer takes; the papers' block has 1.
+        scheme: "euler" is Z + h(A + B)(Z). "printed" is the papers' block, eqs (7) and (9): an Euler step along A, then
+            one along B, with their formula -2σZθ for A in the quadratic model. "lie" follows A for a time h, then B;
+            "strang" follows B for h/2, A for h and B for h/2. B is followed exactly, A by one step of the classical
+            Runge-Kutta method of order 4.
+        model: "linear" (N = Zθᵀ) or "quadratic" (N = ZθZᵀ).
+
+    Returns:
+        The features after the layer, shape (..., S, F).
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
+        ValueError: if the shapes do not fit, an entry is not finite, the labels are not distributions along ``axis``, the
+            step is not positive and finite, or the scheme or the model is unknown.
+
+    Source: Actor, Gruber, Cyr (2025), eqs (7) and (9); McLachlan, Quispel (2002) for the splittings.
+    """
+    _check_step(step)
+    feature_gradient(model)(features, weights, labels, axis)  # checks the arguments
+    return _rule(scheme, model)(features, weights, labels, axis_dim(axis), step)
+
+
+def unroll(
+    features: Tensor,
+    weights: Tensor | Sequence[Tensor],
+    labels: Tensor,
+    axis: Axis,
+    layers: int,
+    step: float = 1.0,
+    scheme: Scheme = "euler",
+    model: Model = "linear",
+) -> Tensor:
+    """The features after each of several layers of `block_step`.
+
+    Args:
+        features: Z, shape (..., S, F).
+        weights: θ for all layers, or one θ a layer.
+        labels: C, shape (..., S, K).
+        axis: along which softmax and labels are normalised.
+        layers: how many.
+        step: as in `block_step`.
+        scheme: as in `block_step`.
+        model: as in `block_step`.
+
+    Returns:
+        Input and output of every layer, shape (layers + 1, ..., S, F).
+
+    Raises:
+        TypeError: as `block_step`.
+        ValueError: as `block_step`; or if ``layers`` is negative or is not the number of weights given.
+    """
+    if layers < 0:
+        raise ValueError(f"layers must not be negative, got {layers}")
+    of_layer = [weights] * layers if isinstance(weights, Tensor) else list(weights)
+    if len(of_layer) != layers:
+        raise ValueError(f"weights must be one tensor or one a layer ({layers}), got {len(of_layer)}")
+    _check_step(step)
+    rule, dim = _rule(scheme, model), axis_dim(axis)
+    for theta in of_layer[:1] if isinstance(weights, Tensor) else of_layer:
+        features = features.expand(feature_gradient(model)(features, theta, labels, axis).shape)  # checks the arguments
+    seen = [features]
+    for theta in of_layer:
+        seen.append(rule(seen[-1], theta, labels, dim, step))
+    return torch.stack(seen)
+
+
+def unroll_logits(logits: Tensor, weights: Tensor, labels: Tensor, axis: Axis, layers: int, step: float = 1.0) -> Tensor:
+    """The logits after each of several Euler layers of the linear model, without touching the features.
+
+    Features move by combinations of the rows of θ, so N = Zθᵀ moves by (C - σ(N))θθᵀ: a layer costs S·K² operations
+    instead of S·K·F. Logits may carry an offset, such as a classifier's bias.
+
+    Args:
+        logits: N at the input, shape (..., S, K).
+        weights: θ, shape (..., K, F).
+        labels: C, shape (..., S, K), non-negative, summing to 1 along ``axis``.
+        axis: along which softmax and labels are normalised.
+        layers: how many.
+        step: the step of a layer.
+
+    Returns:
+        Logits at the input and after every layer, shape (layers + 1, ..., S, K).
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
+        ValueError: if the shapes do not fit, an entry is not finite, the labels are not distributions along ``axis``,
+            ``layers`` is negative, or the step is not positive and finite.
+    """
+    dim = axis_dim(axis)
+    check_matrices(logits=logits, weights=weights, labels=labels)
+    check_matrix_shape("weights", weights, (logits.shape[-1], weights.shape[-1]), "to match logits")
+    check_matrix_shape("labels", labels, tuple(logits.shape[-2:]), "like logits")
+    check_broadcast(logits=logits, weights=weights, labels=labels)
+    check_labels(labels, axis)
+    if layers < 0:
+        raise ValueError(f"layers must not be negative, got {layers}")
+    _check_step(step)
+    gram = step * weights @ weights.mT
+    leading = torch.broadcast_shapes(*(value.shape[:-2] for value in (logits, weights, labels)))
+    seen = logits.new_empty((layers + 1, *leading, *logits.shape[-2:]))
+    seen[0] = logits
+    for layer in range(layers):
+        torch.add(seen[layer], (labels - torch.softmax(seen[layer], dim)) @ gram, out=seen[layer + 1])
+    return seen
+
+
+Rule = Callable[[Tensor, Tensor, Tensor, int, float], Tensor]
+
+
+def _check_step(step: float) -> None:
+    """Require a positive, finite step."""
+    if not 0 < step < float("inf"):
+        raise ValueError(f"step must be positive and finite, got {step}")
+
+
+def _rule(scheme: Scheme, model: Model) -> Rule:
+    """The layer's map as a function of features, weights, labels, softmax dimension and step, unchecked."""
+    if scheme not in get_args(Scheme):
+        raise ValueError(f'scheme must be one of "euler", "lie", "strang" and "printed", got {scheme!r}')
+    feature_gradient(model)
+    attend, add_labels, follow_labels = (
+        (_linear_attention, _linear_labels, _follow_linear_labels)
+        if model == "linear"
+        else (_quadratic_attention, _quadratic_labels, _follow_quadratic_labels)
+    )
+
+    def follow_attention(z, theta, dim, h):
+        first = attend(z, theta, dim)
+        second = attend(z + h / 2 * first, theta, dim)
+        third = attend(z + h / 2 * second, theta, dim)
+        fourth = attend(z + h * third, theta, dim)
+        return z + h / 6 * (first + 2 * second + 2 * third + fourth)
+
+    def euler(z, theta, labels, dim, h):
+        return z + h * (attend(z, theta, dim) + add_labels(z, theta, labels))
+
+    def printed(z, theta, labels, dim, h):
+        if model == "linear":
+            z = z + h * attend(z, theta, dim)
+        else:
+            z = z - 2 * h * torch.softmax(z @ theta @ z.mT, dim) @ (z @ theta)
+        return z + h * add_labels(z, theta, labels)
+
+    def lie(z, theta, labels, dim, h):
+        return follow_labels(follow_attention(z, theta, dim, h), theta, labels, h)
+
+    def strang(z, theta, labels, dim, h):
+        z = follow_attention(follow_labels(z, theta, labels, h / 2), theta, dim, h)
+        return follow_labels(z, theta, labels, h / 2)
+
+    return {"euler": euler, "printed": printed, "lie": lie, "strang": strang}[scheme]
+
+
+def _linear_attention(z: Tensor, theta: Tensor, dim: int) -> Tensor:
+    """A(Z) = -σ(Zθᵀ)θ."""
+    return -torch.softmax(z @ theta.mT, dim) @ theta
+
+
+def _linear_labels(z: Tensor, theta: Tensor, labels: Tensor) -> Tensor:
+    """B = Cθ."""
+    return labels @ theta
+
+
+def _follow_linear_labels(z: Tensor, theta: Tensor, labels: Tensor, h: float) -> Tensor:
+    """The flow of the constant field Cθ."""
+    return z + h * labels @ theta
+
+
+def _quadratic_attention(z: Tensor, theta: Tensor, dim: int) -> Tensor:
+    """A(Z) = -(σ + σᵀ)Zθ."""
+    attention = torch.softmax(z @ theta @ z.mT, dim)
+    return -(attention + attention.mT) @ (z @ theta)
+
+
+def _quadratic_labels(z: Tensor, theta: Tensor, labels: Tensor) -> Tensor:
+    """B(Z) = (C + Cᵀ)Zθ."""
+    return (labels + labels.mT) @ (z @ theta)
+
+
+def _follow_quadratic_labels(z: Tensor, theta: Tensor, labels: Tensor, h: float) -> Tensor:
+    """The flow of the linear field (C + Cᵀ)Zθ: in the eigenbases of both factors each entry grows by itself."""
+    among_tokens, left = torch.linalg.eigh(labels + labels.mT)
+    among_features, right = torch.linalg.eigh(theta)
+    growth = torch.exp(h * among_tokens.unsqueeze(-1) * among_features.unsqueeze(-2))
+    return left @ (growth * (left.mT @ z @ right)) @ right.mT

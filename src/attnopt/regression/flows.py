@@ -1,0 +1,94 @@
+"""The gradient flow of the cross-entropy in the features, solved to a tight tolerance."""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from scipy.integrate import solve_ivp
+from torch import Tensor
+
+from attnopt.checks import Axis
+from attnopt.regression.gradients import linear_gradient, quadratic_gradient, quadratic_gradient_as_printed
+
+Model = Literal["linear", "quadratic"]
+RELATIVE, ABSOLUTE = 1e-10, 1e-12
+
+
+def feature_gradient(model: Model, printed: bool = False) -> Callable[[Tensor, Tensor, Tensor, Axis], Tensor]:
+    """The function that gives a model's gradient, or the papers' formula for it.
+
+    Args:
+        model: "linear" (N = Zθᵀ) or "quadratic" (N = ZθZᵀ).
+        printed: whether to take the formula as printed; for the linear model it is the gradient.
+
+    Returns:
+        One of `linear_gradient`, `quadratic_gradient` and `quadratic_gradient_as_printed`.
+
+    Raises:
+        ValueError: if ``model`` is neither.
+    """
+    if model not in get_args(Model):
+        raise ValueError(f'model must be "linear" or "quadratic", got {model!r}')
+    if model == "linear":
+        return linear_gradient
+    return quadratic_gradient_as_printed if printed else quadratic_gradient
+
+
+def feature_flow(
+    features: Tensor,
+    weights: Tensor,
+    labels: Tensor,
+    axis: Axis,
+    times: Tensor,
+    model: Model = "linear",
+    printed: bool = False,
+) -> Tensor:
+    """Features along the flow Ż = -∂ℓ(Z), by a Runge-Kutta method of order 8 with relative tolerance 1e-10.
+
+    The members of a batch share the solver's steps, which suit the fastest of them. The solver works in float64 on the
+    CPU; values return in the dtype and on the device of ``features``.
+
+    Args:
+        features: Z at time 0, shape (..., S, F).
+        weights: θ, shape (..., K, F), or (..., F, F) and symmetric for the quadratic model.
+        labels: C, shape (..., S, K), non-negative, summing to 1 along ``axis``.
+        axis: along which softmax and labels are normalised.
+        times: when to look, one-dimensional, strictly increasing, not negative.
+        model: "linear" (N = Zθᵀ) or "quadratic" (N = ZθZᵀ).
+        printed: follow minus the papers' formula for the quadratic model instead of minus the gradient.
+
+    Returns:
+        The features at each time, shape (len(times), ..., S, F), with the leading dimensions broadcast.
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
+        ValueError: if the shapes do not fit, an entry is not finite, the labels are not distributions along ``axis``, the
+            times are not as required, or the model is unknown.
+        RuntimeError: if the solver gives up.
+
+    Source: Actor, Gruber, Cyr (2025), eq. (5).
+    """
+    formula = feature_gradient(model, printed)
+    if times.ndim != 1 or len(times) == 0 or times[0] < 0 or not (times.diff() > 0).all() or not times.isfinite().all():
+        raise ValueError(f"times must be one-dimensional, finite, not negative and strictly increasing, got {times}")
+    shape = formula(features, weights, labels, axis).shape  # checks the arguments; broadcasts the leading dimensions
+    theta, target = (value.detach().double().cpu() for value in (weights, labels))
+    start = features.detach().double().cpu().expand(shape)
+
+    def velocity(_, flat: np.ndarray) -> np.ndarray:
+        return -formula(torch.from_numpy(flat).reshape(shape), theta, target, axis).numpy().ravel()
+
+    seen = times.detach().double().cpu().numpy()
+    solution = solve_ivp(
+        velocity,
+        (0.0, max(seen[-1], np.finfo(float).tiny)),
+        start.numpy().ravel(),
+        method="DOP853",
+        t_eval=seen,
+        rtol=RELATIVE,
+        atol=ABSOLUTE,
+    )
+    if not solution.success:
+        raise RuntimeError(f"the flow was not solved: {solution.message}")
+    return torch.from_numpy(solution.y.T.copy()).reshape(len(seen), *shape).to(features)

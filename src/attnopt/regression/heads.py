@@ -1,0 +1,34 @@
+"""Several heads: one cross-entropy each, and their sum's gradient."""
+
+from torch import Tensor
+
+from attnopt.checks import Axis, check_matrices, check_matrix_shape
+from attnopt.regression.gradients import linear_gradient
+
+
+def multi_head_gradient(features: Tensor, projections: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> Tensor:
+    """Gradient in Z of a sum of cross-entropies, head h seeing ZP_h: each head's attention minus labels, sent back by P_hᵀ.
+
+    Args:
+        features: Z, shape (..., S, F).
+        projections: P, shape (..., H, F, D): what each head sees of the features.
+        weights: θ, shape (..., H, K, D): each head's keys, which are also its values.
+        labels: C, shape (..., H, S, K), non-negative, summing to 1 along ``axis``.
+        axis: along which softmax and labels are normalised.
+
+    Returns:
+        Σ_h (σ(ZP_hθ_hᵀ) - C_h)θ_hP_hᵀ, shape (..., S, F).
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
+        ValueError: if the shapes do not fit, an entry is not finite, or the labels are not distributions along ``axis``.
+
+    Source: the chapter "Flows become layers"; Actor, Gruber, Cyr (2025) leave it to future work.
+    """
+    check_matrices(features=features, projections=projections, weights=weights, labels=labels)
+    for name, value in (("projections", projections), ("weights", weights), ("labels", labels)):
+        if value.ndim < 3:
+            raise ValueError(f"{name} must have a dimension of heads, (..., H, rows, columns), got {tuple(value.shape)}")
+    check_matrix_shape("projections", projections, (features.shape[-1], weights.shape[-1]), "to match features and weights")
+    seen = features.unsqueeze(-3) @ projections
+    return (linear_gradient(seen, weights, labels, axis) @ projections.mT).sum(-3)
