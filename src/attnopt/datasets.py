@@ -218,7 +218,7 @@ def _resume(url: str, output: str, _pooch: object) -> None:
             part.open("ab" if start else "wb") as file,
             tqdm(desc=part.stem, initial=start, total=total, unit="B", unit_scale=True, disable=None) as bar,
         ):
-            for chunk in response.iter_content(1 << 16):
+            for chunk in response.iter_content(1 << 14):
                 file.write(chunk)
                 bar.update(len(chunk))
     part.replace(output)
