@@ -205,10 +205,11 @@ class ImageStepsExplorer(Explorer):
         now.imshow((self.start() + difference).reshape(28, 28), cmap="gray", vmin=0, vmax=1)
         now.set_xlabel(f"the image after {self.iteration} step{'s' * (self.iteration != 1)}")
         change.imshow(difference.reshape(28, 28), cmap=CHANGES, vmin=-(reach or 1), vmax=reach or 1)
-        change.set_xlabel(f"its change, -{reach:.2g} (blue)\nto {reach:.2g} (orange)" if reach else "its change: none")
+        change.set_xlabel(f"its change, −{reach:.2g} (blue)\nto +{reach:.2g} (orange)" if reach else "its change: none")
         for axes in (now, change):
             axes.set(xticks=[], yticks=[])
             axes.grid(False)
+            axes.spines[:].set_visible(False)
         imposed = numbers["imposed"]
         colours = [ORANGE if weight == 1 else BLUE for weight in imposed]
         bars.barh(range(10), numbers["probabilities"][self.iteration], color=colours, height=0.7)
