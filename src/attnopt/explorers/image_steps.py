@@ -80,7 +80,7 @@ class ImageStepsExplorer(Explorer):
     """An image z, classified by softmax(θz + b), takes Euler steps z + h (C - softmax(θz + b)) θ towards a label C.
 
     Images and classifier may be given as arrays; they are kept as base64, so that the page carries them. A black image is
-    put before the given ones.
+    put before the given ones; it has no true class, and "true" means the first class there.
 
     Traits:
         images: n ≥ 1 images, shape (n, 28, 28), grey levels as uint8 or as floats in [0, 1].
@@ -90,8 +90,7 @@ class ImageStepsExplorer(Explorer):
         pattern: 784 numbers that the noise level multiplies; standard normal unless given.
         classes: ten names.
         image: 0 for the black image, k for the k-th of the given ones.
-        label: the label C that is imposed: "true", "predicted" at the start, "soft" (softmax at the start), or the name of
-            a class. The black image has no true class: there "true" means the first class.
+        label: C: "true", "predicted" or "soft" (softmax), both at the start, or a name among ``classes``.
         noise: standard deviation of the noise added to the image, in [0, 1].
         step: h, in [0.05, 3].
         iteration: how many steps have been taken, 0 to 5.
