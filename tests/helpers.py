@@ -4,6 +4,8 @@ import mpmath
 import torch
 from hypothesis import strategies as st
 
+from attnopt.explorers import ImageStepsExplorer
+
 AXES = ("sequence", "class")
 
 
@@ -59,3 +61,15 @@ def product(a, b):
 def transpose(a):
     """Transpose of a nested list."""
     return [list(row) for row in zip(*a, strict=True)]
+
+
+def image_steps(seed=0, **traits):
+    """An explorer of three random images and a random classifier."""
+    generator = torch.Generator().manual_seed(seed)
+    arrays = {
+        "images": torch.rand(3, 28, 28, generator=generator),
+        "truth": [7, 0, 9],
+        "weights": 0.1 * torch.randn(10, 784, generator=generator),
+        "bias": torch.randn(10, generator=generator),
+    }
+    return ImageStepsExplorer(**arrays | traits)

@@ -1,3 +1,4 @@
+import base64
 import itertools
 import json
 
@@ -5,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 import traitlets
+from helpers import image_steps
 
 from attnopt.explorers import AttentionFieldExplorer, Explorer, SoftmaxExplorer
 from attnopt.explorers.base import MIME, module_source
 from attnopt.explorers.html import script_json
 from attnopt.softmax import softmax_jacobian
 
-EXPLORERS = [SoftmaxExplorer, AttentionFieldExplorer]
+EXPLORERS = [SoftmaxExplorer, AttentionFieldExplorer, image_steps]
 CORNERS = [
     [list(logits), temperature]
     for logits in [*itertools.product((-3.0, 3.0), repeat=3), (0.0, 0.0, 0.0), (1.0, 0.3, -1.2)]
@@ -62,14 +64,17 @@ def test_display_is_widget_json_and_still(kind):
 
 @pytest.mark.parametrize("kind", EXPLORERS)
 def test_kernel_and_page_get_the_same_module(kind):
-    assert kind()._esm == module_source(kind.module)
-    assert "export default { render }" in module_source(kind.module)
-    assert "innerHTML" not in module_source(kind.module)  # labels stay text
+    source = module_source(kind().module)
+    assert kind()._esm == source
+    assert "export default { render }" in source
+    assert "innerHTML" not in source  # labels stay text
 
 
-@pytest.mark.parametrize("kind", EXPLORERS)
-def test_changing_a_trait_changes_the_still(kind):
-    changed = {"temperature": 0.3} if kind is SoftmaxExplorer else {"softness": 0.9}
+CHANGES = [{"temperature": 0.3}, {"softness": 0.9}, {"label": "Bag"}]
+
+
+@pytest.mark.parametrize(("kind", "changed"), zip(EXPLORERS, CHANGES, strict=True))
+def test_changing_a_trait_changes_the_still(kind, changed):
     assert kind(**changed).still() != kind().still()
 
 
@@ -86,6 +91,99 @@ def test_values_beyond_the_controls_are_named():
     for bad in ({"softness": 1.1}, {"axis": "rows"}, {"selected": 3}):
         with pytest.raises(traitlets.TraitError):
             AttentionFieldExplorer(**bad)
+
+
+IMAGE_CORNERS = list(
+    itertools.product((0, 3), ("true", "predicted", "soft", "T-shirt/top", "Ankle boot"), (0.0, 1.0), (0.05, 3.0), (0, 5))
+)
+
+
+@pytest.mark.parametrize(("image", "label", "noise", "step", "iteration"), IMAGE_CORNERS)
+def test_image_steps_at_the_ends_of_its_controls_moves_pixels(image, label, noise, step, iteration):
+    explorer = image_steps(image=image, label=label, noise=noise, step=step, iteration=iteration)
+    numbers = explorer.compute()
+    bytes_of = {name: base64.b64decode(getattr(explorer, name)) for name in ("images", "weights", "bias", "pattern")}
+    theta = np.frombuffer(bytes_of["weights"], "<f4").reshape(10, 784).astype(float)
+    clean = np.frombuffer(bytes_of["images"], "u1").reshape(3, 784)[image - 1] / 255 if image else np.zeros(784)
+    start = z = clean + noise * np.frombuffer(bytes_of["pattern"], "<f4")
+    target = None
+    for iterate in range(6):
+        exponentials = np.exp(theta @ z + np.frombuffer(bytes_of["bias"], "<f4"))
+        probabilities = exponentials / exponentials.sum()
+        if target is None:
+            rules = {"true": 9 if image else 0, "predicted": probabilities.argmax(), "T-shirt/top": 0, "Ankle boot": 9}
+            target = probabilities if label == "soft" else np.eye(10)[rules[label]]
+        np.testing.assert_allclose(numbers["probabilities"][iterate], probabilities, rtol=1e-9, atol=1e-12)
+        assert numbers["predicted"][iterate] == probabilities.argmax()
+        assert numbers["moved"][iterate] == pytest.approx(np.linalg.norm(z - start), rel=1e-9, abs=1e-12)
+        if iterate == iteration:
+            np.testing.assert_allclose(numbers["difference"] @ theta, z - start, rtol=1e-9, atol=1e-12)
+        z = z + step * (target - probabilities) @ theta
+    np.testing.assert_allclose(numbers["imposed"], target, rtol=1e-9, atol=1e-12)
+    assert numbers["start_norm"] == pytest.approx(np.linalg.norm(start), abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_classifiers_own_softmax_does_not_move_the_image_at_all(seed):
+    explorer = image_steps(seed, label="soft", noise=0.7, step=3.0, iteration=5)
+    for image in range(4):
+        explorer.image = image
+        numbers = explorer.compute()
+        assert numbers["moved"] == [0.0] * 6
+        assert numbers["difference"] == [0.0] * 10
+        assert numbers["imposed"] == numbers["probabilities"][0] == numbers["probabilities"][5]
+
+
+def test_image_steps_keeps_arrays_as_the_page_reads_them():
+    images = torch.arange(2 * 784, dtype=torch.uint8).reshape(2, 28, 28)
+    weights = torch.linspace(-1, 1, 7840, dtype=torch.float64).reshape(10, 784)
+    explorer = image_steps(images=images, truth=torch.tensor([3, 4]), weights=weights)
+    assert base64.b64decode(explorer.images) == images.numpy().tobytes()
+    assert base64.b64decode(explorer.weights) == weights.numpy().astype("<f4").tobytes()
+    assert explorer.truth == [3, 4]
+    assert image_steps(images=images / 255, truth=[3, 4]).images == explorer.images
+    pattern = np.frombuffer(base64.b64decode(explorer.pattern), "<f4")
+    assert explorer.pattern == image_steps(1).pattern  # the same noise always
+    assert abs(pattern.mean()) < 0.15
+    assert abs(pattern.std() - 1) < 0.1
+    assert len(repr(explorer)) < 120
+
+
+def test_what_image_steps_cannot_show_is_named():
+    good = torch.rand(3, 28, 28, generator=torch.Generator().manual_seed(0))
+    for message, bad in (
+        ("images must have shape \\(n, 28, 28\\), got \\(3, 784\\)", {"images": good.reshape(3, 784)}),
+        ("images must hold uint8 of shape \\(n, 28, 28\\), got 0 bytes", {"images": good[:0], "truth": []}),
+        ("images must hold uint8 of shape \\(n, 28, 28\\), got 3 bytes", {"images": "AAAA"}),
+        ("images must lie in \\[0, 1\\]", {"images": 2 * good}),
+        ("images must lie in \\[0, 1\\]", {"images": good * torch.nan}),
+        ("images cannot be kept as uint8, got torch.int64", {"images": good.long()}),
+        ("truth must have a class for each of the 3 images, got 2", {"truth": [0, 1]}),
+        ("truth must lie in 0..9", {"truth": [0, 1, 10]}),
+        ("weights must have shape \\(10, 784\\)", {"weights": torch.zeros(784, 10)}),
+        ("weights must be an array or base64", {"weights": "A"}),
+        ("weights must hold float32 of shape \\(10, 784\\), got 62720 bytes", {"weights": "A" * 83624 + "AAA="}),
+        ("bias must have shape \\(10,\\)", {"bias": torch.zeros(9)}),
+        ("bias must be finite", {"bias": torch.full((10,), torch.inf)}),
+        ("pattern must have shape \\(784,\\)", {"pattern": torch.zeros(28, 28)}),
+        ("classes must be ten different names", {"classes": ["soft", *"abcdefghi"]}),
+        ("image must lie in 0..3, got 4", {"image": 4}),
+        ("label must be one of", {"label": "Hat"}),
+        ("noise must lie in", {"noise": 1.1}),
+        ("noise must lie in", {"noise": float("nan")}),
+        ("step must lie in", {"step": 0.0}),
+        ("iteration", {"iteration": 6}),
+    ):
+        with pytest.raises(traitlets.TraitError, match=message):
+            image_steps(**bad)
+    explorer = image_steps(label="Bag", image=3)
+    with pytest.raises(traitlets.TraitError, match="image must lie in 0..3"):
+        explorer.image = 9
+    with pytest.raises(traitlets.TraitError, match="truth must have a class for each"):
+        explorer.images = good[:1]
+    with pytest.raises(traitlets.TraitError, match="image must lie in 0..1, got 3"), explorer.hold_trait_notifications():
+        explorer.images, explorer.truth = good[:1], [0]
+    assert explorer.image == len(explorer.truth) == 3
 
 
 def test_script_json_cannot_end_its_element():

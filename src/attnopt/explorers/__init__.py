@@ -2,6 +2,7 @@
 
 from attnopt.explorers.attention_field import AttentionFieldExplorer
 from attnopt.explorers.base import Explorer
+from attnopt.explorers.image_steps import ImageStepsExplorer
 from attnopt.explorers.softmax import SoftmaxExplorer
 
-__all__ = ["AttentionFieldExplorer", "Explorer", "SoftmaxExplorer"]
+__all__ = ["AttentionFieldExplorer", "Explorer", "ImageStepsExplorer", "SoftmaxExplorer"]

@@ -1,0 +1,172 @@
+// An image moved by gradient steps z <- z + h (C - softmax(θz + b)) θ: what moves it, the picture or the imposed label C?
+
+const SIDE = 28, PIXELS = SIDE * SIDE, COUNT = 10, ITERATIONS = 5;
+const indices = (count) => Array.from({ length: count }, (_, index) => index);
+const largest = (values) => values.indexOf(Math.max(...values));
+const digits = (value, count) => value.toLocaleString("en", { maximumSignificantDigits: count, useGrouping: false });
+
+// Packed arrays, decoded once for each base64 text.
+const kept = new Map();
+function unpack(name, text, decode) {
+  if (kept.get(name)?.text !== text) {
+    const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+    kept.set(name, { text, array: decode(new DataView(bytes.buffer)) });
+  }
+  return kept.get(name).array;
+}
+const floats = (view) => Float64Array.from({ length: view.byteLength / 4 }, (_, index) => view.getFloat32(4 * index, true));
+const rows = (view) => indices(COUNT).map((row) => floats(new DataView(view.buffer, 4 * PIXELS * row, 4 * PIXELS)));
+const pictures = (view) => indices(view.byteLength / PIXELS).map((index) => new Uint8Array(view.buffer, PIXELS * index, PIXELS));
+const inner = (a, b) => a.reduce((sum, value, index) => sum + value * b[index], 0);
+const gramOf = (view) => rows(view).map((one, _, all) => all.map((other) => inner(one, other)));
+
+// The chosen image with its noise; image 0 is black.
+function startOf({ images, pattern, image, noise }) {
+  const clean = image === 0 ? null : unpack("images", images, pictures)[image - 1];
+  return unpack("pattern", pattern, floats).map((value, pixel) => (clean ? clean[pixel] / 255 : 0) + noise * value);
+}
+
+// The class that a label names, given the probabilities at the start.
+function classOf({ label, truth, image, classes }, probabilities) {
+  if (label === "true") return image === 0 ? 0 : truth[image - 1];  // the black image has none: the first stands in
+  return label === "predicted" ? largest(probabilities) : classes.indexOf(label);
+}
+
+// The numbers after 0..5 steps. The image moves by combinations aθ, so ten logits and the Gram matrix θθᵀ are enough.
+function unroll(state) {
+  const z = startOf(state), gram = unpack("gram", state.weights, gramOf), bias = unpack("bias", state.bias, floats);
+  const first = unpack("weights", state.weights, rows).map((row, c) => inner(row, z) + bias[c]);
+  const atStart = softmaxOf(first).weights;
+  const imposed = state.label === "soft" ? atStart : indices(COUNT).map((c) => (c === classOf(state, atStart) ? 1 : 0));
+  const probabilities = [], coefficients = [indices(COUNT).map(() => 0)];
+  for (let logits = first, layer = 0; layer <= ITERATIONS; layer++) {
+    const now = softmaxOf(logits).weights, change = now.map((value, c) => state.step * (imposed[c] - value));
+    probabilities.push(now);
+    logits = logits.map((value, c) => value + inner(change, gram[c]));
+    if (layer < ITERATIONS) coefficients.push(coefficients[layer].map((value, c) => value + change[c]));
+  }
+  const moved = coefficients.map((a) => Math.sqrt(Math.max(inner(a, gram.map((row) => inner(row, a))), 0)));
+  return { z, probabilities, predicted: probabilities.map(largest), imposed, moved, start_norm: Math.sqrt(inner(z, z)), coefficients };
+}
+
+// The numbers that the picture shows; the Python class computes the same.
+export function compute(state) {
+  const { z, coefficients, ...numbers } = unroll(state);
+  return { ...numbers, difference: coefficients[state.iteration] };
+}
+
+// A square of pixels with a heading above it and a scale below.
+function screen(parent, heading, kind) {
+  const canvas = element("canvas", { width: SIDE, height: SIDE, role: "img" });
+  const ends = [element("span"), element("span")];
+  parent.append(element("div", { class: `ao-screen ao-${kind}` }, element("div", {}, heading), canvas,
+    element("div", { class: "ao-scale", "aria-hidden": "true" }, ends[0], element("i"), ends[1])));
+  return { canvas, scale(low, high) { [ends[0].textContent, ends[1].textContent] = [low, high]; } };
+}
+
+// Paint a canvas: `colour` gives red, green, blue and opacity (0 to 255) of a pixel's value.
+function paint(canvas, values, colour) {
+  const pixels = new ImageData(SIDE, SIDE);
+  values.forEach((value, index) => pixels.data.set(colour(value), 4 * index));
+  canvas.getContext("2d").putImageData(pixels, 0, 0);
+}
+const grey = (value) => [...Array(3).fill(255 * clamp(value, 0, 1)), 255];
+const diverging = (reach) => (value) => [...(value < 0 ? [0, 114, 178] : [213, 94, 0]), reach ? 255 * Math.abs(value) / reach : 0];
+
+function thumbnail(name, values) {
+  const canvas = element("canvas", { width: SIDE, height: SIDE, role: "img", "aria-label": name });
+  paint(canvas, values, (value) => grey(value / 255));
+  return canvas;
+}
+
+function render({ model, el }) {
+  const root = stage();
+  const strip = element("div", { class: "ao-strip" });
+  const screens = element("div", { class: "ao-screens" });
+  root.append(strip, screens);
+  const now = screen(screens, "the image now", "grey"), change = screen(screens, "its change so far", "diverging");
+  now.scale("≤ 0", "≥ 1");
+  const bars = picture("The classifier's ten probabilities as bars, with outlines for those at the start", "0 0 320 262", root);
+  const controls = element("div", { class: "ao-controls" });
+  root.append(controls);
+  const status = readout(root);
+
+  const options = new Map();
+  const select = element("select", { "aria-label": "imposed label" });
+  controls.append(element("label", { class: "ao-select" }, element("span", {}, "imposed label"), select));
+  select.addEventListener("change", () => link.update({ label: select.value }));
+  const setNoise = slider(controls, { label: "noise", min: 0, max: 1, step: 0.05, digits: 2, onInput: (noise) => link.update({ noise }) });
+  const setStep = slider(controls, { label: "step h", min: 0.05, max: 3, step: 0.05, digits: 2, onInput: (step) => link.update({ step }) });
+  const setIteration = slider(controls, { label: "iteration", min: 0, max: ITERATIONS, step: 1, digits: 0, onInput: (iteration) => link.update({ iteration }) });
+
+  let setImage = null, legend = null, shown = null;  // the strip and the select are built anew when their contents change
+  function fill({ images, truth, classes }) {
+    if (shown?.images === images && shown.truth === truth && shown.classes === classes) return;
+    shown = { images, truth, classes };
+    strip.replaceChildren();
+    setImage = choice(strip, {
+      legend: "",
+      options: [[0, thumbnail("0: black", Array(PIXELS).fill(0))],
+        ...unpack("images", images, pictures).map((values, index) => [index + 1, thumbnail(`${index + 1}: ${classes[truth[index]]}`, values)])],
+      onChoose: (image) => link.update({ image }),
+    });
+    legend = strip.querySelector("legend");
+    options.clear();
+    for (const value of ["true", "predicted", "soft", ...classes]) options.set(value, element("option", { value }, value));
+    options.get("soft").textContent = "its own softmax";
+    select.replaceChildren(...options.values());
+  }
+
+  const names = ["images", "truth", "weights", "bias", "pattern", "classes", "image", "label", "noise", "step", "iteration"];
+  const link = connect(model, names, (state) => {
+    const { classes, image, label, iteration } = state;
+    const { z, probabilities, predicted, moved, start_norm: norm, imposed, coefficients } = unroll(state);
+    const weights = unpack("weights", state.weights, rows);
+    const chosen = label === "soft" ? -1 : largest(imposed), truth = image === 0 ? null : classes[state.truth[image - 1]];
+    fill(state);
+    setImage(image);
+    const subject = image === 0 ? "image 0: black" : `image ${image}: ${truth}`;
+    legend.textContent = subject;
+    options.get("true").textContent = truth ? `true: ${truth}` : `true: none (${classes[0]})`;
+    options.get("predicted").textContent = `predicted: ${classes[predicted[0]]}`;
+    select.value = label;
+    setNoise(state.noise);
+    setStep(state.step);
+    setIteration(iteration);
+
+    const differences = coefficients.map((a) => z.map((_, pixel) => a.reduce((sum, value, c) => sum + value * weights[c][pixel], 0)));
+    const reach = Math.max(...differences.map((values) => values.reduce((top, value) => Math.max(top, Math.abs(value)), 0)));
+    paint(now.canvas, z.map((value, pixel) => value + differences[iteration][pixel]), grey);
+    paint(change.canvas, differences[iteration], diverging(reach));
+    change.scale(reach ? `−${digits(reach, 2)}` : "none", reach ? `+${digits(reach, 2)}` : "");
+    const after = iteration === 1 ? "1 step" : `${iteration} steps`;
+    now.canvas.setAttribute("aria-label", `${subject}, after ${after}`);
+    change.canvas.setAttribute("aria-label", `change of ${subject}, after ${after}, norm ${digits(moved[iteration], 3)}`);
+
+    bars.replaceChildren();
+    const left = 100, width = 166, height = 23;
+    classes.forEach((name, c) => {
+      const y = height * c, weight = `font-weight: ${c === chosen || c === predicted[iteration] ? "bold" : "normal"}`;
+      const [before, value] = [probabilities[0][c], probabilities[iteration][c]];
+      drawn("text", { x: left - 8, y: y + 16, "text-anchor": "end", style: weight }, bars, `${c === chosen ? "★ " : ""}${name}`);
+      drawn("rect", { x: left, y: y + 4, width: width * value, height: height - 7, fill: COLOURS[c === chosen ? 1 : 0] }, bars);
+      if (width * before >= 1) drawn("rect", { x: left, y: y + 1.5, width: width * before, height: height - 2, fill: "none", stroke: "currentColor", "stroke-width": 1 }, bars);
+      drawn("text", { x: left + width + 8, y: y + 16, style: weight }, bars, `${show(value)}${c === predicted[iteration] ? " ◀" : ""}`);
+    });
+    line(bars, [left, 0], [left, COUNT * height], { opacity: 0.5 });
+    drawn("text", { x: 160, y: COUNT * height + 22, "text-anchor": "middle", class: "ao-small" }, bars,
+      `${chosen < 0 ? "" : "★ imposed · "}◀ predicted · outline: at the start`);
+
+    const source = { true: truth ? ", its true class" : "; a black image has no true class", predicted: ", predicted at the start" }[label] ?? "";
+    const held = chosen < 0 ? "its own softmax at the start" : `${classes[chosen]}${source}`;
+    const share = norm > 0 ? `, ${digits(100 * moved[iteration] / norm, 3)} % of the start's norm ${show(norm)}` : "; the norm of the start is 0";
+    const travel = chosen < 0 ? `The label is what the classifier says already: the update is exactly zero, and the image does not move from its start of norm ${show(norm)}`
+      : `It has moved by ${digits(moved[iteration], 3)}${share}`;
+    status.textContent = `Image ${image} after ${after} of h = ${show(state.step)}: predicted ${classes[predicted[iteration]]} `
+      + `(probability ${show(probabilities[iteration][predicted[iteration]], 3)}); imposed: ${held}. ${travel}.`;
+  });
+  el.append(root);
+  return link.stop;
+}
+
+export default { render };

@@ -1,0 +1,186 @@
+"""The explorer of image steps in the built page: it computes and paints what Python does, and answers the keyboard."""
+
+import base64
+import json
+import re
+
+import numpy as np
+import pytest
+from bs4 import BeautifulSoup
+from conftest import HTML
+from helpers import image_steps
+
+from attnopt.explorers import ImageStepsExplorer
+
+PAGE = "regression/fashion_mnist.html"
+
+
+@pytest.fixture
+def page(open_page):
+    return open_page(PAGE, mathematics=False)
+
+
+def mounted(page):
+    """The explorer, once its module has drawn it."""
+    explorer = page.locator("div.attnopt-explorer[data-mounted=image_steps]")
+    explorer.wait_for()
+    explorer.scroll_into_view_if_needed()
+    return explorer
+
+
+def on_page(**controls):
+    """Python's explorer with the arrays that the page carries."""
+    scripts = BeautifulSoup((HTML / PAGE).read_text(encoding="utf-8"), "html.parser").select(".attnopt-explorer script")
+    pages = [json.loads(script.string) for script in scripts]
+    [state] = [page["state"] for page in pages if page["module"] == "image_steps"]
+    return ImageStepsExplorer(**state | controls)
+
+
+def status(explorer):
+    return explorer.get_by_role("status").inner_text()
+
+
+def set_controls(explorer, state):
+    explorer.get_by_role("radio").nth(state["image"]).check()
+    explorer.get_by_role("combobox", name="imposed label").select_option(state["label"])
+    for name, trait in (("noise", "noise"), ("step h", "step"), ("iteration", "iteration")):
+        explorer.get_by_role("slider", name=name).fill(str(state[trait]))
+
+
+def pixels(canvas):
+    """Red, green, blue and opacity of a canvas, shape (784, 4)."""
+    read = """node => {
+      const copy = new OffscreenCanvas(28, 28).getContext("2d", { willReadFrequently: true });
+      copy.drawImage(node, 0, 0);
+      return Array.from(copy.getImageData(0, 0, 28, 28).data);
+    }"""
+    return np.array(canvas.evaluate(read), dtype=float).reshape(784, 4)
+
+
+def test_module_computes_what_python_computes(page):
+    rng = np.random.default_rng(0)
+    for number in range(30):
+        explorer = image_steps(
+            number % 3,
+            image=number % 4,
+            label=("true", "predicted", "soft", "Bag", "Dress")[number % 5],
+            noise=float(rng.uniform(0, 1)),
+            step=float(rng.uniform(0.05, 3)),
+            iteration=number % 6,
+        )
+        here = explorer.compute()
+        there = page.evaluate(
+            """async (state) => {
+              const loaded = await import(new URL("../_static/explorers/image_steps.js", location.href));
+              return loaded.compute(state);
+            }""",
+            explorer.state(),
+        )
+        assert set(here) == set(there)
+        for name, value in here.items():
+            np.testing.assert_allclose(there[name], value, rtol=1e-9, atol=1e-10, err_msg=name)
+
+
+def test_it_paints_the_pixels_and_names_the_numbers_that_python_computes(page):
+    explorer = mounted(page)
+    for controls in (
+        {"image": 1, "label": "Bag", "noise": 0.3, "step": 0.1, "iteration": 4},
+        {"image": 0, "label": "Sneaker", "noise": 0.0, "step": 2.0, "iteration": 1},
+    ):
+        here = on_page(**controls)
+        set_controls(explorer, controls)
+        numbers = here.compute()
+        theta = np.frombuffer(base64.b64decode(here.weights), "<f4").reshape(10, 784).astype(float)
+        difference = numbers["difference"] @ theta
+        now, change = (pixels(explorer.locator(".ao-screen canvas").nth(index)) for index in (0, 1))
+        grey = 255 * np.clip(here.start().numpy() + difference, 0, 1)
+        np.testing.assert_allclose(now[:, :3], np.tile(grey[:, None], 3), atol=0.51)
+        assert (now[:, 3] == 255).all()
+        strong = np.abs(difference) > 0.3 * np.abs(difference).max()
+        assert ((change[strong, 0] > change[strong, 2]) == (difference[strong] > 0)).all()  # orange is brighter, blue darker
+        assert np.corrcoef(change[:, 3], np.abs(difference))[0, 1] > 0.999
+        predicted = numbers["predicted"][here.iteration]
+        name, probability = here.classes[predicted], numbers["probabilities"][here.iteration][predicted]
+        assert f"predicted {name} (probability {probability:.3f}); imposed: {here.label}." in status(explorer)
+        moved = float(re.search(r"moved by ([\d.]+)", status(explorer)).group(1))
+        assert moved == pytest.approx(numbers["moved"][here.iteration], rel=5e-3)
+        bars = explorer.locator("svg").text_content()
+        assert f"★ {here.label}" in bars
+        for value in numbers["probabilities"][here.iteration]:
+            assert f"{value:.2f}" in bars
+    assert page.complaints == []
+
+
+def test_its_own_softmax_moves_no_pixel(page):
+    explorer = mounted(page)
+    set_controls(explorer, {"image": 2, "label": "soft", "noise": 0.5, "step": 3, "iteration": 0})
+    before = pixels(explorer.locator(".ao-screen canvas").first)
+    explorer.get_by_role("slider", name="iteration").fill("5")
+    assert "exactly zero" in status(explorer)
+    assert "★" not in explorer.locator("svg").text_content()
+    assert (pixels(explorer.locator(".ao-screen canvas").first) == before).all()
+    assert (pixels(explorer.locator(".ao-screen canvas").nth(1))[:, 3] == 0).all()
+
+
+def test_every_control_answers_the_keyboard(page):
+    explorer = mounted(page)
+    names = [
+        re.fullmatch(r"(noise|step h|iteration)", s.get_attribute("aria-label"))
+        for s in explorer.get_by_role("slider").all()
+    ]
+    assert len(names) == 3
+    assert all(names)
+    for slider in explorer.get_by_role("slider").all():
+        before = status(explorer)
+        slider.focus()
+        slider.press("ArrowRight")
+        assert status(explorer) != before
+        for end in ("Home", "End"):
+            slider.press(end)
+            assert "NaN" not in explorer.inner_html()
+            assert "Infinity" not in explorer.inner_html()
+        slider.press("ArrowLeft")
+    select = explorer.get_by_role("combobox", name="imposed label")
+    assert select.locator("option").count() == 13
+    for option in range(13):
+        before = status(explorer)
+        select.select_option(index=(option + 1) % 13)
+        assert status(explorer) != before
+    radios = explorer.get_by_role("radio")
+    here = on_page()
+    assert radios.count() == len(here.truth) + 1
+    assert radios.first.and_(explorer.get_by_role("radio", name="0: black", exact=True)).count() == 1
+    for index, truth in enumerate(here.truth, start=1):
+        name = f"{index}: {here.classes[truth]}"
+        assert radios.nth(index).and_(explorer.get_by_role("radio", name=name, exact=True)).count() == 1
+    radios.first.check()
+    for index in (1, 2):
+        before = status(explorer)
+        page.keyboard.press("ArrowRight")
+        assert radios.nth(index).is_checked()
+        assert status(explorer) != before
+    assert page.complaints == []
+
+
+def test_the_black_image_has_no_true_class(page):
+    explorer, here = mounted(page), on_page()
+    set_controls(explorer, {"image": 0, "label": "true", "noise": 0, "step": 1, "iteration": 1})
+    assert "a black image has no true class" in status(explorer)
+    assert f"★ {here.classes[0]}" in explorer.locator("svg").text_content()
+    assert explorer.locator("option").first.inner_text() == f"true: none ({here.classes[0]})"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone_and_its_targets_are_large_enough(scheme, open_page):
+    page = open_page(PAGE, width=390, scheme=scheme, mathematics=False)
+    explorer = mounted(page)
+    boxes = [node.bounding_box() for role in ("slider", "combobox", "radio") for node in explorer.get_by_role(role).all()]
+    boxes += [node.bounding_box() for node in explorer.locator("svg, canvas").all()]
+    for box in boxes:
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+    for radio in explorer.get_by_role("radio").all():
+        assert min(radio.bounding_box()["width"], radio.bounding_box()["height"]) >= 24
+    assert all(canvas.bounding_box()["width"] >= 130 for canvas in explorer.locator(".ao-screen canvas").all())
+    text = explorer.locator("svg text").first.evaluate("node => getComputedStyle(node).fill")
+    assert (sum(int(part) for part in text.strip("rgb()").split(",")) / 3 > 128) == (scheme == "dark")
