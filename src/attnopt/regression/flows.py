@@ -8,11 +8,23 @@ import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from attnopt.checks import Axis
-from attnopt.regression.gradients import linear_gradient, quadratic_gradient, quadratic_gradient_as_printed
+from attnopt.checks import Axis, axis_dim
+from attnopt.regression.gradients import (
+    linear_gradient,
+    quadratic_gradient,
+    quadratic_gradient_as_printed,
+    unchecked_linear,
+    unchecked_quadratic,
+    unchecked_quadratic_as_printed,
+)
 
 Model = Literal["linear", "quadratic"]
 RELATIVE, ABSOLUTE = 1e-10, 1e-12
+UNCHECKED = {
+    linear_gradient: unchecked_linear,
+    quadratic_gradient: unchecked_quadratic,
+    quadratic_gradient_as_printed: unchecked_quadratic_as_printed,
+}
 
 
 def feature_gradient(model: Model, printed: bool = False) -> Callable[[Tensor, Tensor, Tensor, Axis], Tensor]:
@@ -73,22 +85,30 @@ def feature_flow(
     if times.ndim != 1 or len(times) == 0 or times[0] < 0 or not (times.diff() > 0).all() or not times.isfinite().all():
         raise ValueError(f"times must be one-dimensional, finite, not negative and strictly increasing, got {times}")
     shape = formula(features, weights, labels, axis).shape  # checks the arguments; broadcasts the leading dimensions
+    unchecked, dim = UNCHECKED[formula], axis_dim(axis)
     theta, target = (value.detach().double().cpu() for value in (weights, labels))
     start = features.detach().double().cpu().expand(shape)
 
     def velocity(_, flat: np.ndarray) -> np.ndarray:
-        return -formula(torch.from_numpy(flat).reshape(shape), theta, target, axis).numpy().ravel()
+        return -unchecked(torch.from_numpy(flat).reshape(shape), theta, target, dim).numpy().ravel()
 
     seen = times.detach().double().cpu().numpy()
-    solution = solve_ivp(
-        velocity,
-        (0.0, max(seen[-1], np.finfo(float).tiny)),
-        start.numpy().ravel(),
-        method="DOP853",
-        t_eval=seen,
-        rtol=RELATIVE,
-        atol=ABSOLUTE,
-    )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(
+        1
+    )  # thousands of small products: on a busy machine a second thread makes each a hundred times slower
+    try:
+        solution = solve_ivp(
+            velocity,
+            (0.0, max(seen[-1], np.finfo(float).tiny)),
+            start.numpy().ravel(),
+            method="DOP853",
+            t_eval=seen,
+            rtol=RELATIVE,
+            atol=ABSOLUTE,
+        )
+    finally:
+        torch.set_num_threads(threads)
     if not solution.success:
         raise RuntimeError(f"the flow was not solved: {solution.message}")
     return torch.from_numpy(solution.y.T.copy()).reshape(len(seen), *shape).to(features)

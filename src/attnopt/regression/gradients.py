@@ -1,5 +1,6 @@
 """Gradients of the point-wise cross-entropy in the features, for the linear and the quadratic model."""
 
+import torch
 from torch import Tensor
 
 from attnopt.checks import (
@@ -11,8 +12,6 @@ from attnopt.checks import (
     check_matrix_shape,
     check_symmetric,
 )
-from attnopt.regression.attention import cross_attention
-from attnopt.softmax import softmax
 
 
 def linear_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> Tensor:
@@ -39,7 +38,7 @@ def linear_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: Axi
     check_matrix_shape("labels", labels, (features.shape[-2], weights.shape[-2]), "to match features and weights")
     check_broadcast(features=features, weights=weights, labels=labels)
     check_labels(labels, axis)
-    return cross_attention(features, weights, axis) - labels @ weights
+    return unchecked_linear(features, weights, labels, axis_dim(axis))
 
 
 def quadratic_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> Tensor:
@@ -64,9 +63,8 @@ def quadratic_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: 
 
     Source: proved in the chapter "Attention is a gradient"; it corrects Actor, Gruber, Cyr (2025), Corollary 2.
     """
-    scores = _checked_scores(features, weights, labels, axis)
-    attention = softmax(scores, axis)
-    return (attention + attention.mT - labels - labels.mT) @ (features @ weights)
+    _check_quadratic(features, weights, labels, axis)
+    return unchecked_quadratic(features, weights, labels, axis_dim(axis))
 
 
 def quadratic_gradient_as_printed(features: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> Tensor:
@@ -89,12 +87,32 @@ def quadratic_gradient_as_printed(features: Tensor, weights: Tensor, labels: Ten
 
     Source: Actor, Gruber, Cyr (2025), eq. (8) and Corollary 2.
     """
-    scores = _checked_scores(features, weights, labels, axis)
-    return (2 * softmax(scores, axis) - labels - labels.mT) @ (features @ weights)
+    _check_quadratic(features, weights, labels, axis)
+    return unchecked_quadratic_as_printed(features, weights, labels, axis_dim(axis))
 
 
-def _checked_scores(features: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> Tensor:
-    """The logits ZθZᵀ of the quadratic model, its arguments checked."""
+# The formulas alone, for solvers that call them thousands of times on arguments that were checked once.
+
+
+def unchecked_linear(features: Tensor, weights: Tensor, labels: Tensor, dim: int) -> Tensor:
+    """(σ - C)θ, softmax along the dimension ``dim``."""
+    return (torch.softmax(features @ weights.mT, dim) - labels) @ weights
+
+
+def unchecked_quadratic(features: Tensor, weights: Tensor, labels: Tensor, dim: int) -> Tensor:
+    """(σ + σᵀ - C - Cᵀ)Zθ, softmax along the dimension ``dim``."""
+    residual = torch.softmax(features @ weights @ features.mT, dim) - labels
+    return (residual + residual.mT) @ (features @ weights)
+
+
+def unchecked_quadratic_as_printed(features: Tensor, weights: Tensor, labels: Tensor, dim: int) -> Tensor:
+    """(2σ - C - Cᵀ)Zθ, softmax along the dimension ``dim``."""
+    attention = torch.softmax(features @ weights @ features.mT, dim)
+    return (2 * attention - labels - labels.mT) @ (features @ weights)
+
+
+def _check_quadratic(features: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> None:
+    """Require arguments that fit the quadratic model."""
     axis_dim(axis)
     check_matrices(features=features, weights=weights, labels=labels)
     tokens, width = features.shape[-2:]
@@ -103,4 +121,3 @@ def _checked_scores(features: Tensor, weights: Tensor, labels: Tensor, axis: Axi
     check_matrix_shape("labels", labels, (tokens, tokens), "to match features")
     check_broadcast(features=features, weights=weights, labels=labels)
     check_labels(labels, axis)
-    return features @ weights @ features.mT

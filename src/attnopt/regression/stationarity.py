@@ -71,10 +71,9 @@ def separation_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
     Source: the chapter "The flow of features"; Soudry et al. (2018) for logistic regression.
     """
     dim = _check_problem(weights, labels, axis)
-    if not ((labels == 0) | (labels == 1)).all():
-        raise ValueError(
-            f"labels must be one-hot along the {axis} axis, got an entry {labels[(labels - 0.5).abs() != 0.5][0]}"
-        )
+    soft = labels[(labels != 0) & (labels != 1)]
+    if len(soft):
+        raise ValueError(f"labels must be one-hot along the {axis} axis, got an entry {soft[0].item():.3g}")
     if labels.shape[dim] < 2:
         raise ValueError(f"labels must have two or more entries along the {axis} axis, got shape {tuple(labels.shape)}")
     tokens, classes = labels.shape
