@@ -2,6 +2,8 @@
 
 from attnopt.explorers.attention_field import AttentionFieldExplorer
 from attnopt.explorers.base import Explorer
+from attnopt.explorers.feature_flow import FeatureFlowExplorer
+from attnopt.explorers.layers import LayersExplorer
 from attnopt.explorers.softmax import SoftmaxExplorer
 
-__all__ = ["AttentionFieldExplorer", "Explorer", "SoftmaxExplorer"]
+__all__ = ["AttentionFieldExplorer", "Explorer", "FeatureFlowExplorer", "LayersExplorer", "SoftmaxExplorer"]
