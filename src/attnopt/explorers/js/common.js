@@ -156,7 +156,7 @@ function readout(parent) {
 }
 
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
-const show = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
+const show = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
 
 const tidy = (value) => String(Number(value.toPrecision(6))).replace("-", "−");
 

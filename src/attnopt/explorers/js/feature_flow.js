@@ -224,9 +224,10 @@ function render({ model, el }) {
     });
     const away = now.now.filter((z) => Math.max(...z.map(Math.abs)) > VIEW).length;
     const followed = isLinear ? "Minus the gradient (as printed)" : state.formula === "true" ? "Minus the gradient" : "Minus the formula as printed";
+    const pair = (z) => z.map((value) => show(value)).join(", ");
     status.textContent = `${followed}, time ${show(time)}: cross-entropy `
       + `${now.now_losses.map((value, index) => `${show(value, 3)} from start ${index + 1}`).join(", ")}; infimum ${show(now.infimum, 3)}. `
-      + `Start ${selected + 1} has come to (${now.now[selected].map((value) => show(value)).join(", ")}), gradient norm ${show(now.gradient_norms[selected], 3)}. `
+      + `Start ${selected + 1} at (${pair(starts[selected])}) has come to (${pair(now.now[selected])}), gradient norm ${show(now.gradient_norms[selected], 3)}. `
       + (risen.length ? `The cross-entropy has risen from start ${risen.map((index) => index + 1).join(" and ")}.` : "The cross-entropy has only fallen.")
       + (away ? ` Outside the picture: ${away} of 3.` : "");
   });
