@@ -8,12 +8,19 @@ import torch
 import traitlets
 from helpers import image_steps
 
-from attnopt.explorers import AttentionFieldExplorer, Explorer, SoftmaxExplorer
+from attnopt.explorers import (
+    AttentionFieldExplorer,
+    Explorer,
+    FeatureFlowExplorer,
+    LayersExplorer,
+    SoftmaxExplorer,
+)
 from attnopt.explorers.base import MIME, module_source
 from attnopt.explorers.html import script_json
 from attnopt.softmax import softmax_jacobian
 
-EXPLORERS = [SoftmaxExplorer, AttentionFieldExplorer, image_steps]
+EXPLORERS = [SoftmaxExplorer, AttentionFieldExplorer, FeatureFlowExplorer, LayersExplorer, image_steps]
+CHANGED = {SoftmaxExplorer: {"temperature": 0.3}, LayersExplorer: {"layers": 3}, image_steps: {"label": "Bag"}}
 CORNERS = [
     [list(logits), temperature]
     for logits in [*itertools.product((-3.0, 3.0), repeat=3), (0.0, 0.0, 0.0), (1.0, 0.3, -1.2)]
@@ -49,6 +56,62 @@ def test_attention_field_at_the_ends_of_its_controls(axis, softness, reach):
     assert numbers["loss"] > 0
 
 
+@pytest.mark.parametrize("softness", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "settings", [{"label": 0}, {"label": 2}, {"model": "quadratic"}, {"model": "quadratic", "exchanged": True}]
+)
+def test_feature_flow_descends_to_its_infimum_from_the_ends_of_its_controls(settings, softness):
+    starts = [[3.0, 3.0], [-3.0, 3.0], [0.5, -3.0]]
+    numbers = FeatureFlowExplorer(**settings, softness=softness, time=40.0, starts=starts).compute()
+    losses = np.array(numbers["losses"])
+    assert (np.diff(losses, axis=1) <= 1e-9 * (1 + losses[:, 1:])).all()
+    assert (losses >= numbers["infimum"] - 1e-12).all()
+    assert losses[:, -1].min() < numbers["infimum"] + 0.02
+    np.testing.assert_allclose(numbers["now"], np.array(numbers["paths"])[:, -1], rtol=1e-12)
+    start = FeatureFlowExplorer(**settings, softness=softness, time=0.0, starts=starts).compute()
+    np.testing.assert_allclose(start["now"], starts, rtol=1e-12)
+    np.testing.assert_allclose(start["now_losses"], losses[:, 0], rtol=1e-12)
+
+
+def test_default_starts_fall_get_stuck_and_climb():
+    losses = np.array(FeatureFlowExplorer(model="quadratic").compute()["losses"])
+    assert abs(losses[0, -1] - 2 * np.log(2)) < 1e-6
+    assert losses[1:, -1].max() < 0.01
+    printed = np.array(FeatureFlowExplorer(model="quadratic", formula="printed").compute()["losses"])
+    assert printed[1, -1] > printed[1, 0] + 0.2
+
+
+def test_printed_formula_of_the_linear_model_is_its_gradient():
+    assert FeatureFlowExplorer(formula="printed").compute() == FeatureFlowExplorer().compute()
+
+
+@pytest.mark.parametrize("scheme", ["euler", "printed", "lie", "strang"])
+@pytest.mark.parametrize("model", ["linear", "quadratic"])
+def test_layers_at_the_ends_of_its_controls(model, scheme):
+    for step, layers, scale in ((0.05, 40, 0.5), (4.0, 1, 3.0), (4.0, 40, 0.5), (4.0, 20, 3.0)):
+        numbers = LayersExplorer(model=model, scheme=scheme, step=step, layers=layers, scale=scale).compute()
+        assert len(numbers["losses"]) == layers + 1
+        assert numbers["times"][-1] == pytest.approx(step * layers)
+        assert (np.diff(numbers["exact"]) < 1e-9).all()
+        assert all(value is None or 0 < value <= 1e6 for value in numbers["losses"])
+        json.dumps(numbers, allow_nan=False)
+        if model == "linear" and scheme == "euler" and step * numbers["operator_norm_squared"] <= 4:
+            assert (np.diff(numbers["losses"]) < 1e-9).all()
+
+
+def test_layers_have_the_orders_of_their_schemes():
+    for model in ("linear", "quadratic"):
+        errors = {name: np.array(values) for name, values in LayersExplorer(model=model).compute()["errors"].items()}
+        order = {name: np.log2(values[-2] / values[-1]) for name, values in errors.items()}
+        assert order["euler"] == pytest.approx(1, abs=0.1)
+        assert order["lie"] == pytest.approx(1, abs=0.1)
+        assert order["strang"] == pytest.approx(2, abs=0.1)
+        if model == "linear":
+            np.testing.assert_allclose(errors["printed"], errors["euler"], rtol=1e-9)
+        else:
+            assert order["printed"] < 0.2  # it does not approach the flow
+
+
 @pytest.mark.parametrize("kind", EXPLORERS)
 def test_display_is_widget_json_and_still(kind):
     explorer = kind()
@@ -70,12 +133,9 @@ def test_kernel_and_page_get_the_same_module(kind):
     assert "innerHTML" not in source  # labels stay text
 
 
-CHANGES = [{"temperature": 0.3}, {"softness": 0.9}, {"label": "Bag"}]
-
-
-@pytest.mark.parametrize(("kind", "changed"), zip(EXPLORERS, CHANGES, strict=True))
-def test_changing_a_trait_changes_the_still(kind, changed):
-    assert kind(**changed).still() != kind().still()
+@pytest.mark.parametrize("kind", EXPLORERS)
+def test_changing_a_trait_changes_the_still(kind):
+    assert kind(**CHANGED.get(kind, {"softness": 0.9})).still() != kind().still()
 
 
 def test_values_beyond_the_controls_are_named():
@@ -91,6 +151,27 @@ def test_values_beyond_the_controls_are_named():
     for bad in ({"softness": 1.1}, {"axis": "rows"}, {"selected": 3}):
         with pytest.raises(traitlets.TraitError):
             AttentionFieldExplorer(**bad)
+    with pytest.raises(traitlets.TraitError, match="starts must lie in"):
+        FeatureFlowExplorer(starts=[[0.0, 0.0], [0.0, float("nan")], [0.0, 1.0]])
+    for kind, name, values in (
+        (FeatureFlowExplorer, "softness", (-0.1, 1.1, float("nan"))),
+        (FeatureFlowExplorer, "time", (-1.0, 40.5, float("inf"))),
+        (LayersExplorer, "step", (0.0, 4.5, float("nan"))),
+        (LayersExplorer, "scale", (0.4, 3.1)),
+    ):
+        for value in values:
+            with pytest.raises(traitlets.TraitError, match=f"{name} must lie in"):
+                kind(**{name: value})
+    for kind, name, value in (
+        (FeatureFlowExplorer, "label", 3),
+        (FeatureFlowExplorer, "model", "cubic"),
+        (FeatureFlowExplorer, "formula", "other"),
+        (LayersExplorer, "layers", 0),
+        (LayersExplorer, "layers", 41),
+        (LayersExplorer, "scheme", "heun"),
+    ):
+        with pytest.raises(traitlets.TraitError, match=name):
+            kind(**{name: value})
 
 
 IMAGE_CORNERS = list(

@@ -6,6 +6,8 @@ import pytest
 from attnopt.explorers import AttentionFieldExplorer, SoftmaxExplorer
 
 SOFTMAX, FIELD = "regression/softmax_and_lse.html", "regression/attention_is_a_gradient.html"
+FLOWS, LAYERS = "regression/feature_flows.html", "regression/flows_become_layers.html"
+PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS]
 
 
 def mounted(page):
@@ -59,7 +61,7 @@ def test_attention_field_module_computes_what_python_computes(open_page):
             np.testing.assert_allclose(there[name], value, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("path", [SOFTMAX, FIELD])
+@pytest.mark.parametrize("path", PAGES)
 def test_every_slider_answers_the_keyboard(path, open_page):
     page = open_page(path, mathematics=False)
     explorer = mounted(page)
@@ -80,7 +82,7 @@ def test_every_slider_answers_the_keyboard(path, open_page):
     assert page.complaints == []
 
 
-@pytest.mark.parametrize("path", [SOFTMAX, FIELD])
+@pytest.mark.parametrize("path", [SOFTMAX, FIELD, FLOWS])
 def test_every_handle_answers_mouse_and_keyboard(path, open_page):
     page = open_page(path, mathematics=False)
     explorer = mounted(page)
@@ -110,7 +112,7 @@ def test_every_handle_answers_mouse_and_keyboard(path, open_page):
 
 
 def test_handles_stay_inside_when_dragged_far_away(open_page):
-    for path in (SOFTMAX, FIELD):
+    for path in (SOFTMAX, FIELD, FLOWS):
         page = open_page(path, mathematics=False)
         explorer = mounted(page)
         handle, svg = explorer.locator(".ao-handle").first, explorer.locator("svg").first
@@ -178,7 +180,7 @@ def test_explorers_follow_the_theme(scheme, open_page):
 
 
 def test_explorers_fit_a_phone_and_their_targets_are_large_enough(open_page):
-    for path in (SOFTMAX, FIELD):
+    for path in PAGES:
         page = open_page(path, width=390, mathematics=False)
         explorer = mounted(page)
         for svg in explorer.locator("svg").all():

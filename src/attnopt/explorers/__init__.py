@@ -2,7 +2,16 @@
 
 from attnopt.explorers.attention_field import AttentionFieldExplorer
 from attnopt.explorers.base import Explorer
+from attnopt.explorers.feature_flow import FeatureFlowExplorer
 from attnopt.explorers.image_steps import ImageStepsExplorer
+from attnopt.explorers.layers import LayersExplorer
 from attnopt.explorers.softmax import SoftmaxExplorer
 
-__all__ = ["AttentionFieldExplorer", "Explorer", "ImageStepsExplorer", "SoftmaxExplorer"]
+__all__ = [
+    "AttentionFieldExplorer",
+    "Explorer",
+    "FeatureFlowExplorer",
+    "ImageStepsExplorer",
+    "LayersExplorer",
+    "SoftmaxExplorer",
+]

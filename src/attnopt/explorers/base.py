@@ -5,6 +5,7 @@ import io
 from pathlib import Path
 
 import anywidget
+import traitlets
 from matplotlib.figure import Figure
 
 from attnopt.plotting import use_style
@@ -16,6 +17,22 @@ MIME = "application/vnd.attnopt.explorer+json"
 def module_source(name: str) -> str:
     """The ES module of an explorer: the shared drawing helpers followed by its own file, one text for kernel and page."""
     return "\n".join((MODULES / part).read_text(encoding="utf-8") for part in ("common.js", f"{name}.js"))
+
+
+class Interval(traitlets.Float):
+    """A synchronised number in a closed interval; others, NaN among them, are refused by the trait's name."""
+
+    def __init__(self, default: float, low: float, high: float):
+        self.low, self.high = low, high
+        super().__init__(default)
+        self.tag(sync=True)
+
+    def validate(self, obj: traitlets.HasTraits, value: float) -> float:
+        """The value, if it lies in the interval."""
+        value = super().validate(obj, value)
+        if not self.low <= value <= self.high:
+            raise traitlets.TraitError(f"{self.name} must lie in [{self.low:g}, {self.high:g}], got {value}")
+        return value
 
 
 class Explorer(anywidget.AnyWidget):

@@ -11,24 +11,13 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from attnopt.datasets import CLASSES
 from attnopt.explorers.base import Explorer
 from attnopt.plotting import BLUE, ORANGE
 from attnopt.regression import unroll_logits
 
 PIXELS = 28 * 28
 ITERATIONS = 5
-CLASSES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
-)
 CHANGES = LinearSegmentedColormap.from_list("changes", [BLUE, "white", ORANGE])
 RULES = ("true", "predicted", "soft")
 

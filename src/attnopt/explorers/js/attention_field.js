@@ -23,13 +23,6 @@ const REACH = 3, SIZE = 320;
 const place = ([x, y]) => [SIZE / 2 * (1 + x / REACH), SIZE / 2 * (1 - y / REACH)];
 const unplace = (x, y) => [REACH * (2 * x / SIZE - 1), REACH * (1 - 2 * y / SIZE)];
 
-// A token's sign: circle, triangle or square, like its class.
-function mark(parent, index, [x, y], radius, attributes) {
-  if (index === 0) return drawn("circle", { cx: x, cy: y, r: radius, ...attributes }, parent);
-  const corners = index === 1 ? [[0, -1.2], [1.1, 0.8], [-1.1, 0.8]] : [[-0.9, -0.9], [0.9, -0.9], [0.9, 0.9], [-0.9, 0.9]];
-  return drawn("polygon", { points: corners.map(([u, v]) => `${x + radius * u},${y + radius * v}`).join(" "), ...attributes }, parent);
-}
-
 function render({ model, el }) {
   const root = stage();
   const plane = picture("The feature plane: class weights, tokens, and the descent direction of the chosen token at each point", `0 0 ${SIZE} ${SIZE}`, root);

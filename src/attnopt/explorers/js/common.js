@@ -42,24 +42,73 @@ function arrow(parent, from, to, attributes = {}) {
   drawn("polygon", { points: `${to} ${corner(1)} ${corner(-1)}`, fill: attributes.stroke ?? "currentColor", opacity: attributes.opacity ?? 1 }, parent);
 }
 
-// A labelled range input with its value shown; `set` moves it without calling back.
-function slider(parent, { label, min, max, step, digits, onInput }) {
+// The sign of class, token or start 1, 2, 3, as MARKS has it: circle, triangle, square.
+function mark(parent, index, [x, y], radius, attributes) {
+  if (index === 0) return drawn("circle", { cx: x, cy: y, r: radius, ...attributes }, parent);
+  const corners = index === 1 ? [[0, -1.2], [1.1, 0.8], [-1.1, 0.8]] : [[-0.9, -0.9], [0.9, -0.9], [0.9, 0.9], [-0.9, 0.9]];
+  return drawn("polygon", { points: corners.map(([u, v]) => `${x + radius * u},${y + radius * v}`).join(" "), ...attributes }, parent);
+}
+
+// A group whose drawing does not leave the box.
+function clipped(parent, [left, top, right, bottom]) {
+  const id = `ao-clip-${++groups}-${Math.random().toString(36).slice(2, 8)}`;
+  const frame = drawn("clipPath", { id }, parent);
+  drawn("rect", { x: left, y: top, width: right - left, height: bottom - top }, frame);
+  return drawn("g", { "clip-path": `url(#${id})` }, parent);
+}
+
+// The frame of a plot. An axis is { label, low, high, ticks, scale, text }; returns the map from numbers to the picture.
+function axes(parent, [left, top, right, bottom], x, y) {
+  const part = ({ low, high, scale = Number }, value) => (scale(value) - scale(low)) / (scale(high) - scale(low));
+  const place = ([a, b]) => [left + (right - left) * part(x, a), bottom - (bottom - top) * part(y, b)];
+  drawn("rect", { x: left, y: top, width: right - left, height: bottom - top, fill: "none", stroke: "currentColor", opacity: 0.5 }, parent);
+  for (const value of x.ticks) {
+    const [at] = place([value, y.low]);
+    line(parent, [at, bottom], [at, bottom + 4], { opacity: 0.5 });
+    drawn("text", { x: at, y: bottom + 16, "text-anchor": "middle", class: "ao-small" }, parent, (x.text ?? tidy)(value));
+  }
+  for (const value of y.ticks) {
+    const [, at] = place([x.low, value]);
+    line(parent, [left - 4, at], [left, at], { opacity: 0.5 });
+    drawn("text", { x: left - 6, y: at + 4, "text-anchor": "end", class: "ao-small" }, parent, (y.text ?? tidy)(value));
+  }
+  drawn("text", { x: (left + right) / 2, y: bottom + 31, "text-anchor": "middle" }, parent, x.label);
+  const middle = (top + bottom) / 2;
+  drawn("text", { x: 11, y: middle, "text-anchor": "middle", transform: `rotate(-90 11 ${middle})` }, parent, y.label);
+  return place;
+}
+
+// Round numbers from 0 to at most `high`.
+function ticksUpTo(high) {
+  const unit = 10 ** Math.floor(Math.log10(high / 6)), gap = unit * [1, 2, 5, 10].find((factor) => 6 * factor * unit >= high * (1 - 1e-9));
+  return Array.from({ length: Math.floor(high / gap + 1e-9) + 1 }, (_, index) => index * gap);
+}
+
+function curve(parent, points, attributes = {}) {
+  const places = points.map(([x, y]) => `${x.toFixed(2)},${y.toFixed(2)}`).join(" ");
+  return drawn("polyline", { points: places, fill: "none", stroke: "currentColor", "stroke-linejoin": "round", ...attributes }, parent);
+}
+
+// A labelled range input with its value shown; `set` moves it without calling back. `to` and `from` bend the scale:
+// the input holds `to(value)`, and min, max and step are in its units.
+function slider(parent, { label, min, max, step, digits, onInput, to = Number, from = Number }) {
   const input = element("input", { type: "range", min, max, step, "aria-label": label });
   const output = element("span", { class: "ao-value", "aria-hidden": "true" });
   parent.append(element("label", { class: "ao-slider" }, element("span", {}, label), input, output));
   const set = (value) => {
-    input.value = value;
-    output.textContent = show(Number(value), digits);
+    input.value = to(value);
+    output.textContent = show(value, digits);
     input.setAttribute("aria-valuetext", output.textContent);
   };
   input.addEventListener("input", () => {
-    set(input.value);
-    onInput(Number(input.value));
+    const value = from(Number(input.value));
+    set(value);
+    onInput(value);
   });
   return set;
 }
 
-// Radio buttons; `options` maps values to labels.
+// Radio buttons; `options` maps values to labels. The setter carries the `field`, to hide or disable it.
 function choice(parent, { legend, options, onChoose }) {
   const name = `ao-choice-${++groups}-${Math.random().toString(36).slice(2, 8)}`;
   const field = element("fieldset", { class: "ao-choice" }, element("legend", {}, legend));
@@ -71,7 +120,8 @@ function choice(parent, { legend, options, onChoose }) {
     field.append(element("label", {}, input, label));
   }
   parent.append(field);
-  return (value) => { inputs.get(value).checked = true; };
+  const set = (value) => { inputs.get(value).checked = true; };
+  return Object.assign(set, { field });
 }
 
 // Make an SVG node draggable, and movable with the arrow keys: `move(x, y)` in viewBox units, `nudge(dx, dy)` in steps.
@@ -106,13 +156,49 @@ function readout(parent) {
 }
 
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
-const show = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
+const show = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
+
+const tidy = (value) => String(Number(value.toPrecision(6))).replace("-", "−");
 
 function softmaxOf(scores) {
   const top = Math.max(...scores);
   const exponentials = scores.map((score) => Math.exp(score - top));
   const total = exponentials.reduce((sum, value) => sum + value, 0);
   return { weights: exponentials.map((value) => value / total), lse: top + Math.log(total) };
+}
+
+// The state of ż = velocity(z) at each of the increasing times: Dormand and Prince's pair of orders 5 and 4, adaptive.
+const STAGES = [
+  [1 / 5], [3 / 40, 9 / 40], [44 / 45, -56 / 15, 32 / 9], [19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729],
+  [9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656], [35 / 384, 0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84],
+];
+const DIFFERENCE = [71 / 57600, 0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40];
+
+function integrate(velocity, start, times, { relative = 1e-10, absolute = 1e-12 } = {}) {
+  const size = start.length;
+  const advanced = (step, weights, slopes) => state.map((value, index) => {
+    let sum = 0;
+    for (let stage = 0; stage < weights.length; stage++) sum += weights[stage] * slopes[stage][index];
+    return value + step * sum;
+  });
+  let state = start, slope = velocity(start), now = 0, wanted = 0.01;
+  return times.map((time) => {
+    while (now < time && wanted > 1e-13) {
+      const rest = time - now, step = Math.min(wanted, rest), slopes = [slope];
+      let next = state;
+      for (const weights of STAGES) slopes.push(velocity(next = advanced(step, weights, slopes)));
+      const missed = advanced(step, DIFFERENCE, slopes);
+      let error = 0;
+      for (let index = 0; index < size; index++) {
+        const unit = absolute + relative * Math.max(Math.abs(next[index]), Math.abs(state[index]));
+        error += ((missed[index] - state[index]) / unit) ** 2 / size;
+      }
+      const fits = error <= 1, better = step * (Number.isFinite(error) ? clamp(0.9 * error ** -0.1, 0.2, 5) : 0.2);
+      if (fits) [now, state, slope] = [step === rest ? time : now + step, next, slopes[6]];
+      wanted = fits && step < wanted ? Math.max(wanted, better) : better;  // a step cut short at `time` says little
+    }
+    return state;
+  });
 }
 
 // Read traits, write traits, and redraw on any change, from either side.

@@ -1,0 +1,238 @@
+// A plane that is the whole state: the cross-entropy over it, the flow from three starts, and the cross-entropy in time.
+
+const WEIGHTS = [[1.7, 0.3], [-1.0, 1.4], [-0.6, -1.5]], HORIZON = 40;
+const TIMES = Array.from({ length: 61 }, (_, k) => HORIZON * (k / 60) ** 2);
+const softplus = (value) => Math.max(value, 0) + Math.log1p(Math.exp(-Math.abs(value)));
+const logistic = (value) => 1 / (1 + Math.exp(-value));
+const entropy = (distribution) => -distribution.reduce((sum, value) => sum + (value > 0 ? value * Math.log(value) : 0), 0);
+
+// One token with two features, three classes: N = zθᵀ.
+function linear({ label, softness }) {
+  const target = [0, 1, 2].map((c) => (c === label ? 1 - softness : 0) + softness / 3);
+  const attend = (z) => softmaxOf(WEIGHTS.map((weight) => weight[0] * z[0] + weight[1] * z[1]));
+  const mean = target.reduce((sum, value, c) => [sum[0] + value * WEIGHTS[c][0], sum[1] + value * WEIGHTS[c][1]], [0, 0]);
+  const gradient = (z) => {
+    const { weights } = attend(z);
+    return [0, 1].map((f) => weights.reduce((sum, value, c) => sum + value * WEIGHTS[c][f], -mean[f]));
+  };
+  return { loss: (z) => attend(z).lse - mean[0] * z[0] - mean[1] * z[1], gradient, formula: gradient, infimum: entropy(target) };
+}
+
+// Two tokens with one feature, θ = 1: N = zzᵀ, softmax over its columns; `other` is the weight of a token's label on the other.
+function quadratic({ formula, exchanged, softness }) {
+  const other = exchanged ? 1 - softness / 2 : softness / 2;
+  const gaps = ([a, b]) => [a * (a - b), b * (b - a)];
+  const excess = (z) => gaps(z).map((gap) => logistic(-gap) - other);  // attention to the other token, beyond the label
+  const gradient = (z) => {
+    const [first, second] = excess(z);
+    return [-2 * first * z[0] + (first + second) * z[1], (first + second) * z[0] - 2 * second * z[1]];
+  };
+  const printed = (z) => {
+    const [first, second] = excess(z), moved = 2 * (second * z[1] - first * z[0]);
+    return [moved, -moved];
+  };
+  return {
+    loss: (z) => gaps(z).reduce((sum, gap) => sum + softplus(-gap) + other * gap, 0),
+    gradient,
+    formula: formula === "printed" ? printed : gradient,
+    infimum: 2 * entropy([Math.min(other, 0.5), 1 - Math.min(other, 0.5)]),
+  };
+}
+
+const problem = (state) => (state.model === "linear" ? linear : quadratic)(state);
+const kept = new Map();  // paths do not depend on the time shown, nor on each other
+
+function remembered(key, make) {
+  if (!kept.has(key)) {
+    if (kept.size > 40) kept.clear();
+    kept.set(key, make());
+  }
+  return kept.get(key);
+}
+
+const named = ({ model, formula, label, exchanged, softness }) => JSON.stringify([model, formula, label, exchanged, softness]);
+
+// The numbers that the picture shows; the Python class computes the same.
+export function compute(state) {
+  const { loss, gradient, formula, infimum } = problem(state), { time, starts } = state;
+  const velocity = (z) => formula(z).map((value) => -value);
+  const paths = starts.map((start) => remembered(`${named(state)} ${start}`, () => integrate(velocity, start, TIMES)));
+  const before = TIMES.findLastIndex((value) => value <= time);
+  const now = paths.map((path) => integrate(velocity, path[before], [time - TIMES[before]])[0]);
+  return {
+    times: TIMES, paths, now, infimum,
+    losses: paths.map((path) => path.map(loss)),
+    now_losses: now.map(loss),
+    gradient_norms: now.map((z) => Math.hypot(...gradient(z))),
+  };
+}
+
+const REACH = 3, VIEW = 4, FRAME = [38, 20, 312, 286];
+const LEVELS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50];
+
+const TIPS = WEIGHTS.map((weight) => weight.map((value) => 1.22 * value));
+
+// Segments of the level sets of a function on the plane, by marching squares on 41 x 41 points.
+function levelSets(loss) {
+  const ticks = Array.from({ length: 41 }, (_, index) => VIEW * (index / 20 - 1));
+  const values = ticks.map((x) => ticks.map((y) => loss([x, y])));
+  return LEVELS.map((level) => {
+    const segments = [];
+    for (let i = 0; i < 40; i++) for (let j = 0; j < 40; j++) {
+      const corners = [[i, j], [i + 1, j], [i + 1, j + 1], [i, j + 1]], cuts = [];
+      corners.forEach(([a, b], side) => {
+        const [c, d] = corners[(side + 1) % 4], from = values[a][b] - level, to = values[c][d] - level;
+        if ((from < 0) === (to < 0)) return;
+        const share = from / (from - to);
+        cuts.push([ticks[a] + share * (ticks[c] - ticks[a]), ticks[b] + share * (ticks[d] - ticks[b])]);
+      });
+      for (let cut = 0; cut + 1 < cuts.length; cut += 2) segments.push([cuts[cut], cuts[cut + 1]]);
+    }
+    return segments;
+  });
+}
+
+function drawLandscape(parent, place, state) {
+  const sets = remembered(`levels ${named({ ...state, formula: "" })}`, () => levelSets(problem(state).loss));
+  const labels = [], taken = [...state.starts, ...(state.model === "linear" ? TIPS : [])];
+  sets.forEach((segments, index) => {
+    if (!segments.length) return;
+    const path = segments.map(([from, to]) => `M${place(from).map((v) => v.toFixed(1))}L${place(to).map((v) => v.toFixed(1))}`).join("");
+    drawn("path", { d: path, fill: "none", stroke: "currentColor", opacity: 0.4 }, parent);
+    // The label goes where it is far from the other labels, near the antidiagonal, and hides nothing.
+    let best = null, most = 0.75;
+    for (const [[x, y]] of segments) {
+      if (Math.max(Math.abs(x), Math.abs(y)) > 3.6 || taken.some(([u, v]) => Math.abs(x - u) < 0.9 && Math.abs(y - v) < 0.4)) continue;
+      const room = Math.min(2, ...labels.map(([u, v]) => Math.hypot(x - u, 1.6 * (y - v)))) - 0.1 * Math.abs(x + y);
+      if (room > most) [best, most] = [[x, y], room];
+    }
+    if (!best) return;
+    labels.push(best);
+    const [x, y] = place(best);
+    drawn("text", { x, y: y + 4, "text-anchor": "middle", class: "ao-small ao-halo" }, parent, tidy(LEVELS[index]));
+  });
+}
+
+function render({ model, el }) {
+  const root = stage();
+  const plane = picture("The plane of states: contours of the cross-entropy, and the flow from three starts", "0 0 320 320", root);
+  const chart = picture("The cross-entropy in time for the three starts", "0 0 320 320", root);
+  const controls = element("div", { class: "ao-controls" });
+  root.append(controls);
+  const status = readout(root);
+  const back = drawn("g", {}, plane), inside = clipped(plane, FRAME), front = drawn("g", {}, chart);
+  const unplace = (x, y) => [VIEW * (2 * (x - FRAME[0]) / (FRAME[2] - FRAME[0]) - 1), VIEW * (1 - 2 * (y - FRAME[1]) / (FRAME[3] - FRAME[1]))];
+
+  const moveTo = (index, point) => {
+    const start = point.map((value) => clamp(value, -REACH, REACH));
+    link.update({ starts: link.state().starts.map((old, other) => (other === index ? start : old)) });
+  };
+  const handles = [0, 1, 2].map((index) => {
+    const group = drawn("g", {}, plane);
+    mark(group, index, [0, 0], 8, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 });
+    handle(group, {
+      label: `Start ${index + 1}: drag it or press the arrow keys`,
+      move: (x, y) => moveTo(index, unplace(x, y)),
+      nudge: (dx, dy) => moveTo(index, link.state().starts[index].map((value, f) => value + 0.1 * [dx, dy][f])),
+    });
+    group.addEventListener("focus", () => link.update({ selected: index }));
+    return group;
+  });
+
+  const offer = (legend, name, options) => choice(controls, { legend, options, onChoose: (value) => link.update({ [name]: value }) });
+  const setModel = offer("model", "model", [["linear", "linear"], ["quadratic", "quadratic"]]);
+  const setFormula = offer("formula", "formula", [["true", "gradient"], ["printed", "as printed"]]);
+  const setLabel = offer("class of the token", "label", [[0, "1"], [1, "2"], [2, "3"]]);
+  const setExchanged = offer("labels", "exchanged", [[false, "each its own"], [true, "exchanged"]]);
+  const setSelected = offer("start", "selected", [0, 1, 2].map((index) => [index, `${MARKS[index]} ${index + 1}`]));
+  const setTime = slider(controls, {
+    label: "time", min: 0, max: 1, step: 0.01, digits: 2, to: (time) => Math.sqrt(time / HORIZON), from: (part) => HORIZON * part ** 2,
+    onInput: (time) => link.update({ time }),
+  });
+  const setSoftness = slider(controls, { label: "label softness", min: 0, max: 1, step: 0.01, digits: 2, onInput: (softness) => link.update({ softness }) });
+  const setPlace = ["horizontal", "vertical"].map((name, f) => slider(controls, {
+    label: `start, ${name}`, min: -REACH, max: REACH, step: 0.05, digits: 2,
+    onInput: (value) => {
+      const { starts, selected } = link.state();
+      moveTo(selected, starts[selected].map((old, other) => (other === f ? value : old)));
+    },
+  }));
+
+  const names = ["model", "formula", "label", "exchanged", "softness", "time", "starts", "selected"];
+  const link = connect(model, names, (state) => {
+    const { starts, selected, time } = state, isLinear = state.model === "linear", now = compute(state);
+    setModel(state.model);
+    setFormula(state.formula);
+    setFormula.field.disabled = isLinear;
+    setLabel(state.label);
+    setLabel.field.hidden = !isLinear;
+    setExchanged(state.exchanged);
+    setExchanged.field.hidden = isLinear;
+    setSelected(selected);
+    setTime(time);
+    setSoftness(state.softness);
+    starts[selected].forEach((value, f) => setPlace[f](value));
+
+    back.replaceChildren();
+    inside.replaceChildren();
+    const side = { low: -VIEW, high: VIEW, ticks: [-4, -2, 0, 2, 4] };
+    const named = isLinear ? ["first feature", "second feature"] : ["feature of token 1", "feature of token 2"];
+    const place = axes(back, FRAME, { ...side, label: named[0] }, { ...side, label: named[1] });
+    if (isLinear) {
+      WEIGHTS.forEach((weight, c) => {
+        arrow(inside, place([0, 0]), place(weight), { "stroke-width": c === state.label ? 2.5 : 1.2, opacity: 0.75 });
+        const [x, y] = place(TIPS[c]);
+        drawn("text", { x, y: y + 4, "text-anchor": "middle", "font-weight": c === state.label ? "bold" : "normal" }, inside, `θ${"₁₂₃"[c]}`);
+      });
+    } else {
+      line(inside, place([-VIEW, -VIEW]), place([VIEW, VIEW]), { "stroke-dasharray": "2 4", opacity: 0.7 });
+    }
+    drawLandscape(inside, place, state);
+    drawn("text", { x: FRAME[2], y: 13, "text-anchor": "end", class: "ao-small" }, back, "numbered lines: equal cross-entropy");
+    now.paths.forEach((path, index) => {
+      const gone = path.filter((_, k) => TIMES[k] < time);
+      curve(inside, path.map(place), { stroke: COLOURS[index], "stroke-width": 1.2, opacity: 0.8 });
+      curve(inside, [...gone, now.now[index]].map(place), { stroke: COLOURS[index], "stroke-width": 3.5 });
+      mark(inside, index, place(now.now[index]), 4, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 });
+      const [x, y] = place(starts[index]);
+      handles[index].setAttribute("transform", `translate(${x} ${y}) scale(${index === selected ? 1.15 : 0.85})`);
+    });
+
+    front.replaceChildren();
+    const top = 1.08 * Math.max(...now.losses.flat(), now.infimum, isLinear ? 0 : 2 * Math.LN2);
+    const put = axes(front, FRAME,
+      { label: "time (square-root scale)", low: 0, high: HORIZON, scale: Math.sqrt, ticks: [0, 1, 5, 10, 20, 40] },
+      { label: "cross-entropy", low: 0, high: top, ticks: ticksUpTo(top) });
+    const level = (value, name, dash, below) => {
+      line(front, put([0, value]), put([HORIZON, value]), { "stroke-dasharray": dash, opacity: 0.8 });
+      drawn("text", { x: FRAME[2] - 4, y: put([0, value])[1] + (below ? 14 : -5), "text-anchor": "end", class: "ao-small ao-halo" }, front, name);
+    };
+    const tie = !isLinear && 2 * Math.LN2 - now.infimum > 0.02 * top;
+    if (tie) level(2 * Math.LN2, "equal tokens: 2 log 2", "2 4", false);
+    line(front, put([time, 0]), put([time, top]), { opacity: 0.5 });
+    now.losses.forEach((losses, index) => {
+      const points = losses.map((value, k) => put([TIMES[k], value])), at = put([time, now.now_losses[index]]);
+      curve(front, points, { stroke: COLOURS[index], "stroke-width": 1.2, opacity: 0.8 });
+      curve(front, [...points.filter((_, k) => TIMES[k] < time), at], { stroke: COLOURS[index], "stroke-width": 3 });
+      mark(front, index, at, 5, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1 });
+    });
+    level(now.infimum, `infimum ${tidy(Number(now.infimum.toFixed(3)))}`, "6 4", put([0, now.infimum])[1] < FRAME[3] - 18);
+
+    const risen = [0, 1, 2].filter((index) => {
+      const seen = [...now.losses[index].filter((_, k) => TIMES[k] < time), now.now_losses[index]];
+      return seen.some((value, k) => k > 0 && value > seen[k - 1] + 1e-7 * (1 + value));
+    });
+    const away = now.now.filter((z) => Math.max(...z.map(Math.abs)) > VIEW).length;
+    const followed = isLinear ? "Minus the gradient (as printed)" : state.formula === "true" ? "Minus the gradient" : "Minus the formula as printed";
+    const pair = (z) => z.map((value) => show(value)).join(", ");
+    status.textContent = `${followed}, time ${show(time)}: cross-entropy `
+      + `${now.now_losses.map((value, index) => `${show(value, 3)} from start ${index + 1}`).join(", ")}; infimum ${show(now.infimum, 3)}. `
+      + `Start ${selected + 1} at (${pair(starts[selected])}) has come to (${pair(now.now[selected])}), gradient norm ${show(now.gradient_norms[selected], 3)}. `
+      + (risen.length ? `The cross-entropy has risen from start ${risen.map((index) => index + 1).join(" and ")}.` : "The cross-entropy has only fallen.")
+      + (away ? ` Outside the picture: ${away} of 3.` : "");
+  });
+  el.append(root);
+  return link.stop;
+}
+
+export default { render };
