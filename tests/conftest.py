@@ -8,6 +8,7 @@ from attnopt.claims import claims
 
 hypothesis.settings.register_profile("book", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.load_profile("book")
+torch.set_num_threads(1)  # the tests run side by side, and on small tensors more threads only wait for each other
 
 
 def pytest_addoption(parser):
