@@ -30,6 +30,7 @@ STAMP = VENV / "complete"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 HTML = ROOT / "_build" / "html"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # where Debian's package puts it
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -92,22 +93,44 @@ def environment() -> None:
     STAMP.write_text(wanted)
 
 
+def apt(package: str) -> bool:
+    """Install one of Debian's packages where that can be done; say whether it was."""
+    if not (shutil.which("apt-get") and hasattr(os, "geteuid") and os.geteuid() == 0):
+        return False
+    say(f"installing Debian's {package}")
+    try:
+        for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", package]):
+            call(["apt-get", *command], f"apt-get could not install {package}.", DEBIAN_FRONTEND="noninteractive")
+    except Failure as failure:
+        say(str(failure))
+        return False
+    return True
+
+
 def browser() -> None:
     """Make a Chromium available to the site tests: the system's, Debian's package, or Playwright's own."""
-    if any(shutil.which(name) for name in CHROMIUM):
-        return
-    if shutil.which("apt-get") and hasattr(os, "geteuid") and os.geteuid() == 0:
-        say("installing Debian's chromium")
-        quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-        advice = "apt-get could not install chromium, which the site tests need; install a Chromium yourself."
-        call(["apt-get", "update", "-qq"], advice, **quiet)
-        call(["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"], advice, **quiet)
+    if any(shutil.which(name) for name in CHROMIUM) or apt("chromium"):
         return
     say("installing Playwright's own Chromium")
     call(
         [PYTHON, "-m", "playwright", "install", "chromium"],
-        "No Chromium for the site tests: none is on the PATH, apt-get as root is not possible here and Playwright "
+        "No Chromium for the site tests: none is on the PATH, apt-get as root could not install it here and Playwright "
         "could not download its own. Install Chromium or Chrome and call again.",
+    )
+
+
+def data() -> None:
+    """Make Fashion-MNIST available to the tests: Debian's package, the user's cache, or a download into it."""
+    lacking = [str(PYTHON), "-c", "from attnopt.datasets import missing; raise SystemExit(len(missing()))"]
+    if FASHION_MNIST.is_dir() or not subprocess.run(lacking, cwd=ROOT).returncode or apt("dataset-fashion-mnist"):
+        return
+    say("downloading Fashion-MNIST into the user's cache (30 MB)")
+    fetch = "from attnopt.datasets import fashion_mnist; fashion_mnist('train'); fashion_mnist('test')"
+    call(
+        [PYTHON, "-c", fetch],
+        "No Fashion-MNIST for the tests: Debian's package dataset-fashion-mnist is not installed and cannot be installed "
+        "here, and the download failed. Install the package or go online and call again; the download goes on where it "
+        "stopped.",
     )
 
 
@@ -163,6 +186,7 @@ def test(arguments: list[str]) -> None:
     spread = ["-n", str(min(4, os.cpu_count() or 1)), "-q"]
     steps = [
         ("style and pairs", lint),
+        ("Fashion-MNIST for the tests", data),
         (
             "unit and property tests",
             lambda: call([*pytest, *spread, "tests", "--ignore=tests/site", "--evidence"], "Some tests failed: see above."),

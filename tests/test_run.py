@@ -22,7 +22,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "VENV", tmp_path / ".venv")
     monkeypatch.setattr(module, "STAMP", tmp_path / ".venv" / "complete")
     monkeypatch.setattr(module, "PYTHON", tmp_path / ".venv" / "bin" / "python")
-    module.made, module.calls, module.broken = [], [], False
+    module.made, module.calls, module.failing = [], [], ()
 
     def create(folder, with_pip, clear):
         module.made.append(clear)
@@ -35,7 +35,7 @@ def run(tmp_path, monkeypatch):
     def record(command, **_):
         module.calls.append(" ".join(str(part) for part in command))
         result = Done()
-        result.returncode = int(module.broken and "--requirement" in command)
+        result.returncode = int(any(word in module.calls[-1] for word in module.failing))
         return result
 
     monkeypatch.setattr(module.venv, "create", create)
@@ -53,11 +53,11 @@ def test_a_complete_environment_is_left_alone(run):
 
 
 def test_an_interrupted_environment_is_taken_up_again(run):
-    run.broken = True
+    run.failing = ("--requirement",)
     with pytest.raises(run.Failure, match="could not be installed"):
         run.environment()
     assert not run.STAMP.exists()
-    run.broken = False
+    run.failing = ()
     run.environment()
     assert run.STAMP.exists()
     assert run.made == [True, True]  # made anew, not patched
@@ -106,6 +106,58 @@ def test_browser_prefers_what_is_there_and_says_when_nothing_is(run, monkeypatch
     monkeypatch.setattr(run, "call", lambda command, advice, **_: (_ for _ in ()).throw(run.Failure(advice)))
     with pytest.raises(run.Failure, match="No Chromium for the site tests"):
         run.browser()
+
+
+def test_a_failed_apt_leaves_the_browser_to_playwright(run, monkeypatch, capsys):
+    monkeypatch.setattr(run.shutil, "which", lambda name: "/usr/bin/apt-get" if name == "apt-get" else None)
+    monkeypatch.setattr(run.os, "geteuid", lambda: 0, raising=False)
+    run.failing = ("apt-get update",)
+    run.browser()
+    assert "could not install chromium" in capsys.readouterr().out
+    assert [call.split()[-2:] for call in run.calls] == [["update", "-qq"], ["install", "chromium"]]
+
+
+@pytest.fixture
+def bare(run, monkeypatch, tmp_path):
+    """That module on a machine without the data, with apt-get, as root."""
+    monkeypatch.setattr(run, "FASHION_MNIST", tmp_path / "none")
+    monkeypatch.setattr(run.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(run.os, "geteuid", lambda: 0, raising=False)
+    run.failing = ("missing()",)
+    return run
+
+
+def test_data_that_are_there_are_left_alone(bare, tmp_path):
+    bare.failing = ()
+    bare.data()  # in the cache
+    assert len(bare.calls) == 1
+    assert "missing()" in bare.calls[0]
+    (tmp_path / "none").mkdir()
+    bare.data()  # in Debian's folder
+    assert len(bare.calls) == 1
+
+
+def test_data_come_from_debian_or_else_by_download(bare, monkeypatch):
+    bare.data()
+    assert bare.calls[1:] == [
+        "apt-get update -qq",
+        "apt-get install -y -qq --no-install-recommends dataset-fashion-mnist",
+    ]
+    bare.calls.clear()
+    bare.failing = ("missing()", "apt-get install")  # a Debian without the package
+    bare.data()
+    assert "fashion_mnist('train')" in bare.calls[-1]
+    bare.calls.clear()
+    monkeypatch.setattr(bare.os, "geteuid", lambda: 1000, raising=False)
+    bare.data()
+    assert not any("apt-get" in call for call in bare.calls)
+    assert "fashion_mnist('train')" in bare.calls[-1]
+
+
+def test_without_data_and_network_advice_is_given(bare):
+    bare.failing = ("missing()", "apt-get", "fashion_mnist(")
+    with pytest.raises(bare.Failure, match=r"No Fashion-MNIST for the tests.*dataset-fashion-mnist.*go online"):
+        bare.data()
 
 
 @pytest.mark.parametrize(
