@@ -62,8 +62,8 @@ class World:
         return np.array_equal(images, self.images) and np.array_equal(labels, self.labels)
 
     def cached(self):
-        """Names of what a download has left, but for the locks."""
-        return {path.name for path in self.cache.iterdir() if path.suffix != ".lock"}
+        """Names of what a download has left, but for its lock."""
+        return {path.name for path in self.cache.iterdir() if path.name != "download.lock"}
 
     def part(self):
         """What an interrupted download of the images has left."""

@@ -191,7 +191,7 @@ def _download(name: str) -> Path:
     for mirror in ATTEMPTS * MIRRORS:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with FileLock(folder / f"{name}.lock"):  # two processes must not write the same part
+            with FileLock(folder / "download.lock"):  # two callers must not write the same part
                 return Path(pooch.retrieve(mirror + name, FILES[name].archive, name, folder, downloader=_resume))
         except (OSError, ValueError) as error:  # the network, the disk; a wrong hash
             reason = error
@@ -216,7 +216,7 @@ def _resume(url: str, output: str, _pooch: object) -> None:
         total = start + int(response.headers.get("Content-Length", 0))
         with (
             part.open("ab" if start else "wb") as file,
-            tqdm(desc=part.stem, initial=start, total=total, unit="B", unit_scale=True, disable=None) as bar,
+            tqdm(desc=part.stem, initial=start, total=total, unit="B", unit_scale=True, ncols=79, disable=None) as bar,
         ):
             for chunk in response.iter_content(1 << 14):
                 file.write(chunk)
