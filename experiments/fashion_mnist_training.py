@@ -103,7 +103,7 @@ def train(
     return {"parameters": [torch.stack(same) for same in zip(*kept, strict=True)], "seconds": time.perf_counter() - began}
 
 
-def logistic(seed: int, ridge: float = 1.0, iterations: int = 200) -> dict:
+def logistic(seed: int, ridge: float = 1.0, iterations: int = 1000) -> dict:
     """Multinomial logistic regression on the clean training part: L-BFGS on the mean loss + ridge/(2n) · ‖θ‖².
 
     The objective is scikit-learn's default one (C = 1), the bias free. θ = θ'P with P² near the inverse Hessian makes
