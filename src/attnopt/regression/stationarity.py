@@ -52,8 +52,8 @@ def separation_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
     """The margin γ of one-hot labels: how far features of norm 1 can lift every label's logit above all others of its slice.
 
     If it is positive, the features that follow the gradient flow of the linear model leave for infinity like log(t)/γ, and
-    the cross-entropy falls like 1/(γ²t). For one token and softmax over classes it is the distance of the label's weight
-    vector from the convex hull of the others.
+    the cross-entropy falls like 1/(γ²t). For one token and softmax over classes it is, if positive, the distance of the
+    label's weight vector from the convex hull of the others.
 
     Args:
         weights: θ, shape (K, F).
