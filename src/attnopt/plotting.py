@@ -29,7 +29,7 @@ def use_style() -> None:
             "axes.grid": True,
             "grid.alpha": 0.25,
             "lines.linewidth": 1.8,
-            "font.size": 10,
+            "font.size": 11,
             "legend.frameon": False,
             "image.cmap": "cividis",
             "svg.hashsalt": "attnopt",
