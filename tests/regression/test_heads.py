@@ -1,0 +1,273 @@
+import itertools
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from helpers import AXES, normal, precise_cross_entropy, precise_gradient, product, transpose
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import solve_ivp
+from scipy.optimize import linprog
+
+from attnopt.regression import (
+    cross_attention,
+    linear_gradient,
+    multi_head_gradient,
+    pointwise_cross_entropy,
+)
+from attnopt.softmax import softmax
+
+double = partial(torch.tensor, dtype=torch.float64)
+sizes = st.integers(1, 4)
+
+
+def skewness(jacobian):
+    """Norm of the antisymmetric part over that of the whole."""
+    return ((jacobian - jacobian.mT).norm(dim=(-2, -1)) / (2 * jacobian.norm(dim=(-2, -1)))).max().item()
+
+
+@pytest.mark.parametrize("axis", AXES)
+@given(
+    heads=st.integers(1, 3),
+    tokens=sizes,
+    width=sizes,
+    seen=sizes,
+    classes=sizes,
+    batch=st.sampled_from([(), (2,)]),
+    seed=sizes,
+)
+def test_gradient_is_autograd(axis, heads, tokens, width, seen, classes, batch, seed):
+    generator = torch.Generator().manual_seed(seed)
+    features, projections = normal(generator, *batch, tokens, width), normal(generator, *batch, heads, width, seen)
+    weights, labels = normal(generator, heads, classes, seen), softmax(normal(generator, heads, tokens, classes), axis)
+
+    def sum_of_heads(z):
+        return sum(
+            pointwise_cross_entropy(z @ projections[..., h, :, :] @ weights[h].mT, labels[h], axis).sum()
+            for h in range(heads)
+        )
+
+    formula = multi_head_gradient(features, projections, weights, labels, axis)
+    torch.testing.assert_close(formula, torch.func.grad(sum_of_heads)(features), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_gradient_in_high_precision(axis, generator):
+    features, projections = normal(generator, 2, 3), normal(generator, 2, 3, 2)
+    weights, labels = normal(generator, 2, 4, 2), softmax(normal(generator, 2, 2, 4), axis)
+    slope = precise_gradient(
+        lambda z: sum(
+            precise_cross_entropy(product(product(z, p.tolist()), transpose(t.tolist())), c.tolist(), axis)
+            for p, t, c in zip(projections, weights, labels, strict=True)
+        ),
+        features,
+    )
+    formula = multi_head_gradient(features, projections, weights, labels, axis)
+    torch.testing.assert_close(formula, slope, rtol=1e-12, atol=1e-13)
+    one = multi_head_gradient(features, torch.eye(3)[None].double(), weights[:1] @ projections[0].mT, labels[:1], axis)
+    torch.testing.assert_close(one, linear_gradient(features, weights[0] @ projections[0].mT, labels[0], axis))
+
+
+def gradient_values(keys, points):
+    """The values V, as a basis, whose attention Vᵀσ(θz) has a symmetric Jacobian at all the points."""
+    classes, width = keys.shape
+    jacobians = []
+    for unit in torch.eye(classes * width).double().reshape(-1, classes, width):
+        attention = lambda z, v=unit: torch.softmax(keys @ z, 0) @ v  # noqa: E731
+        jacobian = torch.func.vmap(torch.func.jacrev(attention))(points)
+        jacobians.append((jacobian - jacobian.mT).flatten())
+    _, singular, basis = torch.linalg.svd(torch.stack(jacobians, 1))
+    rank = int((singular > 1e-9 * singular.max()).sum()) if singular.max() > 1e-12 else 0
+    return basis[rank:].reshape(-1, classes, width)
+
+
+@pytest.mark.parametrize(("classes", "width"), [(2, 2), (3, 2), (3, 4), (4, 3)])
+def test_values_must_be_keys(classes, width, generator):
+    keys, points = normal(generator, classes, width), normal(generator, 40, width)
+    # the values that work are a space: θ itself and a common vector span all of it
+    allowed = gradient_values(keys, points).flatten(1)
+    shifts = torch.stack([torch.outer(torch.ones(classes).double(), e) for e in torch.eye(width).double()])
+    expected = torch.cat([keys[None], shifts]).flatten(1)
+    assert len(allowed) == width + 1
+    assert (expected - expected @ allowed.mT @ allowed).abs().max() < 1e-8
+    assert torch.linalg.matrix_rank(expected) == width + 1
+    # and one by one: keys, scaled and shifted keys, a little else, free values
+    for values, works in (
+        (keys, True),
+        (-2 * keys + normal(generator, 1, width), True),
+        (keys + 0.01 * normal(generator, classes, width), False),
+        (normal(generator, classes, width), False),
+    ):
+        jacobian = torch.func.vmap(torch.func.jacfwd(lambda z, v=values: torch.softmax(keys @ z, 0) @ v))(points)
+        assert (skewness(jacobian) < 1e-12) == works
+    package = torch.func.vmap(torch.func.jacfwd(lambda z: cross_attention(z[None], keys, "class")[0]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("attnopt.regression.attention.check_matrices", lambda **_: None)  # vmap cannot look at numbers
+        patch.setattr("attnopt.softmax.check_matrices", lambda **_: None)
+        assert skewness(package(points)) < 1e-12
+
+
+def test_values_are_free_where_keys_are_affinely_dependent(generator):
+    # one feature: every function is a derivative, and values 1, 0, 1 are no multiple of the keys -1, 0, 1 plus a constant
+    keys, points = double([[-1.0], [0.0], [1.0]]), normal(generator, 20, 1)
+    assert len(gradient_values(keys, points)) == 3
+    stacked = torch.stack([double([1.0, 0.0, 1.0]), keys[:, 0], torch.ones(3).double()])
+    assert torch.linalg.matrix_rank(stacked) == 3
+    # keys on a line in the plane: each difference of values may have a factor of its own
+    line = double([[0.3, 0.1]]) + double([[-1.0], [0.2], [1.5]]) * double([[2.0, 1.0]])
+    assert len(gradient_values(line, normal(generator, 40, 2))) == 2 + 2
+
+
+@pytest.mark.parametrize(("heads", "width"), [(2, 3), (3, 3), (4, 2), (5, 3), (6, 2), (6, 3)])
+def test_superposition_counts(heads, width, generator):
+    directions = normal(generator, heads, width)
+    if (heads, width) == (5, 3):  # general position with wide margins, for descent below
+        directions = double([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [1, -1, 2]])
+    tasks = double(list(itertools.product((1.0, -1.0), repeat=heads)))
+    possible = torch.tensor(
+        [
+            linprog(
+                np.zeros(width), A_ub=-(y[:, None] * directions).numpy(), b_ub=-np.ones(heads), bounds=(None, None)
+            ).status
+            == 0
+            for y in tasks
+        ]
+    )
+    count = 2 * sum(math.comb(heads - 1, k) for k in range(width))
+    assert possible.sum() == count
+    assert (count == 2**heads) == (heads <= width)
+    assert (count == 2 ** (heads - 1)) == (heads == 2 * width)
+    if (heads, width) != (5, 3):
+        return
+    # descent finds a token for each of these, and for no other
+    weights, eye = torch.stack([directions, -directions], 1), torch.eye(width).double().expand(heads, -1, -1)
+    labels = torch.stack([tasks > 0, tasks < 0], -1).double()[:, :, None]
+    tokens = torch.zeros(len(tasks), 1, width).double()
+    for _ in range(1500):
+        tokens = tokens - 0.2 * multi_head_gradient(tokens, eye, weights, labels, "class")
+    satisfied = (tokens @ directions.mT * tasks[:, None] > 0).all((-2, -1))
+    assert (satisfied == possible).all()
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_orthogonal_heads_are_independent(axis, generator):
+    basis = torch.linalg.qr(normal(generator, 5, 5)).Q
+    orthogonal, weights = torch.stack([basis[:, :2], basis[:, 2:4]]), normal(generator, 2, 3, 2)
+    labels, start = softmax(normal(generator, 2, 4, 3), axis), normal(generator, 4, 5)
+    oblique = torch.stack([basis[:, :2], basis[:, 1:3]])
+    for projections, independent in ((orthogonal, True), (oblique, False)):
+        together, alone = start, [start @ p for p in projections]
+        for _ in range(20):
+            together = together - 0.3 * multi_head_gradient(together, projections, weights, labels, axis)
+            alone = [z - 0.3 * linear_gradient(z, weights[h], labels[h], axis) for h, z in enumerate(alone)]
+        apart = max((together @ p - z).norm().item() for p, z in zip(projections, alone, strict=True))
+        assert (apart < 1e-12) == independent
+        if independent:  # and what no head sees stays where it was
+            torch.testing.assert_close(together @ basis[:, 4:], start @ basis[:, 4:], rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_post_norm_is_riemannian_descent(axis, generator):
+    weights, labels = 2 * normal(generator, 4, 3), softmax(normal(generator, 2, 4), axis)
+    start = torch.nn.functional.normalize(normal(generator, 2, 3), dim=-1)
+
+    def tangent(z):
+        gradient = torch.func.grad(lambda y: pointwise_cross_entropy(y @ weights.mT, labels, axis))(z)
+        projectors = torch.eye(3).double() - z[:, :, None] * z[:, None, :]
+        return -(projectors @ gradient[:, :, None])[..., 0]
+
+    def layer(z, step):
+        return torch.nn.functional.normalize(z - step * linear_gradient(z, weights, labels, axis), dim=-1)
+
+    # one layer, to first order
+    errors = [((layer(start, step) - start) / step - tangent(start)).norm().item() for step in (1e-3, 5e-4)]
+    assert errors[0] < 0.1
+    assert errors[0] / errors[1] == pytest.approx(2, rel=0.02)
+    # many layers, against the flow on the spheres; ℓ falls at the rate of the projected gradient
+    flow = solve_ivp(
+        lambda _, z: tangent(torch.from_numpy(z).reshape(2, 3)).numpy().ravel(),
+        (0, 1),
+        start.numpy().ravel(),
+        rtol=1e-8,
+        atol=1e-10,
+    )
+    gaps = []
+    for depth in (100, 200):
+        z = start
+        for _ in range(depth):
+            z = layer(z, 1 / depth)
+        gaps.append(np.linalg.norm(z.numpy().ravel() - flow.y[:, -1]))
+    assert gaps[0] < 0.1
+    assert math.log2(gaps[0] / gaps[1]) == pytest.approx(1, abs=0.1)
+    torch.testing.assert_close(z.norm(dim=-1), torch.ones(2).double())
+    before, after = (pointwise_cross_entropy(y @ weights.mT, labels, axis).item() for y in (start, layer(start, 1e-6)))
+    assert (after - before) / 1e-6 == pytest.approx(-tangent(start).square().sum().item(), rel=1e-3)
+
+
+def test_pre_norm_is_no_gradient(generator):
+    weights, labels = 2 * normal(generator, 4, 3), softmax(normal(generator, 1, 4), "class")
+
+    def pre_norm(z):
+        unit = z / z.norm()
+        return (torch.softmax(weights @ unit, 0) - labels[0]) @ weights
+
+    def normalised_loss(z):
+        return torch.logsumexp(weights @ z / z.norm(), 0) - labels[0] @ (weights @ z) / z.norm()
+
+    points = normal(generator, 30, 3)
+    for z in points[:3]:  # the pre-norm layer reads the package's gradient at the normalised token
+        torch.testing.assert_close(linear_gradient((z / z.norm())[None], weights, labels, "class")[0], pre_norm(z))
+        unit = z / z.norm()
+        projected = (torch.eye(3).double() - torch.outer(unit, unit)) @ pre_norm(z) / z.norm()
+        torch.testing.assert_close(torch.func.grad(normalised_loss)(z), projected, rtol=1e-10, atol=1e-12)
+    asymmetry = [
+        skewness(torch.func.vmap(torch.func.jacrev(field))(points)) for field in (pre_norm, torch.func.grad(normalised_loss))
+    ]
+    assert asymmetry[0] > 0.05
+    assert asymmetry[1] < 1e-12
+
+
+def test_normalising_tokens_does_not_whiten(generator):
+    count, width = 3000, 4
+    tokens = (
+        normal(generator, count, width) @ double([3.0, 1.0, 1.0, 0.3]).diag() @ torch.linalg.qr(normal(generator, 4, 4)).Q
+    )
+    normalised = math.sqrt(width) * torch.nn.functional.normalize(tokens, dim=-1)
+    covariance = normalised.mT @ normalised / count
+    assert covariance.trace().item() == pytest.approx(width, rel=1e-12)
+    eigenvalues = torch.linalg.eigvalsh(covariance)
+    assert eigenvalues[-1] > 2
+    assert eigenvalues[0] < 0.5
+    whitened = torch.linalg.solve_triangular(torch.linalg.cholesky(tokens.mT @ tokens / count), tokens.mT, upper=False).mT
+    torch.testing.assert_close(whitened.mT @ whitened / count, torch.eye(width).double(), rtol=0, atol=1e-10)
+    assert whitened.norm(dim=-1).std() > 0.3  # and whitening does not normalise
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        (
+            {"features": torch.ones(3, 2)},
+            ValueError,
+            r"projections must have shape \(..., 2, 4\) to match features and weights",
+        ),
+        ({"projections": torch.ones(2, 5, 3)}, ValueError, r"projections must have shape \(..., 5, 4\)"),
+        ({"projections": torch.ones(5, 4)}, ValueError, "projections must have a dimension of heads"),
+        ({"weights": torch.ones(6, 4)}, ValueError, "weights must have a dimension of heads"),
+        ({"labels": torch.ones(3, 6) / 6}, ValueError, "labels must have a dimension of heads"),
+        ({"labels": torch.ones(2, 3, 6)}, ValueError, "labels must sum to 1 along the class axis, got a sum of 6"),
+        ({"labels": torch.ones(2, 3, 5) / 5}, ValueError, r"labels must have shape \(..., 3, 6\)"),
+        ({"labels": torch.ones(3, 3, 6) / 6}, ValueError, "leading dimensions must broadcast"),
+        ({"weights": torch.ones(2, 6, 4).double()}, TypeError, "weights must have the dtype of features"),
+        ({"features": torch.full((3, 5), torch.inf)}, ValueError, "features must be finite, got inf"),
+        ({"projections": None}, TypeError, "projections must be a torch.Tensor, got NoneType"),
+        ({"axis": "head"}, ValueError, "axis must be"),
+    ],
+)
+def test_bad_input_is_named(changes, error, message):
+    arguments = {"features": torch.ones(3, 5), "projections": torch.ones(2, 5, 4), "weights": torch.ones(2, 6, 4)}
+    arguments |= {"labels": torch.ones(2, 3, 6) / 6, "axis": "class"}
+    with pytest.raises(error, match=message):
+        multi_head_gradient(**arguments | changes)
