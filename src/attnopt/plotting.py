@@ -16,7 +16,7 @@ def use_style() -> None:
     """Set the book's Matplotlib style for the running process."""
     plt.rcParams.update(
         {
-            "figure.figsize": (7.0, 3.2),
+            "figure.figsize": (6.0, 3.0),
             "figure.dpi": 120,
             "figure.constrained_layout.use": True,
             "figure.facecolor": "none",

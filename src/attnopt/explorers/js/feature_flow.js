@@ -223,7 +223,7 @@ function render({ model, el }) {
       return seen.some((value, k) => k > 0 && value > seen[k - 1] + 1e-7 * (1 + value));
     });
     const away = now.now.filter((z) => Math.max(...z.map(Math.abs)) > VIEW).length;
-    const followed = isLinear ? "Minus the gradient (as printed)" : state.formula === "true" ? "Minus the gradient" : "Minus the formula as printed";
+    const followed = isLinear ? "Minus the gradient (both formulas agree)" : state.formula === "true" ? "Minus the gradient" : "Minus the formula as printed";
     const pair = (z) => z.map((value) => show(value)).join(", ");
     status.textContent = `${followed}, time ${show(time)}: cross-entropy `
       + `${now.now_losses.map((value, index) => `${show(value, 3)} from start ${index + 1}`).join(", ")}; infimum ${show(now.infimum, 3)}. `

@@ -191,7 +191,7 @@ function render({ model, el }) {
     const rise = now.losses.findIndex((value, layer) => layer > 0 && (value === null || value > now.losses[layer - 1] + 1e-9 * (1 + value)));
     const worded = (value) => (value === null ? "beyond a million" : show(value, 3)), stable = step * now.operator_norm_squared;
     status.textContent = `${style.name}, ${layers} ${layers === 1 ? "layer" : "layers"} of step ${show(step, 3)}, time ${show(total)}: cross-entropy ${worded(now.losses.at(-1))}; exact flow ${worded(now.exact.at(-1))}. `
-      + `‖θ‖² = ${show(now.operator_norm_squared)}${state.model === "linear" ? `, times the step ${show(stable)}: ${stable <= 4 ? "at most 4, so no Euler layer can climb" : "above 4, so an Euler layer may climb"}` : ""}. `
+      + `‖θ‖² = ${show(now.operator_norm_squared)}${state.model === "linear" && ["euler", "printed"].includes(state.scheme) ? `, times the step ${show(stable)}: ${stable <= 4 ? "at most 4, so no Euler layer can climb" : "above 4, so an Euler layer may climb"}` : ""}. `
       + (rise < 0 ? "No layer raised the cross-entropy." : `Layer ${rise} is the first after which the cross-entropy has risen.`);
   });
   el.append(root);
