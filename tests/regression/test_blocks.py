@@ -37,13 +37,13 @@ def slope(features, weights, labels, axis, model="linear"):
     return torch.func.grad(lambda z: loss(z, weights, labels, axis, model).sum())(features)
 
 
-def problem(generator, model, axis, tokens=3, width=2, classes=4):
+def problem(generator, model, axis, tokens=4, width=3, classes=4):
     """Random features, weights (of a quadratic model: symmetric and indefinite) and soft labels."""
     if model == "linear":
         weights, labels = normal(generator, classes, width), normal(generator, tokens, classes)
     else:
         weights, labels = normal(generator, width, width), normal(generator, tokens, tokens)
-        weights = (weights + weights.mT) / 3
+        weights = (weights + weights.mT) / 4
     return normal(generator, tokens, width), weights, softmax(labels, axis)
 
 
@@ -404,3 +404,11 @@ def test_bad_logits_are_named(changes, error, message):
     arguments = {"logits": torch.ones(3, 4), "weights": torch.ones(4, 2), "labels": torch.ones(3, 4) / 3}
     with pytest.raises(error, match=message):
         unroll_logits(**arguments | {"axis": "sequence", "layers": 2} | changes)
+
+
+@pytest.mark.xfail(strict=True, reason="without layers nothing looks at the arguments, nor broadcasts them")
+def test_no_layers_return_the_checked_features():
+    features, weights, labels = torch.ones(3, 2), torch.ones(5, 4, 2), torch.ones(3, 4) / 4
+    assert unroll(features, weights, labels, "class", 0).shape == (1, 5, 3, 2)
+    with pytest.raises(ValueError, match="labels must sum to 1"):
+        unroll(features, weights, 2 * labels, "class", 0)

@@ -181,6 +181,23 @@ def test_separation_margin_by_hand():
     assert isinstance(separation_margin(weights, eye[[0]], "class"), float)
 
 
+@pytest.mark.parametrize(
+    "margin",
+    [
+        pytest.param(stationary_margin, marks=pytest.mark.xfail(strict=True, reason="labels are normalised in place")),
+        separation_margin,
+    ],
+)
+def test_margins_leave_their_arguments_alone(margin):
+    nearly = 1 - 1e-9  # within rounding of the sum 1
+    labels = torch.tensor([[nearly, 0.0, 0.0]] if margin is stationary_margin else [[1.0, 0.0, 0.0]], dtype=torch.float64)
+    weights = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]], dtype=torch.float64)
+    before = weights.clone(), labels.clone()
+    margin(weights, labels, "class")
+    assert (weights == before[0]).all()
+    assert (labels == before[1]).all()
+
+
 def test_separation_margin_is_zero_when_not_separable(generator):
     eye = torch.eye(4, dtype=torch.float64)
     inside = torch.tensor([[0.1, 0.1], [1.0, 0.0], [-0.5, 0.8], [-0.5, -0.8]], dtype=torch.float64)
