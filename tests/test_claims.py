@@ -122,7 +122,7 @@ def test_a_claim_without_its_row_its_card_or_its_test_is_noticed():
     ],
 )
 def test_a_malformed_row_is_named(old, new, message):
-    with pytest.raises(ValueError, match=f"claim actor-.*{message}"):
+    with pytest.raises(ValueError, match=rf"claim \S+.*{message}"):
         parse(TEXT.replace(old, new, 1))
 
 

@@ -406,7 +406,6 @@ def test_bad_logits_are_named(changes, error, message):
         unroll_logits(**arguments | {"axis": "sequence", "layers": 2} | changes)
 
 
-@pytest.mark.xfail(strict=True, reason="without layers nothing looks at the arguments, nor broadcasts them")
 def test_no_layers_return_the_checked_features():
     features, weights, labels = torch.ones(3, 2), torch.ones(5, 4, 2), torch.ones(3, 4) / 4
     assert unroll(features, weights, labels, "class", 0).shape == (1, 5, 3, 2)

@@ -437,7 +437,6 @@ def test_dtype_device_and_broadcasting(generator):
         torch.set_num_threads(threads)
 
 
-@pytest.mark.xfail(strict=True, raises=AttributeError, reason="times are not checked to be a tensor")
 def test_times_that_are_no_tensor_are_named():
     with pytest.raises(TypeError, match="times must be a torch.Tensor"):
         feature_flow(torch.ones(1, 2), torch.ones(2, 2), torch.ones(1, 2) / 2, "class", [1.0])

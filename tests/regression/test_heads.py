@@ -273,7 +273,6 @@ def test_bad_input_is_named(changes, error, message):
         multi_head_gradient(**arguments | changes)
 
 
-@pytest.mark.xfail(strict=True, raises=RuntimeError, reason="the product with the projections comes before the check")
 def test_leading_dimensions_that_do_not_broadcast_are_named():
     features, projections = torch.ones(2, 3, 5), torch.ones(4, 2, 5, 4)
     with pytest.raises(ValueError, match="leading dimensions must broadcast"):

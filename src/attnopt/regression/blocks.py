@@ -88,7 +88,7 @@ def unroll(
         raise ValueError(f"weights must be one tensor or one a layer ({layers}), got {len(of_layer)}")
     _check_step(step)
     rule, dim = _rule(scheme, model), axis_dim(axis)
-    for theta in of_layer[:1] if isinstance(weights, Tensor) else of_layer:
+    for theta in [weights] if isinstance(weights, Tensor) else of_layer:
         features = features.expand(feature_gradient(model)(features, theta, labels, axis).shape)  # checks the arguments
     seen = [features]
     for theta in of_layer:

@@ -82,6 +82,8 @@ def feature_flow(
     Source: Actor, Gruber, Cyr (2025), eq. (5).
     """
     formula = feature_gradient(model, printed)
+    if not isinstance(times, Tensor):
+        raise TypeError(f"times must be a torch.Tensor, got {type(times).__name__}")
     if times.ndim != 1 or len(times) == 0 or times[0] < 0 or not (times.diff() > 0).all() or not times.isfinite().all():
         raise ValueError(f"times must be one-dimensional, finite, not negative and strictly increasing, got {times}")
     shape = formula(features, weights, labels, axis).shape  # checks the arguments; broadcasts the leading dimensions

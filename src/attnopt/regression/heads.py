@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from attnopt.checks import Axis, check_matrices, check_matrix_shape
+from attnopt.checks import Axis, check_broadcast, check_matrices, check_matrix_shape
 from attnopt.regression.gradients import linear_gradient
 
 
@@ -30,5 +30,6 @@ def multi_head_gradient(features: Tensor, projections: Tensor, weights: Tensor, 
         if value.ndim < 3:
             raise ValueError(f"{name} must have a dimension of heads, (..., H, rows, columns), got {tuple(value.shape)}")
     check_matrix_shape("projections", projections, (features.shape[-1], weights.shape[-1]), "to match features and weights")
+    check_broadcast(features=features.unsqueeze(-3), projections=projections, weights=weights, labels=labels)
     seen = features.unsqueeze(-3) @ projections
     return (linear_gradient(seen, weights, labels, axis) @ projections.mT).sum(-3)

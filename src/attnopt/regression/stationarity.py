@@ -32,7 +32,7 @@ def stationary_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
     dim = _check_problem(weights, labels, axis)
     tokens, classes = labels.shape
     theta, target = weights.double().numpy(), labels.double().numpy()
-    target /= target.sum(dim, keepdims=True)  # rounding alone must not make the program infeasible
+    target = target / target.sum(dim, keepdims=True)  # rounding alone must not make the program infeasible
     # Unknowns: the entries of Q = P - t ≥ 0, row by row, and t ≥ 0.
     equal_gradient = np.kron(np.eye(tokens), theta.T)
     sums = np.kron(np.ones((1, tokens)), np.eye(classes)) if dim == -2 else np.kron(np.eye(tokens), np.ones((1, classes)))
