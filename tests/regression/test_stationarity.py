@@ -178,7 +178,16 @@ def test_separation_margin_by_hand():
         identity = torch.eye(n, dtype=torch.float64)
         assert separation_margin(identity, identity, axis) == pytest.approx((n - 1) ** -0.5, rel=1e-12)
     assert separation_margin(weights.float(), eye[[0]].float(), "class") == pytest.approx(2, rel=1e-6)
-    assert isinstance(separation_margin(weights, eye[[0]], "class"), float)
+    assert type(separation_margin(weights, eye[[0]], "class")) is float
+
+
+def test_a_margin_below_the_resolution_counts_as_none():
+    # independent weights force P = C, so the margin is the smallest label
+    for smallest, expected in ((1e-5, 1e-5), (5e-8, 0)):
+        labels = torch.tensor([[1 - 2 * smallest, smallest, smallest]], dtype=torch.float64)
+        margin = stationary_margin(torch.eye(3, dtype=torch.float64), labels, "class")
+        assert margin == pytest.approx(expected, rel=1e-2, abs=0)
+        assert type(margin) is float
 
 
 @pytest.mark.parametrize("margin", [stationary_margin, separation_margin])
