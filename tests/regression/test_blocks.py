@@ -411,3 +411,10 @@ def test_no_layers_return_the_checked_features():
     assert unroll(features, weights, labels, "class", 0).shape == (1, 5, 3, 2)
     with pytest.raises(ValueError, match="labels must sum to 1"):
         unroll(features, weights, 2 * labels, "class", 0)
+
+
+def test_unroll_logits_carries_derivatives(generator):
+    logits, weights = normal(generator, 3, 4), normal(generator, 4, 2)
+    labels = torch.softmax(normal(generator, 3, 4), 1)
+    last = lambda n, w: unroll_logits(n, w, labels, "class", 3)[-1]  # noqa: E731
+    assert torch.autograd.gradcheck(last, (logits.requires_grad_(), weights.requires_grad_()))

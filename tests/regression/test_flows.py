@@ -440,3 +440,10 @@ def test_dtype_device_and_broadcasting(generator):
 def test_times_that_are_no_tensor_are_named():
     with pytest.raises(TypeError, match="times must be a torch.Tensor"):
         feature_flow(torch.ones(1, 2), torch.ones(2, 2), torch.ones(1, 2) / 2, "class", [1.0])
+
+
+def test_overflowing_logits_end_in_an_error_and_not_in_endless_small_steps():
+    features = torch.tensor([[1e154]], dtype=torch.float64)
+    weights = torch.tensor([[1e160], [-1e160]], dtype=torch.float64)
+    with pytest.raises((RuntimeError, ValueError), match="not finite|must be finite"):
+        feature_flow(features, weights, torch.tensor([[0.5, 0.5]], dtype=torch.float64), "class", torch.tensor([1.0]))

@@ -254,3 +254,19 @@ def test_bad_input_of_the_separation_margin_is_named(changes, error, message):
     arguments = {"weights": torch.ones(3, 2), "labels": torch.eye(3)[[0]], "axis": "class"}
     with pytest.raises(error, match=message):
         separation_margin(**arguments | changes)
+
+
+@pytest.mark.parametrize("margin", [stationary_margin, separation_margin])
+def test_margins_take_tensors_that_require_a_gradient(margin):
+    weights = torch.tensor([[1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    assert margin(weights, torch.tensor([[1.0, 0.0]]), "class") >= 0
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e9, 1e14])
+def test_separation_does_not_depend_on_the_unit_of_the_weights(scale):
+    unit = torch.tensor([[0.1, 0.1], [1.0, 0.0], [-0.5, 0.8], [-0.5, -0.8]], dtype=torch.float64)
+    inside, corner = torch.eye(4, dtype=torch.float64)[[0]], torch.eye(4, dtype=torch.float64)[[1]]
+    assert separation_margin(scale * unit, inside, "class") == 0
+    assert separation_margin(scale * unit, corner, "class") == pytest.approx(
+        scale * separation_margin(unit, corner, "class")
+    )

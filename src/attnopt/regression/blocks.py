@@ -129,11 +129,10 @@ def unroll_logits(logits: Tensor, weights: Tensor, labels: Tensor, axis: Axis, l
     _check_step(step)
     gram = step * weights @ weights.mT
     leading = torch.broadcast_shapes(*(value.shape[:-2] for value in (logits, weights, labels)))
-    seen = logits.new_empty((layers + 1, *leading, *logits.shape[-2:]))
-    seen[0] = logits
-    for layer in range(layers):
-        torch.add(seen[layer], (labels - torch.softmax(seen[layer], dim)) @ gram, out=seen[layer + 1])
-    return seen
+    seen = [logits.expand(*leading, *logits.shape[-2:])]
+    for _ in range(layers):
+        seen.append(seen[-1] + (labels - torch.softmax(seen[-1], dim)) @ gram)
+    return torch.stack(seen)
 
 
 Rule = Callable[[Tensor, Tensor, Tensor, int, float], Tensor]

@@ -92,7 +92,10 @@ def feature_flow(
     start = features.detach().double().cpu().expand(shape)
 
     def velocity(_, flat: np.ndarray) -> np.ndarray:
-        return -unchecked(torch.from_numpy(flat).reshape(shape), theta, target, dim).numpy().ravel()
+        flow = -unchecked(torch.from_numpy(flat).reshape(shape), theta, target, dim).numpy().ravel()
+        if not np.isfinite(flow).all():  # the solver would look for a smaller step for ever
+            raise RuntimeError("the flow was not solved: the velocity is not finite in float64")
+        return flow
 
     seen = times.detach().double().cpu().numpy()
     threads = torch.get_num_threads()

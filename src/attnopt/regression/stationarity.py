@@ -31,7 +31,7 @@ def stationary_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
     """
     dim = _check_problem(weights, labels, axis)
     tokens, classes = labels.shape
-    theta, target = weights.double().numpy(), labels.double().numpy()
+    theta, target = (value.detach().double().cpu().numpy() for value in (weights, labels))
     target = target / target.sum(dim, keepdims=True)  # rounding alone must not make the program infeasible
     # Unknowns: the entries of Q = P - t ≥ 0, row by row, and t ≥ 0.
     equal_gradient = np.kron(np.eye(tokens), theta.T)
@@ -61,7 +61,8 @@ def separation_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
         axis: along which softmax and labels are normalised, of length 2 or more.
 
     Returns:
-        max over ‖Z‖ = 1 of the smallest difference of logits; 0 if none is positive (below 1e-7 counts as 0).
+        max over ‖Z‖ = 1 of the smallest difference of logits, 0 if it is not positive or less than 1e-7 of the largest
+        norm of a difference's derivative.
 
     Raises:
         TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
@@ -77,10 +78,10 @@ def separation_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
     if labels.shape[dim] < 2:
         raise ValueError(f"labels must have two or more entries along the {axis} axis, got shape {tuple(labels.shape)}")
     tokens, classes = labels.shape
-    theta, target = weights.double().numpy(), labels.double().numpy().astype(bool)
+    theta, target = (value.detach().double().cpu().numpy() for value in (weights, labels))
     # One row for each wrong entry of a slice: the derivative in Z of the label's logit minus that entry's logit.
     differences = []
-    for token, label in np.argwhere(target):
+    for token, label in np.argwhere(target == 1):
         others = (
             [(token, other) for other in range(classes) if other != label]
             if dim == -1
@@ -96,7 +97,7 @@ def separation_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
     matrix = np.vstack([np.array(differences).T, np.ones(len(differences))])
     solution, _ = nnls(matrix, np.eye(len(matrix))[-1])
     margin = np.linalg.norm(matrix[:-1] @ solution) / solution.sum()
-    return float(margin) if margin > RESOLUTION else 0.0
+    return float(margin) if margin > RESOLUTION * np.linalg.norm(matrix[:-1], axis=0).max() else 0.0
 
 
 def _check_problem(weights: Tensor, labels: Tensor, axis: Axis) -> int:
