@@ -1,10 +1,12 @@
-"""What several test modules share: drawing arrays, and derivatives at 50 digits that share no code with the package."""
+"""What several test modules share: random problems, and derivatives at 50 digits that share no code with the package."""
 
 import mpmath
 import torch
 from hypothesis import strategies as st
 
 from attnopt.explorers import ImageStepsExplorer
+from attnopt.regression import pointwise_cross_entropy
+from attnopt.softmax import softmax
 
 AXES = ("sequence", "class")
 
@@ -73,3 +75,19 @@ def image_steps(seed=0, **traits):
         "bias": torch.randn(10, generator=generator),
     }
     return ImageStepsExplorer(**arrays | traits)
+
+
+def loss(features, weights, labels, axis, model="linear"):
+    """Cross-entropy of the linear or the quadratic model's logits."""
+    logits = features @ weights.mT if model == "linear" else features @ weights @ features.mT
+    return pointwise_cross_entropy(logits, labels, axis)
+
+
+def model_problem(generator, model, axis, tokens, width, classes=4, divisor=3):
+    """Random features, weights (of a quadratic model: symmetric and indefinite) and soft labels."""
+    if model == "linear":
+        weights, labels = normal(generator, classes, width), normal(generator, tokens, classes)
+    else:
+        weights, labels = normal(generator, width, width), normal(generator, tokens, tokens)
+        weights = (weights + weights.mT) / divisor
+    return normal(generator, tokens, width), weights, softmax(labels, axis)

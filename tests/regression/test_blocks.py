@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from helpers import AXES, normal
+from helpers import AXES, loss, model_problem, normal
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
@@ -24,27 +24,12 @@ double = partial(torch.tensor, dtype=torch.float64)
 MODELS = ("linear", "quadratic")
 SCHEMES = ("euler", "printed", "lie", "strang")
 BOTH = [(model, axis) for model in MODELS for axis in AXES]
-
-
-def loss(features, weights, labels, axis, model="linear"):
-    """Cross-entropy of the model's logits."""
-    logits = features @ weights.mT if model == "linear" else features @ weights @ features.mT
-    return pointwise_cross_entropy(logits, labels, axis)
+problem = partial(model_problem, tokens=4, width=3, divisor=4)
 
 
 def slope(features, weights, labels, axis, model="linear"):
     """Its gradient by autograd."""
     return torch.func.grad(lambda z: loss(z, weights, labels, axis, model).sum())(features)
-
-
-def problem(generator, model, axis, tokens=4, width=3, classes=4):
-    """Random features, weights (of a quadratic model: symmetric and indefinite) and soft labels."""
-    if model == "linear":
-        weights, labels = normal(generator, classes, width), normal(generator, tokens, classes)
-    else:
-        weights, labels = normal(generator, width, width), normal(generator, tokens, tokens)
-        weights = (weights + weights.mT) / 4
-    return normal(generator, tokens, width), weights, softmax(labels, axis)
 
 
 def follow_labels(features, weights, labels, model, time):

@@ -7,7 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from helpers import AXES, normal, precise_cross_entropy, precise_gradient
+from helpers import AXES, loss, model_problem, normal, precise_cross_entropy, precise_gradient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
@@ -17,7 +17,6 @@ from attnopt.regression import (
     feature_flow,
     feature_gradient,
     linear_gradient,
-    pointwise_cross_entropy,
     quadratic_gradient,
     quadratic_gradient_as_printed,
     separation_margin,
@@ -27,22 +26,7 @@ from attnopt.softmax import softmax
 double = partial(torch.tensor, dtype=torch.float64)
 MODELS = ("linear", "quadratic")
 BOTH = [(model, axis) for model in MODELS for axis in AXES]
-
-
-def loss(features, weights, labels, axis, model):
-    """Cross-entropy of the model's logits."""
-    logits = features @ weights.mT if model == "linear" else features @ weights @ features.mT
-    return pointwise_cross_entropy(logits, labels, axis)
-
-
-def problem(generator, model, axis, tokens=3, width=2, classes=4):
-    """Random features, weights (of a quadratic model: symmetric and indefinite) and soft labels."""
-    if model == "linear":
-        weights, labels = normal(generator, classes, width), normal(generator, tokens, classes)
-    else:
-        weights, labels = normal(generator, width, width), normal(generator, tokens, tokens)
-        weights = (weights + weights.mT) / 3
-    return normal(generator, tokens, width), weights, softmax(labels, axis)
+problem = partial(model_problem, tokens=3, width=2)
 
 
 def slow_velocity(features, weights, labels, axis, model, printed=False):

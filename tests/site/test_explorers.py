@@ -2,33 +2,9 @@
 
 import numpy as np
 import pytest
+from explorer_pages import FIELD, FLOWS, PAGES, SOFTMAX, in_page, mounted, status
 
 from attnopt.explorers import AttentionFieldExplorer, SoftmaxExplorer
-
-SOFTMAX, FIELD = "regression/softmax_and_lse.html", "regression/attention_is_a_gradient.html"
-FLOWS, LAYERS = "regression/feature_flows.html", "regression/flows_become_layers.html"
-PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS]
-
-
-def mounted(page):
-    """The explorer of a page, once its module has drawn it."""
-    explorer = page.locator("div.attnopt-explorer[data-mounted]")
-    explorer.wait_for()
-    explorer.scroll_into_view_if_needed()
-    return explorer
-
-
-def in_page(page, module, state):
-    """What the module's own `compute` returns in the page."""
-    script = """async ([module, state]) => {
-      const loaded = await import(new URL(`../_static/explorers/${module}.js`, location.href));
-      return loaded.compute(state);
-    }"""
-    return page.evaluate(script, [module, state])
-
-
-def status(explorer):
-    return explorer.get_by_role("status").inner_text()
 
 
 def test_softmax_module_computes_what_python_computes(open_page):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from bs4 import BeautifulSoup
 from conftest import HTML
+from explorer_pages import in_page, mounted, status
 from helpers import image_steps
 
 from attnopt.explorers import ImageStepsExplorer
@@ -20,24 +21,12 @@ def page(open_page):
     return open_page(PAGE, mathematics=False)
 
 
-def mounted(page):
-    """The explorer, once its module has drawn it."""
-    explorer = page.locator("div.attnopt-explorer[data-mounted=image_steps]")
-    explorer.wait_for()
-    explorer.scroll_into_view_if_needed()
-    return explorer
-
-
 def on_page(**controls):
     """Python's explorer with the arrays that the page carries."""
     scripts = BeautifulSoup((HTML / PAGE).read_text(encoding="utf-8"), "html.parser").select(".attnopt-explorer script")
     pages = [json.loads(script.string) for script in scripts]
     [state] = [page["state"] for page in pages if page["module"] == "image_steps"]
     return ImageStepsExplorer(**state | controls)
-
-
-def status(explorer):
-    return explorer.get_by_role("status").inner_text()
 
 
 def set_controls(explorer, state):
@@ -69,13 +58,7 @@ def test_module_computes_what_python_computes(page):
             iteration=number % 6,
         )
         here = explorer.compute()
-        there = page.evaluate(
-            """async (state) => {
-              const loaded = await import(new URL("../_static/explorers/image_steps.js", location.href));
-              return loaded.compute(state);
-            }""",
-            explorer.state(),
-        )
+        there = in_page(page, "image_steps", explorer.state())
         assert set(here) == set(there)
         for name, value in here.items():
             np.testing.assert_allclose(there[name], value, rtol=1e-9, atol=1e-10, err_msg=name)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_explorers import FLOWS, LAYERS, in_page, mounted, status
+from explorer_pages import FLOWS, LAYERS, in_page, mounted, status
 
 from attnopt.explorers import FeatureFlowExplorer, LayersExplorer
 

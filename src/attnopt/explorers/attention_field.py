@@ -1,15 +1,19 @@
 """The descent field of one token among three, and the attention matrix on either axis."""
 
+import math
+
 import torch
 import traitlets
 from matplotlib.figure import Figure
 
-from attnopt.explorers.base import Explorer
+from attnopt.explorers.base import Explorer, Interval, Points
 from attnopt.plotting import BLUE, GREEN, GREY, ORANGE
 from attnopt.regression import cross_attention, linear_gradient, pointwise_cross_entropy
 from attnopt.softmax import softmax
 
 REACH = 3.0
+TOKENS = [[-0.9, 0.9], [1.4, 1.6], [-0.2, -1.9]]
+WEIGHTS = [[1.7, 0.3], [-1.0, 1.4], [-0.6, -1.5]]
 COLOURS, MARKERS = (BLUE, ORANGE, GREEN), ("o", "^", "s")
 
 
@@ -31,27 +35,11 @@ class AttentionFieldExplorer(Explorer):
         "Left: the plane of two features with three class weights, the triangle they span, three tokens, and arrows for "
         "the direction in which the cross-entropy of the chosen token falls. Right: the three by three attention matrix."
     )
-    tokens = traitlets.List(
-        traitlets.List(traitlets.Float(), minlen=2, maxlen=2),
-        default_value=[[-0.9, 0.9], [1.4, 1.6], [-0.2, -1.9]],
-        minlen=3,
-        maxlen=3,
-    ).tag(sync=True)
-    weights = traitlets.List(
-        traitlets.List(traitlets.Float(), minlen=2, maxlen=2),
-        default_value=[[1.7, 0.3], [-1.0, 1.4], [-0.6, -1.5]],
-        minlen=3,
-        maxlen=3,
-    ).tag(sync=True)
-    softness = traitlets.Float(0.0, min=0.0, max=1.0).tag(sync=True)
+    tokens = Points(TOKENS, REACH)
+    weights = Points(WEIGHTS, math.inf)
+    softness = Interval(0.0, 0, 1)
     axis = traitlets.Enum(["class", "sequence"], default_value="class").tag(sync=True)
     selected = traitlets.Int(0, min=0, max=2).tag(sync=True)
-
-    @traitlets.validate("tokens")
-    def _check_tokens(self, proposal):
-        if not all(abs(value) <= REACH for token in proposal["value"] for value in token):
-            raise traitlets.TraitError(f"tokens must lie in [-{REACH:g}, {REACH:g}], got {proposal['value']}")
-        return proposal["value"]
 
     def _tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Features, weights and labels."""

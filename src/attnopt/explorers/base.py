@@ -35,6 +35,23 @@ class Interval(traitlets.Float):
         return value
 
 
+class Points(traitlets.List):
+    """Synchronised points of the plane, always as many, each coordinate between -reach and reach."""
+
+    def __init__(self, default: list[list[float]], reach: float):
+        self.reach = reach
+        pair = traitlets.List(traitlets.Float(), minlen=2, maxlen=2)
+        super().__init__(pair, default_value=default, minlen=len(default), maxlen=len(default))
+        self.tag(sync=True)
+
+    def validate(self, obj: traitlets.HasTraits, value: list) -> list:
+        """The points, if they lie in the square."""
+        points = super().validate(obj, value)
+        if not all(abs(number) <= self.reach for point in points for number in point):
+            raise traitlets.TraitError(f"{self.name} must lie in [-{self.reach:g}, {self.reach:g}], got {points}")
+        return points
+
+
 class Explorer(anywidget.AnyWidget):
     """An interactive figure whose state is its synchronised traits.
 

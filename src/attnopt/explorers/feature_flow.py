@@ -7,14 +7,12 @@ import traitlets
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from attnopt.explorers.base import Explorer, Interval
-from attnopt.plotting import BLUE, GREEN, ORANGE
-from attnopt.regression import feature_flow, linear_gradient, pointwise_cross_entropy, quadratic_gradient
+from attnopt.explorers.attention_field import COLOURS, MARKERS, REACH, WEIGHTS
+from attnopt.explorers.base import Explorer, Interval, Points
+from attnopt.regression import feature_flow, feature_gradient, pointwise_cross_entropy
 
-WEIGHTS = ((1.7, 0.3), (-1.0, 1.4), (-0.6, -1.5))
-REACH, VIEW, HORIZON = 3.0, 4.0, 40.0
+VIEW, HORIZON = 4.0, 40.0
 LEVELS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
-COLOURS, MARKERS = (BLUE, ORANGE, GREEN), ("o", "^", "s")
 
 
 class FeatureFlowExplorer(Explorer):
@@ -45,19 +43,8 @@ class FeatureFlowExplorer(Explorer):
     exchanged = traitlets.Bool(False).tag(sync=True)
     softness = Interval(0.0, 0, 1)
     time = Interval(4.0, 0, HORIZON)
-    starts = traitlets.List(
-        traitlets.List(traitlets.Float(), minlen=2, maxlen=2),
-        default_value=[[-2.5, -2.3], [-2.0, -0.25], [0.5, 1.2]],
-        minlen=3,
-        maxlen=3,
-    ).tag(sync=True)
+    starts = Points([[-2.5, -2.3], [-2.0, -0.25], [0.5, 1.2]], REACH)
     selected = traitlets.Int(0, min=0, max=2).tag(sync=True)
-
-    @traitlets.validate("starts")
-    def _check_starts(self, proposal):
-        if not all(abs(value) <= REACH for start in proposal["value"] for value in start):
-            raise traitlets.TraitError(f"starts must lie in [-{REACH:g}, {REACH:g}], got {proposal['value']}")
-        return proposal["value"]
 
     def _problem(self) -> tuple[Tensor, Tensor, str]:
         """Weights, labels and softmax axis."""
@@ -98,7 +85,7 @@ class FeatureFlowExplorer(Explorer):
         all_times, rank = torch.cat([times, times.new_tensor([self.time])]).unique(return_inverse=True)
         seen = self._follow(all_times)[rank]
         paths, now = seen[:-1].transpose(0, 1), seen[-1]
-        gradient = linear_gradient if self.model == "linear" else quadratic_gradient
+        gradient = feature_gradient(self.model)
         return {
             "times": times.tolist(),
             "paths": paths.tolist(),

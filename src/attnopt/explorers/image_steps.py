@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnopt.datasets import CLASSES
-from attnopt.explorers.base import Explorer
+from attnopt.explorers.base import Explorer, Interval
 from attnopt.plotting import BLUE, ORANGE
 from attnopt.regression import unroll_logits
 
@@ -99,8 +99,8 @@ class ImageStepsExplorer(Explorer):
     classes = traitlets.List(traitlets.Unicode(), default_value=list(CLASSES), minlen=10, maxlen=10).tag(sync=True)
     image = traitlets.Int(1, min=0).tag(sync=True)
     label = traitlets.Unicode("true").tag(sync=True)
-    noise = traitlets.Float(0.0).tag(sync=True)
-    step = traitlets.Float(1.0).tag(sync=True)
+    noise = Interval(0.0, 0, 1)
+    step = Interval(1.0, 0.05, 3)
     iteration = traitlets.Int(3, min=0, max=ITERATIONS).tag(sync=True)
 
     def __init__(self, *, images, truth, weights, bias, **traits):
@@ -134,18 +134,6 @@ class ImageStepsExplorer(Explorer):
     def _check_label(self, proposal):
         if proposal["value"] not in (*RULES, *self.classes):
             raise traitlets.TraitError(f"label must be one of {(*RULES, *self.classes)}, got {proposal['value']!r}")
-        return proposal["value"]
-
-    @traitlets.validate("noise")
-    def _check_noise(self, proposal):
-        if not 0 <= proposal["value"] <= 1:
-            raise traitlets.TraitError(f"noise must lie in [0, 1], got {proposal['value']}")
-        return proposal["value"]
-
-    @traitlets.validate("step")
-    def _check_step(self, proposal):
-        if not 0.05 <= proposal["value"] <= 3:
-            raise traitlets.TraitError(f"step must lie in [0.05, 3], got {proposal['value']}")
         return proposal["value"]
 
     def _array(self, name: str) -> Tensor:

@@ -5,12 +5,11 @@ import traitlets
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from attnopt.explorers.attention_field import TOKENS, WEIGHTS
 from attnopt.explorers.base import Explorer, Interval
 from attnopt.plotting import BLUE, GREEN, ORANGE, PURPLE
 from attnopt.regression import feature_flow, pointwise_cross_entropy, unroll
 
-TOKENS = ((-0.9, 0.9), (1.4, 1.6), (-0.2, -1.9))
-WEIGHTS = ((1.7, 0.3), (-1.0, 1.4), (-0.6, -1.5))
 SOFTNESS, TOTAL, BEYOND = 0.3, 2.0, 1e6
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 STYLES = {"euler": (BLUE, "-"), "printed": (ORANGE, ":"), "lie": (GREEN, "--"), "strang": (PURPLE, "-.")}

@@ -4,7 +4,7 @@ import torch
 import traitlets
 from matplotlib.figure import Figure
 
-from attnopt.explorers.base import Explorer
+from attnopt.explorers.base import Explorer, Interval
 from attnopt.plotting import BLUE, GREEN, ORANGE
 from attnopt.softmax import smooth_maximum, softmax_jacobian
 
@@ -26,18 +26,12 @@ class SoftmaxExplorer(Explorer):
         "Right: three logits as bars; the smooth maximum lies between the maximum and the maximum plus T log 3."
     )
     logits = traitlets.List(traitlets.Float(), default_value=[1.0, 0.3, -1.2], minlen=3, maxlen=3).tag(sync=True)
-    temperature = traitlets.Float(1.0).tag(sync=True)
+    temperature = Interval(1.0, 0.1, 3)
 
     @traitlets.validate("logits")
     def _check_logits(self, proposal):
         if not all(-LIMIT <= value <= LIMIT for value in proposal["value"]):
             raise traitlets.TraitError(f"logits must lie in [-{LIMIT:g}, {LIMIT:g}], got {proposal['value']}")
-        return proposal["value"]
-
-    @traitlets.validate("temperature")
-    def _check_temperature(self, proposal):
-        if not 0.1 <= proposal["value"] <= 3:
-            raise traitlets.TraitError(f"temperature must lie in [0.1, 3], got {proposal['value']}")
         return proposal["value"]
 
     def compute(self) -> dict:

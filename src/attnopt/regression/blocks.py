@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attnopt.checks import Axis, axis_dim, check_broadcast, check_labels, check_matrices, check_matrix_shape
-from attnopt.regression.flows import Model, feature_gradient
+from attnopt.regression.flows import UNCHECKED, Model, feature_gradient
 
 Scheme = Literal["euler", "lie", "strang", "printed"]
 
@@ -148,11 +148,9 @@ def _rule(scheme: Scheme, model: Model) -> Rule:
     """The layer's map as a function of features, weights, labels, softmax dimension and step, unchecked."""
     if scheme not in get_args(Scheme):
         raise ValueError(f'scheme must be one of "euler", "lie", "strang" and "printed", got {scheme!r}')
-    feature_gradient(model)
-    attend, add_labels, follow_labels = (
-        (_linear_attention, _linear_labels, _follow_linear_labels)
-        if model == "linear"
-        else (_quadratic_attention, _quadratic_labels, _follow_quadratic_labels)
+    gradient = UNCHECKED[feature_gradient(model)]
+    attend, follow_labels = (
+        (_linear_attention, _follow_linear_labels) if model == "linear" else (_quadratic_attention, _follow_quadratic_labels)
     )
 
     def follow_attention(z, theta, dim, h):
@@ -163,14 +161,13 @@ def _rule(scheme: Scheme, model: Model) -> Rule:
         return z + h / 6 * (first + 2 * second + 2 * third + fourth)
 
     def euler(z, theta, labels, dim, h):
-        return z + h * (attend(z, theta, dim) + add_labels(z, theta, labels))
+        return z - h * gradient(z, theta, labels, dim)
 
     def printed(z, theta, labels, dim, h):
         if model == "linear":
-            z = z + h * attend(z, theta, dim)
-        else:
-            z = z - 2 * h * torch.softmax(z @ theta @ z.mT, dim) @ (z @ theta)
-        return z + h * add_labels(z, theta, labels)
+            return follow_labels(z + h * attend(z, theta, dim), theta, labels, h)
+        z = z - 2 * h * torch.softmax(z @ theta @ z.mT, dim) @ (z @ theta)
+        return z + h * (labels + labels.mT) @ (z @ theta)
 
     def lie(z, theta, labels, dim, h):
         return follow_labels(follow_attention(z, theta, dim, h), theta, labels, h)
@@ -187,11 +184,6 @@ def _linear_attention(z: Tensor, theta: Tensor, dim: int) -> Tensor:
     return -torch.softmax(z @ theta.mT, dim) @ theta
 
 
-def _linear_labels(z: Tensor, theta: Tensor, labels: Tensor) -> Tensor:
-    """B = Cθ."""
-    return labels @ theta
-
-
 def _follow_linear_labels(z: Tensor, theta: Tensor, labels: Tensor, h: float) -> Tensor:
     """The flow of the constant field Cθ."""
     return z + h * labels @ theta
@@ -201,11 +193,6 @@ def _quadratic_attention(z: Tensor, theta: Tensor, dim: int) -> Tensor:
     """A(Z) = -(σ + σᵀ)Zθ."""
     attention = torch.softmax(z @ theta @ z.mT, dim)
     return -(attention + attention.mT) @ (z @ theta)
-
-
-def _quadratic_labels(z: Tensor, theta: Tensor, labels: Tensor) -> Tensor:
-    """B(Z) = (C + Cᵀ)Zθ."""
-    return (labels + labels.mT) @ (z @ theta)
 
 
 def _follow_quadratic_labels(z: Tensor, theta: Tensor, labels: Tensor, h: float) -> Tensor:

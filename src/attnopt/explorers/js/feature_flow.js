@@ -1,6 +1,6 @@
 // A plane that is the whole state: the cross-entropy over it, the flow from three starts, and the cross-entropy in time.
 
-const WEIGHTS = [[1.7, 0.3], [-1.0, 1.4], [-0.6, -1.5]], HORIZON = 40;
+const HORIZON = 40;
 const TIMES = Array.from({ length: 61 }, (_, k) => HORIZON * (k / 60) ** 2);
 const softplus = (value) => Math.max(value, 0) + Math.log1p(Math.exp(-Math.abs(value)));
 const logistic = (value) => 1 / (1 + Math.exp(-value));

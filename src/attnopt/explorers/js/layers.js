@@ -1,6 +1,6 @@
 // Layers as steps of the feature flow: the cross-entropy layer by layer beside the flow, and the error against the step.
 
-const TOKENS = [-0.9, 0.9, 1.4, 1.6, -0.2, -1.9], WEIGHTS = [1.7, 0.3, -1.0, 1.4, -0.6, -1.5];
+const TOKENS = [-0.9, 0.9, 1.4, 1.6, -0.2, -1.9];
 const SOFTNESS = 0.3, TOTAL = 2, BEYOND = 1e6, COUNTS = [1, 2, 4, 8, 16, 32, 64];
 const OWN = 1 - SOFTNESS + SOFTNESS / 3, OTHER = SOFTNESS / 3;
 const bounded = (value) => (value <= BEYOND ? value : null);
@@ -27,7 +27,7 @@ const labels = [0, 1, 2].flatMap((s) => [0, 1, 2].map((c) => (s === c ? OWN : OT
 
 // A model's cross-entropy, its field in two parts (attention and labels), the exact flow of the second, and ‖θ‖².
 function linear(scale) {
-  const theta = WEIGHTS.map((value) => scale * value), drift = times(labels, theta, 1);
+  const theta = WEIGHTS.flat().map((value) => scale * value), drift = times(labels, theta, 1);
   const attention = (z) => times(attend(z, theta).weights, theta, -1);
   const product = (f, g) => [0, 2, 4].reduce((sum, row) => sum + theta[row + f] * theta[row + g], 0);
   return {

@@ -1,0 +1,26 @@
+"""What the tests of explorers in the built page share: the pages, and how to find and ask an explorer."""
+
+SOFTMAX, FIELD = "regression/softmax_and_lse.html", "regression/attention_is_a_gradient.html"
+FLOWS, LAYERS = "regression/feature_flows.html", "regression/flows_become_layers.html"
+PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS]
+
+
+def mounted(page):
+    """The explorer of a page, once its module has drawn it."""
+    explorer = page.locator("div.attnopt-explorer[data-mounted]")
+    explorer.wait_for()
+    explorer.scroll_into_view_if_needed()
+    return explorer
+
+
+def in_page(page, module, state):
+    """What the module's own `compute` returns in the page."""
+    script = """async ([module, state]) => {
+      const loaded = await import(new URL(`../_static/explorers/${module}.js`, location.href));
+      return loaded.compute(state);
+    }"""
+    return page.evaluate(script, [module, state])
+
+
+def status(explorer):
+    return explorer.get_by_role("status").inner_text()
