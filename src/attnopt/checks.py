@@ -1,5 +1,6 @@
 """Checks at the edge of the package: each names the argument, what was expected and what came."""
 
+import operator
 from typing import Literal, get_args
 
 import torch
@@ -94,3 +95,33 @@ def check_labels(labels: Tensor, axis: Axis) -> None:
     tolerance = torch.finfo(labels.dtype).eps ** 0.5
     if (sums.flatten()[worst] - 1).abs() > tolerance:
         raise ValueError(f"labels must sum to 1 along the {axis} axis, got a sum of {sums.flatten()[worst].item():.6g}")
+
+
+def check_count(name: str, value: int) -> int:
+    """Require a whole number that is at least 1, and return it as an `int`.
+
+    Raises:
+        TypeError: if it is not an integer.
+        ValueError: if it is smaller than 1.
+    """
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+    if count < 1:
+        raise ValueError(f"{name} must be at least 1, got {count}")
+    return count
+
+
+def check_covariance(name: str, value: Tensor) -> None:
+    """Require symmetric positive definite matrices.
+
+    Raises:
+        TypeError: if it is not a real floating-point tensor.
+        ValueError: if it is not a finite, symmetric, positive definite matrix (or a batch of them).
+    """
+    check_matrices(**{name: value})
+    check_symmetric(name, value)
+    if torch.linalg.cholesky_ex(value).info.any():
+        smallest = torch.linalg.eigvalsh(value).min().item()
+        raise ValueError(f"{name} must be positive definite, got a smallest eigenvalue of {smallest:.3g}")

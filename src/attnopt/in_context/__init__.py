@@ -1,0 +1,39 @@
+"""Part II: in-context learning of linear regression as preconditioned gradient descent, exactly."""
+
+from attnopt.in_context.gdpp import gdpp_loss, gdpp_optimum, gdpp_residuals
+from attnopt.in_context.landscape import transverse_hessians
+from attnopt.in_context.one_layer import attention_loss, one_layer_loss, one_layer_optimum
+from attnopt.in_context.prompts import sample_grams, sample_prompts
+from attnopt.in_context.steps import marchenko_pastur_steps, optimal_step_sizes, residual_polynomial, step_loss
+from attnopt.in_context.transformer import in_context_loss, linear_transformer, prompt_losses
+from attnopt.in_context.wishart import (
+    gram_quadrature,
+    spectral_moments,
+    wishart_quadrature,
+    wishart_recurrence,
+    wishart_trace_moment,
+)
+
+__all__ = [
+    "attention_loss",
+    "gdpp_loss",
+    "gdpp_optimum",
+    "gdpp_residuals",
+    "gram_quadrature",
+    "in_context_loss",
+    "linear_transformer",
+    "marchenko_pastur_steps",
+    "one_layer_loss",
+    "one_layer_optimum",
+    "optimal_step_sizes",
+    "prompt_losses",
+    "residual_polynomial",
+    "sample_grams",
+    "sample_prompts",
+    "spectral_moments",
+    "step_loss",
+    "transverse_hessians",
+    "wishart_quadrature",
+    "wishart_recurrence",
+    "wishart_trace_moment",
+]

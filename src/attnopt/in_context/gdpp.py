@@ -1,0 +1,155 @@
+"""Layers that also move the covariates (GD++): A_i = a_i Σ⁻¹ and B_i = b_i I, their exact loss and its minimum."""
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from scipy.optimize import least_squares
+from torch import Tensor
+
+from attnopt.checks import check_broadcast, check_count, check_matrices
+from attnopt.in_context.steps import as_numbers, spectrum
+from attnopt.in_context.wishart import wishart_quadrature
+
+STARTS, GROUP = 300, 64  # random points in groups; a least-squares solver takes the best of each group down to a minimum
+
+
+def gdpp_residuals(steps: Tensor, curvatures: Tensor, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
+    """What the layers do in an eigendirection of the whitened Gram matrix: residual R_i and eigenvalue λ_i before layer i.
+
+    R_{i+1} = R_i (1 + a_i λ_i) and λ_{i+1} = λ_i (1 + c_i λ_i)² with c_i = a_i b_i, from R_0 = 1 and λ_0 = λ.
+
+    Args:
+        steps: a_i, shape (..., k).
+        curvatures: c_i = a_i b_i of all layers but the last (the last B has no effect), shape (..., k - 1).
+        eigenvalues: λ, shape (q,).
+
+    Returns:
+        Residuals R_0 … R_k, shape (k + 1, ..., q), and eigenvalues λ_0 … λ_{k-1}, shape (k, ..., q).
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
+        ValueError: if the shapes do not fit or an entry is not finite.
+
+    Source: the chapter "Beyond gradient descent".
+    """
+    check_matrices(steps=steps.unsqueeze(-1), eigenvalues=eigenvalues.unsqueeze(-1))
+    _check_curvatures(steps, curvatures)
+    batch = torch.broadcast_shapes(steps.shape[:-1], curvatures.shape[:-1])
+    residuals, seen = [steps.new_ones(*batch, eigenvalues.shape[-1])], [eigenvalues.expand(*batch, -1)]
+    for i in range(steps.shape[-1]):
+        residuals.append(residuals[-1] * (1 + steps[..., i, None] * seen[-1]))
+        if i + 1 < steps.shape[-1]:
+            seen.append(seen[-1] * (1 + curvatures[..., i, None] * seen[-1]).square())
+    return torch.stack(residuals), torch.stack(seen)
+
+
+def gdpp_loss(steps: Tensor | Sequence[float], curvatures: Tensor | Sequence[float], dim: int, n_context: int) -> Tensor:
+    """The exact in-context loss E tr R_k(G)² of layers A_i = a_i Σ⁻¹, B_i = b_i I, for w⋆ ~ N(0, Σ⁻¹).
+
+    Args:
+        steps: a_i, shape (..., k).
+        curvatures: products a_i b_i of all layers but the last, shape (..., k - 1); empty for one layer.
+        dim: d.
+        n_context: n, the labelled examples of a prompt.
+
+    Returns:
+        The loss, not divided by d, shape (...); differentiable in both.
+
+    Raises:
+        TypeError: if steps or curvatures are not real numbers, or ``dim`` or ``n_context`` not integers.
+        ValueError: if the shapes do not fit, a number is not finite, or ``dim`` or ``n_context`` is smaller than 1.
+
+    Source: the chapter "Beyond gradient descent".
+    """
+    steps = as_numbers("steps", steps)
+    curvatures = torch.as_tensor(curvatures, dtype=steps.dtype, device=steps.device)
+    nodes, weights = spectrum(dim, n_context, n_nodes(steps.shape[-1]), steps)
+    return gdpp_residuals(steps, curvatures, nodes)[0][-1].square() @ weights
+
+
+def gdpp_optimum(dim: int, n_context: int, n_layers: int) -> tuple[Tensor, Tensor, float]:
+    """The best steps and curvatures found: the least exact loss over many starts, each taken down to a minimum.
+
+    The loss has several local minima; the search is deterministic and repeats none of its starts.
+
+    Args:
+        dim: d.
+        n_context: n, the labelled examples of a prompt.
+        n_layers: k, at most 4 (the loss has degree 3ᵏ - 1 in the Gram matrix).
+
+    Returns:
+        Steps a_i in the order of the layers, float64, shape (k,), curvatures a_i b_i of all but the last, shape (k - 1,),
+        and the loss, not divided by d.
+
+    Raises:
+        TypeError: if an argument is not an integer.
+        ValueError: if an argument is smaller than 1, or ``n_layers`` larger than 4.
+
+    Source: the chapter "Beyond gradient descent".
+    """
+    return _optimum(check_count("dim", dim), check_count("n_context", n_context), _check_depth(n_layers))
+
+
+@functools.cache
+def _optimum(dim: int, n_context: int, k: int) -> tuple[Tensor, Tensor, float]:
+    nodes, weights = wishart_quadrature(dim, n_context, n_nodes(k))
+    roots = np.sqrt(weights)
+
+    def residuals(point):
+        """√w R and its derivatives in all a_i and c_i at the nodes."""
+        a, c = point[:k], np.append(point[k:], 0.0)
+        value, seen = np.ones_like(nodes), nodes.copy()
+        d_value, d_seen = np.zeros((2 * k, nodes.size)), np.zeros((2 * k, nodes.size))
+        for i in range(k):
+            factor = 1 + a[i] * seen
+            d_value = d_value * factor + value * a[i] * d_seen
+            d_value[i] += value * seen
+            value = value * factor
+            growth = 1 + c[i] * seen
+            d_seen = d_seen * growth * (growth + 2 * c[i] * seen)
+            d_seen[k + i] += 2 * growth * seen**2
+            seen = seen * growth**2
+        return roots * value, (roots * d_value[: 2 * k - 1]).T
+
+    # a layer takes steps of the size of 1 over the eigenvalues it sees, which shrink from layer to layer
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.rand(STARTS * GROUP, 2 * k - 1, generator=generator, dtype=torch.float64)
+    largest = torch.tensor(nodes.max())
+    growth = 3.0 ** torch.arange(k)
+    starts = torch.cat([-2 * growth * draws[:, :k], -1.5 * growth[: k - 1] * draws[:, k:]], 1) / largest.clamp(min=1)
+    losses = gdpp_loss(starts[:, :k], starts[:, k:], dim, n_context)
+    chosen = losses.reshape(STARTS, GROUP).argmin(1) + GROUP * torch.arange(STARTS)
+    best = None
+    for start in starts[chosen].numpy():
+        found = least_squares(
+            lambda x: residuals(x)[0], start, lambda x: residuals(x)[1], method="lm",
+            xtol=1e-14, ftol=1e-14, gtol=1e-14, max_nfev=400,
+        )  # fmt: skip
+        if best is None or found.cost < best.cost:
+            best = found
+    point = torch.from_numpy(best.x)
+    return point[:k], point[k:], 2 * best.cost
+
+
+def n_nodes(n_layers: int) -> int:
+    """Nodes that make the quadrature of R_k² exact: R_k has degree (3ᵏ - 1)/2."""
+    return (3 ** _check_depth(n_layers) - 1) // 2 + 1
+
+
+def _check_depth(n_layers: int) -> int:
+    if check_count("n_layers", n_layers) > 4:
+        raise ValueError(f"n_layers must be at most 4 (degree 3ᵏ - 1 = 80 in the Gram matrix), got {n_layers}")
+    return n_layers
+
+
+def _check_curvatures(steps: Tensor, curvatures: Tensor) -> None:
+    if curvatures.ndim == 0 or curvatures.shape[-1] != steps.shape[-1] - 1:
+        raise ValueError(
+            f"curvatures must have one number for each layer but the last, {steps.shape[-1] - 1}, "
+            f"got shape {tuple(curvatures.shape)}"
+        )
+    if not torch.isfinite(curvatures).all():
+        raise ValueError(f"curvatures must be finite, got {curvatures[~torch.isfinite(curvatures)][0].item()}")
+    check_broadcast(steps=steps.unsqueeze(-1), curvatures=curvatures.unsqueeze(-1))

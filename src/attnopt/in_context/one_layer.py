@@ -1,0 +1,115 @@
+"""One layer: the exact in-context loss and its minimiser."""
+
+import torch
+from torch import Tensor
+
+from attnopt.checks import check_broadcast, check_count, check_covariance, check_matrices, check_matrix_shape
+
+
+def one_layer_optimum(covariance: Tensor, n_context: int) -> Tensor:
+    """The preconditioner A of Theorem 1, -n((n + 1)Σ + tr(Σ)I)⁻¹, for weights w⋆ ~ N(0, I).
+
+    Args:
+        covariance: Σ, shape (..., d, d), positive definite.
+        n_context: n, the labelled examples of a prompt.
+
+    Returns:
+        The upper block of the optimal A, negative definite, shape (..., d, d).
+
+    Raises:
+        TypeError: if ``n_context`` is not an integer or ``covariance`` no real floating-point tensor.
+        ValueError: if ``n_context`` is smaller than 1 or ``covariance`` not symmetric positive definite.
+
+    Source: Ahn, Cheng, Daneshmand, Sra (2023), (8).
+    """
+    n_context = check_count("n_context", n_context)
+    check_covariance("covariance", covariance)
+    identity = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
+    inverse = torch.linalg.inv((1 + 1 / n_context) * covariance + _trace(covariance) / n_context * identity)
+    return -(inverse + inverse.mT) / 2
+
+
+def one_layer_loss(
+    preconditioner: Tensor, covariance: Tensor, n_context: int, weight_covariance: Tensor | None = None
+) -> Tensor:
+    """The exact in-context loss of one layer with b = e_{d+1} and A above a zero row.
+
+    With Ω the covariance of w⋆ it is tr ΣΩ + 2 tr(ΣΩΣA) + tr(AΣAᵀ E[HΩH]), H = XXᵀ/n, and
+    E[HΩH] = ((n + 1)ΣΩΣ + tr(ΩΣ)Σ) / n.
+
+    Args:
+        preconditioner: A, shape (..., d, d), any square matrix; negative definite for gradient descent.
+        covariance: Σ of the covariates, shape (..., d, d), positive definite.
+        n_context: n, the labelled examples of a prompt.
+        weight_covariance: Ω, shape (..., d, d), positive definite; the identity unless given.
+
+    Returns:
+        The loss, shape (...).
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, the dtypes differ, or ``n_context`` is no integer.
+        ValueError: if ``n_context`` is smaller than 1, a covariance not positive definite, or the shapes do not fit.
+
+    Source: the chapter "One layer, one step"; Ahn, Cheng, Daneshmand, Sra (2023), (15).
+    """
+    n_context = check_count("n_context", n_context)
+    check_covariance("covariance", covariance)
+    dim = covariance.shape[-1]
+    if weight_covariance is None:
+        weight_covariance = torch.eye(dim, dtype=covariance.dtype, device=covariance.device)
+    check_covariance("weight_covariance", weight_covariance)
+    arguments = {"covariance": covariance, "preconditioner": preconditioner, "weight_covariance": weight_covariance}
+    check_matrices(**arguments)
+    for name, value in arguments.items():
+        check_matrix_shape(name, value, (dim, dim), "to match covariance")
+    check_broadcast(**arguments)
+    both = covariance @ weight_covariance
+    second = ((n_context + 1) * both @ covariance + _trace(both) * covariance) / n_context
+    quadratic = preconditioner @ covariance @ preconditioner.mT @ second
+    return (_trace(both) + 2 * _trace(both @ covariance @ preconditioner) + _trace(quadratic))[..., 0, 0]
+
+
+def attention_loss(b: Tensor, A: Tensor, covariance: Tensor, n_context: int) -> Tensor:
+    """The exact in-context loss of one layer at every value of the parameters that matter, for w⋆ ~ N(0, I).
+
+    Args:
+        b: last row of P, shape (..., d + 1).
+        A: first d columns of Q, shape (..., d + 1, d).
+        covariance: Σ of the covariates, shape (d, d), positive definite.
+        n_context: n, the labelled examples of a prompt.
+
+    Returns:
+        E[((bᵀĈA + w⋆ᵀ)x)²], shape (...), a polynomial of degree 4 in the parameters.
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, the dtypes differ, or ``n_context`` is no integer.
+        ValueError: if ``n_context`` is smaller than 1, ``covariance`` not positive definite, or the shapes do not fit.
+
+    Source: the chapter "One layer, one step"; Ahn, Cheng, Daneshmand, Sra (2023), (15).
+    """
+    n_context = check_count("n_context", n_context)
+    check_covariance("covariance", covariance)
+    check_matrices(covariance=covariance, b=b.unsqueeze(-1), A=A)
+    dim = covariance.shape[-1]
+    check_matrix_shape("covariance", covariance, (dim, dim), "(it must be square)")
+    check_matrix_shape("b", b.unsqueeze(-1), (dim + 1, 1), "to match covariance")
+    check_matrix_shape("A", A, (dim + 1, dim), "to match covariance")
+    row, last, upper, lower = b[..., :-1, None], b[..., -1:, None], A[..., :-1, :], A[..., -1:, :].mT
+    # the error is xᵀ(even + odd): even = A₁ᵀHb₁ + βα w⋆ᵀHw⋆ is even in w⋆, odd = (βA₁ᵀ + αb₁ᵀ)Hw⋆ + w⋆ is odd
+    odd = one_layer_loss(last * upper + row @ lower.mT, covariance, n_context)
+    trace, squared = _trace(covariance), covariance @ covariance
+    gram = ((n_context + 1) * covariance @ row @ row.mT @ covariance + row.mT @ covariance @ row * covariance) / n_context
+    cross = trace * covariance + 2 / n_context * squared  # E[tr(H) H]
+    fourth = (1 + 2 / n_context) * trace**2 + (2 + 4 / n_context) * _trace(squared)
+    scale = last * lower
+    even = (
+        _trace(covariance @ upper.mT @ gram @ upper)
+        + 2 * scale.mT @ covariance @ upper.mT @ cross @ row
+        + fourth * scale.mT @ covariance @ scale
+    )
+    return odd + even[..., 0, 0]
+
+
+def _trace(matrix: Tensor) -> Tensor:
+    """Trace, kept as a 1 × 1 matrix."""
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]

@@ -1,0 +1,76 @@
+"""Random linear regressions as prompts, and their whitened Gram matrices."""
+
+import torch
+from torch import Tensor
+
+from attnopt.checks import check_count, check_covariance, check_matrix_shape
+
+
+def sample_prompts(
+    n_prompts: int,
+    covariance: Tensor,
+    n_context: int,
+    generator: torch.Generator,
+    weight_covariance: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Prompts (x⁽¹⁾, y⁽¹⁾), …, (x⁽ⁿ⁾, y⁽ⁿ⁾), (x⁽ⁿ⁺¹⁾, 0) with labels y = ⟨w⋆, x⟩ and a new w⋆ for each.
+
+    Args:
+        n_prompts: how many.
+        covariance: Σ of the covariates x ~ N(0, Σ), shape (d, d), positive definite.
+        n_context: n, the labelled examples of each prompt.
+        generator: draws them, on the device of ``covariance``.
+        weight_covariance: of w⋆, shape (d, d), positive definite; the identity unless given.
+
+    Returns:
+        Prompts, shape (n_prompts, n + 1, d + 1), rows are tokens and the last row is the query.
+        Targets ⟨w⋆, x⁽ⁿ⁺¹⁾⟩, shape (n_prompts,).
+
+    Raises:
+        TypeError: if a number is not an integer or a covariance no real floating-point tensor.
+        ValueError: if a number is smaller than 1 or a covariance not symmetric positive definite.
+
+    Source: Ahn, Cheng, Daneshmand, Sra (2023), (1), with rows for their columns.
+    """
+    n_prompts, n_context = check_count("n_prompts", n_prompts), check_count("n_context", n_context)
+    check_covariance("covariance", covariance)
+    if covariance.ndim != 2:
+        raise ValueError(f"covariance must be one matrix, got shape {tuple(covariance.shape)}")
+    dim = covariance.shape[-1]
+    like = {"dtype": covariance.dtype, "device": covariance.device, "generator": generator}
+    weights = torch.randn(n_prompts, dim, 1, **like)
+    if weight_covariance is not None:
+        check_covariance("weight_covariance", weight_covariance)
+        check_matrix_shape("weight_covariance", weight_covariance, (dim, dim), "to match covariance")
+        weights = torch.linalg.cholesky(weight_covariance) @ weights
+    covariates = torch.randn(n_prompts, n_context + 1, dim, **like) @ torch.linalg.cholesky(covariance).mT
+    labels = covariates @ weights
+    targets = labels[:, -1, 0].clone()
+    labels[:, -1] = 0
+    return torch.cat([covariates, labels], -1), targets
+
+
+def sample_grams(
+    n_prompts: int, dim: int, n_context: int, generator: torch.Generator, dtype: torch.dtype = torch.float64
+) -> Tensor:
+    """Whitened Gram matrices G = Σ^(-1/2) (XXᵀ/n) Σ^(-1/2) of random prompts, whatever Σ is.
+
+    Args:
+        n_prompts: how many.
+        dim: d.
+        n_context: n, the labelled examples of each prompt.
+        generator: draws them; its device is that of the result.
+        dtype: of the result.
+
+    Returns:
+        G, shape (n_prompts, d, d), Wishart matrices with n degrees of freedom divided by n.
+
+    Raises:
+        TypeError: if a number is not an integer.
+        ValueError: if a number is smaller than 1.
+
+    Source: the chapter "Layers are steps".
+    """
+    shape = check_count("n_prompts", n_prompts), check_count("n_context", n_context), check_count("dim", dim)
+    covariates = torch.randn(shape, dtype=dtype, device=generator.device, generator=generator)
+    return covariates.mT @ covariates / n_context

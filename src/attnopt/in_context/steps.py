@@ -1,0 +1,144 @@
+"""Plain layers at A_i = a_i Σ⁻¹: residual polynomials, their exact loss and the optimal step sizes."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import scipy.linalg
+import torch
+from numpy.polynomial import Polynomial
+from torch import Tensor
+
+from attnopt.checks import check_count, check_matrices
+from attnopt.in_context.wishart import wishart_quadrature, wishart_recurrence
+
+
+def residual_polynomial(steps: Tensor | Sequence[float]) -> Polynomial:
+    """R(λ) = Π (1 + a_i λ), what k layers leave of the error in an eigendirection of the whitened Gram matrix.
+
+    Args:
+        steps: a_i as in A_i = a_i Σ⁻¹ (negative for gradient descent), shape (k,).
+
+    Returns:
+        The polynomial, a NumPy `Polynomial` of degree k in λ with R(0) = 1.
+
+    Raises:
+        TypeError: if ``steps`` are not real numbers.
+        ValueError: if ``steps`` are not one row of finite numbers.
+
+    Source: the chapter "Optimal step sizes".
+    """
+    steps = as_numbers("steps", steps)
+    if steps.ndim != 1:
+        raise ValueError(f"steps must have shape (k,), got {tuple(steps.shape)}")
+    polynomial = Polynomial([1.0])
+    for step in steps.tolist():
+        polynomial *= Polynomial([1.0, step])
+    return polynomial
+
+
+def step_loss(steps: Tensor | Sequence[float], dim: int, n_context: int) -> Tensor:
+    """The exact in-context loss E tr R(G)² of layers A_i = a_i Σ⁻¹, for w⋆ ~ N(0, Σ⁻¹).
+
+    Args:
+        steps: a_i (negative for gradient descent), shape (..., k).
+        dim: d.
+        n_context: n, the labelled examples of a prompt.
+
+    Returns:
+        The loss, shape (...), d where all steps are 0; differentiable in ``steps``.
+
+    Raises:
+        TypeError: if ``steps`` are not real numbers, or ``dim`` or ``n_context`` not integers.
+        ValueError: if ``steps`` are empty or not finite, or ``dim`` or ``n_context`` smaller than 1.
+
+    Source: the chapter "Optimal step sizes".
+    """
+    steps = as_numbers("steps", steps)
+    nodes, weights = spectrum(dim, n_context, steps.shape[-1] + 1, steps)
+    return (1 + steps.unsqueeze(-1) * nodes).prod(-2).square() @ weights
+
+
+def optimal_step_sizes(dim: int, n_context: int, n_layers: int) -> tuple[Tensor, Fraction]:
+    """The steps that minimise the in-context loss over A_i = a_i Σ⁻¹, and the minimum as an exact fraction.
+
+    Among polynomials with R(0) = 1 and degree k the smallest mean square belongs to the kernel polynomial K_k(λ, 0) of
+    the mean spectrum, whose roots are the free nodes of the Gauss–Radau rule with a node at 0; the minimum is that
+    node's weight, 1 / Σ_j p_j(0)².
+
+    Args:
+        dim: d.
+        n_context: n, the labelled examples of a prompt.
+        n_layers: k.
+
+    Returns:
+        Steps a_i as in A_i = a_i Σ⁻¹, all negative, in the order of increasing magnitude, float64, shape (k,).
+        The loss E[(prediction error)²], not divided by d (with all steps 0 it is d).
+
+    Raises:
+        TypeError: if an argument is not an integer.
+        ValueError: if an argument is smaller than 1.
+
+    Source: the chapter "Optimal step sizes"; Golub (1973), Some modified matrix eigenvalue problems, for the Radau rule.
+    """
+    n_layers = check_count("n_layers", n_layers)
+    alpha, beta = wishart_recurrence(check_count("dim", dim), check_count("n_context", n_context), n_layers + 1)
+    values, norm, inverse_loss = [Fraction(0), Fraction(1)], Fraction(1), Fraction(0)
+    for a, b in zip(alpha, beta, strict=True):
+        norm *= b
+        inverse_loss += values[-1] ** 2 / norm
+        last = values[-2]
+        values.append(-a * values[-1] - (b * last if len(values) > 2 else 0))
+    # the last diagonal entry is chosen so that 0 becomes a node: π_{k+1}(0) = 0
+    alpha = [*alpha[:-1], -beta[-1] * values[-3] / values[-2]]
+    nodes = scipy.linalg.eigvalsh_tridiagonal([float(a) for a in alpha], np.sqrt([float(b) for b in beta[1:]]))
+    return torch.from_numpy(-1 / np.sort(nodes)[1:][::-1]), 1 / inverse_loss
+
+
+def marchenko_pastur_steps(ratio: float, n_layers: int) -> tuple[Tensor, float]:
+    """Limit of the optimal steps and of the loss per dimension as d and n grow with d / n fixed.
+
+    Args:
+        ratio: γ = d / n, positive.
+        n_layers: k.
+
+    Returns:
+        Steps a_j = -1 / (1 + γ + 2√γ cos(jπ / (k + 1))) in the order of increasing magnitude, float64, shape (k,).
+        The loss divided by d, 1 / Σ_{j ≤ k} γ⁻ʲ.
+
+    Raises:
+        TypeError: if ``n_layers`` is not an integer.
+        ValueError: if ``ratio`` is not positive and finite, or ``n_layers`` smaller than 1.
+
+    Source: the chapter "Optimal step sizes"; the mean spectrum's limit is Marchenko and Pastur (1967).
+    """
+    n_layers = check_count("n_layers", n_layers)
+    if not 0 < ratio < float("inf"):
+        raise ValueError(f"ratio must be positive and finite, got {ratio!r}")
+    angles = torch.arange(1, n_layers + 1, dtype=torch.float64) * torch.pi / (n_layers + 1)
+    steps = -1 / (1 + ratio + 2 * ratio**0.5 * torch.cos(angles))
+    return steps, 1 / sum(ratio**-j for j in range(n_layers + 1))
+
+
+def as_numbers(name: str, value: Tensor | Sequence[float]) -> Tensor:
+    """A tensor of finite real numbers of at least one dimension, float64 unless it comes as a tensor.
+
+    Raises:
+        TypeError: if it is not made of real numbers.
+        ValueError: if it is empty, a single number, or not finite.
+    """
+    if not isinstance(value, Tensor):
+        try:
+            value = torch.as_tensor(value, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError):
+            raise TypeError(f"{name} must be real numbers, got {value!r}") from None
+    if value.ndim == 0:
+        raise ValueError(f"{name} must have one number a layer, got a single number {value.item()}")
+    check_matrices(**{name: value.unsqueeze(-1)})
+    return value
+
+
+def spectrum(dim: int, n_context: int, n_nodes: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """`wishart_quadrature` with the dtype and device of a tensor."""
+    pair = wishart_quadrature(check_count("dim", dim), check_count("n_context", n_context), n_nodes)
+    return tuple(torch.tensor(part, dtype=like.dtype, device=like.device) for part in pair)

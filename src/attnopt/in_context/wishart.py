@@ -1,0 +1,220 @@
+"""Exact moments of Wishart matrices, and the Gauss quadrature of their mean spectrum that they give.
+
+S = XXᵀ with X a d × n matrix of independent standard normal numbers; G = S / n is the whitened Gram matrix of n examples.
+"""
+
+import functools
+import math
+import operator
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import scipy.linalg
+import scipy.special
+
+from attnopt.checks import check_count
+
+
+def wishart_trace_moment(partition: Sequence[int], dim: int, dof: int) -> Fraction:
+    """The exact expectation of a product of traces of powers, E[Π_j tr S^{r_j}].
+
+    Integration by parts lowers the degree by one: with p = Π tr S^{r_j} and tr S⁰ = d,
+
+        E[tr S^{m+1} p] = (n+m) E[tr S^m p] + Σ_{l<m} E[tr S^l tr S^{m-l} p] + Σ_j 2r_j E[tr S^{m+r_j} p / tr S^{r_j}].
+
+    Args:
+        partition: the powers r_j, non-negative whole numbers in any order.
+        dim: d.
+        dof: n, the columns of X.
+
+    Returns:
+        The moment, a whole number.
+
+    Raises:
+        TypeError: if a power, ``dim`` or ``dof`` is not an integer.
+        ValueError: if a power is negative, or ``dim`` or ``dof`` smaller than 1.
+
+    Source: the chapter "Optimal step sizes".
+    """
+    powers = sorted(operator.index(power) for power in partition)
+    if powers and powers[0] < 0:
+        raise ValueError(f"partition must hold non-negative powers, got {powers[0]}")
+    return Fraction(_moment(tuple(powers), check_count("dim", dim), check_count("dof", dof)))
+
+
+@functools.cache
+def _moment(powers: tuple[int, ...], dim: int, dof: int) -> int:
+    if not powers:
+        return 1
+    if powers[0] == 0:
+        return dim * _moment(powers[1:], dim, dof)
+    *rest, last = powers
+    m = last - 1
+
+    def expectation(parts):
+        return _moment(tuple(sorted(parts)), dim, dof)
+
+    total = (dof + m) * expectation([*rest, m])
+    total += sum(expectation([*rest, power, m - power]) for power in range(m))
+    return total + sum(2 * power * expectation([*rest[:j], *rest[j + 1 :], m + power]) for j, power in enumerate(rest))
+
+
+@functools.cache
+def spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
+    """The exact moments E[tr S^m] of one trace, for m = 0 … count - 1, by counting walks.
+
+    The eigenvalues of S are those of BBᵀ with B bidiagonal and its 2d - 1 entries independent, chi-distributed. A closed
+    walk on the path that B's entries form crosses each entry an even number of times, so that the sum over all walks is a
+    product of matrices. Unlike `wishart_trace_moment` it reaches degrees in the hundreds.
+
+    Args:
+        dim: d.
+        dof: n, the columns of X.
+        count: how many moments.
+
+    Returns:
+        Whole numbers, the first of them d.
+
+    Raises:
+        TypeError: if an argument is not an integer.
+        ValueError: if an argument is smaller than 1.
+
+    Source: the bidiagonal model is Dumitriu and Edelman (2002), Matrix models for beta ensembles, Theorem 3.1.
+    """
+    dim, dof, count = check_count("dim", dim), check_count("dof", dof), check_count("count", count)
+    small, large = sorted((dim, dof))  # XXᵀ and XᵀX have the same eigenvalues, but for zeros
+    # degrees of freedom of the squared entries along the path row 1, column 1, row 2, column 2, …
+    freedoms = [freedom for i in range(small) for freedom in (large - i, small - 1 - i)][:-1]
+    crossings = [[math.prod(range(f, f + 2 * k, 2)) for k in range(count)] for f in freedoms]
+
+    def beyond(edges: list[int]) -> list[list[int]]:
+        """Walks along the edges, in order, by how often the first is crossed to and fro, and by their half-length."""
+        walks = [[1] + [0] * (count - 1)] + [[0] * count for _ in range(count - 1)]
+        for edge in reversed(edges):
+            tails = []
+            for k in range(count):
+                # between two crossings of this edge the walk makes excursions over the next one, j of them in all
+                tail = [0] * count
+                for j in range(count - k):
+                    ways = math.comb(k + j - 1, j) if k else int(j == 0)
+                    if ways:
+                        for length in range(count - k):
+                            tail[length + k] += ways * walks[j][length]
+                tails.append([crossings[edge][k] * value for value in tail])
+            walks = tails
+        return walks
+
+    totals = [0] * count
+    for row in range(small):
+        left, right = beyond(list(range(2 * row - 1, -1, -1))), beyond(list(range(2 * row, 2 * small - 1)))
+        for i in range(count):
+            for j in range(count - i):
+                ways = math.comb(i + j, i)
+                for a in range(i, count - j):
+                    if left[i][a]:
+                        for b in range(j, count - a):
+                            totals[a + b] += ways * left[i][a] * right[j][b]
+    totals[0] = dim
+    return tuple(totals)
+
+
+@functools.cache
+def wishart_recurrence(dim: int, n_context: int, degree: int) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]]:
+    """Exact recurrence of the monic orthogonal polynomials of the mean spectrum, p ↦ E tr p(G).
+
+    π_{j+1}(λ) = (λ - α_j) π_j(λ) - β_j π_{j-1}(λ), with β_0 = d, the total mass.
+
+    Args:
+        dim: d.
+        n_context: n, the number of examples.
+        degree: how many coefficients of each kind.
+
+    Returns:
+        α_0 … α_{degree-1} and β_0 … β_{degree-1}.
+
+    Raises:
+        TypeError: if an argument is not an integer.
+        ValueError: if an argument is smaller than 1.
+
+    Source: the algorithm is Chebyshev's, as in Gautschi (2004), Orthogonal Polynomials, section 2.1.7.
+    """
+    degree = check_count("degree", degree)
+    moments = [Fraction(m, n_context**j) for j, m in enumerate(spectral_moments(dim, n_context, 2 * degree))]
+    alpha, beta = [moments[1] / moments[0]], [moments[0]]
+    before, now = [Fraction(0)] * (2 * degree), moments
+    for k in range(1, degree):
+        after = [Fraction(0)] * (2 * degree)
+        for m in range(k, 2 * degree - k):
+            after[m] = now[m + 1] - alpha[-1] * now[m] - beta[-1] * before[m]
+        alpha.append(after[k + 1] / after[k] - now[k] / now[k - 1])
+        beta.append(after[k] / now[k - 1])
+        before, now = now, after
+    return tuple(alpha), tuple(beta)
+
+
+@functools.cache
+def wishart_quadrature(dim: int, n_context: int, n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights with E tr p(G) = Σ_q w_q p(x_q) for every polynomial p of degree below 2 ``n_nodes``.
+
+    Args:
+        dim: d.
+        n_context: n, the number of examples.
+        n_nodes: number of nodes.
+
+    Returns:
+        Nodes in increasing order and positive weights, which sum to d; both read-only.
+
+    Raises:
+        TypeError: if an argument is not an integer.
+        ValueError: if an argument is smaller than 1.
+
+    Source: Golub and Welsch (1969), Calculation of Gauss quadrature rules.
+    """
+    alpha, beta = wishart_recurrence(dim, n_context, n_nodes)
+    diagonal = np.array([float(a) for a in alpha])
+    nodes, vectors = scipy.linalg.eigh_tridiagonal(diagonal, np.sqrt([float(b) for b in beta[1:]]))
+    weights = float(beta[0]) * vectors[0] ** 2
+    nodes.flags.writeable = weights.flags.writeable = False
+    return nodes, weights
+
+
+def gram_quadrature(dim: int, n_context: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gram matrices and weights with E p(G) = Σ_q w_q p(G_q) for every polynomial p in the entries of G up to a degree.
+
+    G = LLᵀ/n with L lower triangular (Bartlett), its entries independent, chi-distributed on the diagonal and normal below
+    it: a product of Gauss rules. The number of matrices grows fast with ``dim``; for three layers (degree 6) it is 112
+    in two dimensions and 21,952 in three.
+
+    Args:
+        dim: d.
+        n_context: n, the number of examples.
+        degree: up to which the rule is exact.
+
+    Returns:
+        Matrices, shape (q, d, d), and positive weights that sum to 1, shape (q,).
+
+    Raises:
+        TypeError: if an argument is not an integer.
+        ValueError: if an argument is smaller than 1.
+
+    Source: Bartlett (1934), On the theory of statistical regression, for the factor L.
+    """
+    dim, n_context, degree = check_count("dim", dim), check_count("n_context", n_context), check_count("degree", degree)
+    columns = min(dim, n_context)
+    rules, places = [], []
+    for j in range(columns):
+        # odd powers of a diagonal entry come with odd powers of normal ones, whose symmetric rule makes them vanish
+        squares, weights = scipy.special.roots_genlaguerre(degree // 2 + 1, (n_context - j) / 2 - 1)
+        rules.append((np.sqrt(2 * squares), weights / weights.sum()))
+        places.append((j, j))
+        for i in range(j + 1, dim):
+            nodes, weights = scipy.special.roots_hermitenorm(degree + 1)
+            rules.append((nodes, weights / weights.sum()))
+            places.append((i, j))
+    grids = np.meshgrid(*(nodes for nodes, _ in rules), indexing="ij")
+    weights = functools.reduce(np.multiply.outer, [weights for _, weights in rules]).ravel()
+    factors = np.zeros((weights.size, dim, columns))
+    for (i, j), grid in zip(places, grids, strict=True):
+        factors[:, i, j] = grid.ravel()
+    return factors @ factors.transpose(0, 2, 1) / n_context, weights
