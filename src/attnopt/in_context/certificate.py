@@ -1,7 +1,8 @@
 """Exact proof, for a given dimension and number of examples, that two layers do best with multiples of the identity.
 
-In whitened coordinates let A_0 = diag(α) and A_1 = diag(β). Column j of the residual is e_j +
-(α_j + β_j)Ge_j + β_j G A_0 Ge_j. Its mean square, ψ(α_j, m_j, β_j) if the other α have the mean m_j and no spread, only grows with their spread, so that
+In whitened coordinates let A_0 = diag(α) and A_1 = diag(β). Column j of the residual is
+e_j + (α_j + β_j)Ge_j + β_j G A_0 Ge_j. Its mean square, ψ(α_j, m_j, β_j) if the other α have the mean m_j and no spread,
+only grows with their spread, so that
 
     f(A_0, A_1) ≥ Σ_j ψ(α_j, m_j, β_j),   with Σ_j (α_j - m_j) = 0 and (α_j + (d-1)m_j)/d = s for all j.
 
