@@ -1,0 +1,29 @@
+"""Part III: sparse modular addition, the clustering head and how it is learned."""
+
+from attnopt.clustering.circuit import cluster_counts, ideal_circuit
+from attnopt.clustering.gradients import (
+    closed_form_gradients,
+    gelu_derivative,
+    gradient_bound,
+    gradient_bound_as_printed,
+    gradient_bound_terms,
+)
+from attnopt.clustering.invariance import invariance
+from attnopt.clustering.model import embedding_table, forward, init_model, normalise
+from attnopt.clustering.task import modular_addition
+
+__all__ = [
+    "closed_form_gradients",
+    "cluster_counts",
+    "embedding_table",
+    "forward",
+    "gelu_derivative",
+    "gradient_bound",
+    "gradient_bound_as_printed",
+    "gradient_bound_terms",
+    "ideal_circuit",
+    "init_model",
+    "invariance",
+    "modular_addition",
+    "normalise",
+]

@@ -1,0 +1,157 @@
+"""The loss's gradients in closed form, and bounds on their norm: the true one and the printed one."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu, one_hot
+
+from attnopt.clustering.model import BIASES, TRAINED, Params, forward
+
+GELU_SLOPE = (1 + math.erf(1)) / 2 + math.exp(-1) / math.sqrt(math.pi)  # the largest derivative of GELU, at √2: 1.1289
+
+
+def gelu_derivative(x: Tensor) -> Tensor:
+    """Derivative of the GELU xΦ(x): Φ(x) + xφ(x)."""
+    return torch.special.ndtr(x) + x * torch.exp(-x.square() / 2) / math.sqrt(2 * math.pi)
+
+
+def closed_form_gradients(params: Params, tokens: Tensor, targets: Tensor) -> Params:
+    """Gradients of the mean cross-entropy in query, value, receptors and assemblers, from their formulas.
+
+    With s the attention, C_x = Σ_j (p̂(j|x) - 1{y = j}) E(j), M = (I - ξ̄ξ̄ᵀ)/‖ξ‖ and Q = U diag(σ'(Wξ̄)) W M they are the
+    means of z(diag s - ssᵀ)(Vz)ᵀ(I + Qᵀ)C_x/√d, (I + Qᵀ)C_x (zs)ᵀ, diag(σ'(Wξ̄))UᵀC_x ξ̄ᵀ and C_x σ(Wξ̄)ᵀ.
+
+    Args:
+        params: as from `init_model`, without biases.
+        tokens: sequences, shape (n, L) or (M, n, L).
+        targets: labels 0 … p - 1, shape (n,) or (M, n).
+
+    Returns:
+        A dict with the keys ``query``, ``value``, ``receptors``, ``assemblers``, each shaped like the parameter.
+
+    Raises:
+        TypeError: if tokens or targets are not integers.
+        ValueError: if a shape or a value does not fit, or the parameters have biases.
+
+    Source: Odonnat, Bouaziz, Cabannes (2025), lemma after (5), Appendix D.1.
+    """
+    stages, pull, _ = _discrepancies(params, tokens, targets)
+    dim = params["query"].shape[-1]
+    lengths = stages["sequence"].norm(dim=-1, keepdim=True)
+    slopes = gelu_derivative(stages["activations"])
+    hidden = slopes * (pull @ params["assemblers"])
+    back = hidden @ params["receptors"]
+    direction = stages["direction"]
+    tangent = back - (back * direction).sum(-1, keepdim=True) * direction
+    through = pull + torch.where(lengths > 0, tangent / torch.where(lengths > 0, lengths, 1.0), 0.0)
+    seen = torch.einsum("mntd,mnd->mnt", stages["embeddings"], through @ params["value"])
+    attention = stages["attention"]
+    pulls = attention * (seen - (attention * seen).sum(-1, keepdim=True))
+    count = attention.shape[1]
+    return {
+        "query": torch.einsum("mnt,mntd->md", pulls, stages["embeddings"]) / (count * dim**0.5),
+        "value": through.mT @ stages["mixture"] / count,
+        "receptors": hidden.mT @ direction / count,
+        "assemblers": pull.mT @ gelu(stages["activations"]) / count,
+    }
+
+
+def gradient_bound_terms(params: Params, tokens: Tensor, targets: Tensor) -> Params:
+    """True bounds on the norm of each of the four gradients, as means over the sequences.
+
+    With c = max σ', κ = 1 + c‖U‖‖W‖/‖ξ‖ and δ = d_TV(p̂, p) · max_ij ‖E(i) - E(j)‖ they are the means of ‖V‖κδ/√d, κδ, c‖U‖δ
+    and ‖W‖δ (operator norms).
+
+    Args:
+        params: as from `init_model`, without biases.
+        tokens: sequences, shape (n, L) or (M, n, L).
+        targets: labels 0 … p - 1, shape (n,) or (M, n).
+
+    Returns:
+        A dict with the keys ``query``, ``value``, ``receptors``, ``assemblers``, each of shape (M,); infinite where some ξ
+        is 0.
+
+    Raises:
+        TypeError: if tokens or targets are not integers.
+        ValueError: if a shape or a value does not fit, or the parameters have biases.
+
+    Source: the chapter "Gradients and their bound".
+    """
+    stages, _, distance = _discrepancies(params, tokens, targets)
+    diameter = torch.cdist(params["token"], params["token"]).amax((-2, -1))
+    discrepancy = distance * diameter.unsqueeze(-1)
+    value, receptors, assemblers = (torch.linalg.matrix_norm(params[name], 2) for name in TRAINED[1:])
+    kappa = 1 + (GELU_SLOPE * receptors * assemblers).unsqueeze(-1) / stages["sequence"].norm(dim=-1)
+    mean = discrepancy.mean(-1)
+    through = (kappa * discrepancy).mean(-1)
+    return {
+        "query": value * through / params["query"].shape[-1] ** 0.5,
+        "value": through,
+        "receptors": GELU_SLOPE * assemblers * mean,
+        "assemblers": receptors * mean,
+    }
+
+
+def gradient_bound(params: Params, tokens: Tensor, targets: Tensor) -> Tensor:
+    """A true bound on ‖∇L‖ over query, value, receptors and assemblers: the norm of `gradient_bound_terms`.
+
+    Args:
+        params: as from `init_model`, without biases.
+        tokens: sequences, shape (n, L) or (M, n, L).
+        targets: labels 0 … p - 1, shape (n,) or (M, n).
+
+    Returns:
+        The bound on the norm, not squared, shape (M,).
+
+    Raises:
+        TypeError: if tokens or targets are not integers.
+        ValueError: if a shape or a value does not fit, or the parameters have biases.
+
+    Source: the chapter "Gradients and their bound".
+    """
+    terms = gradient_bound_terms(params, tokens, targets)
+    return torch.stack(list(terms.values())).norm(dim=0)
+
+
+def gradient_bound_as_printed(params: Params, tokens: Tensor, targets: Tensor) -> Tensor:
+    """The printed bound on ‖∇L‖, which is false: √(B̃ E d_TV) with B̃ from (33) and the line below it.
+
+    Args:
+        params: as from `init_model`, without biases.
+        tokens: sequences, shape (n, L) or (M, n, L).
+        targets: labels 0 … p - 1, shape (n,) or (M, n).
+
+    Returns:
+        The printed bound on the norm, not squared, shape (M,).
+
+    Raises:
+        TypeError: if tokens or targets are not integers.
+        ValueError: if a shape or a value does not fit, or the parameters have biases.
+
+    Source: Odonnat, Bouaziz, Cabannes (2025), (29)-(33).
+    """
+    _, _, distance = _discrepancies(params, tokens, targets)
+    value, receptors, assemblers = (torch.linalg.matrix_norm(params[name], 2) for name in TRAINED[1:])
+    length, dim = params["position"].shape[-2:]
+    query_term = 2 * length * dim**0.5 * value * (1 + math.sqrt(2 / math.pi) * receptors**2 * assemblers)
+    value_term = dim * (1 + 2 * receptors * assemblers) ** 2
+    factor = query_term**2 + value_term + 4 * assemblers**2 + receptors**2
+    largest = params["token"].abs().amax((-2, -1))
+    return (4 * dim * largest**2 * factor * distance.mean(-1)).sqrt()
+
+
+def _discrepancies(params: Params, tokens: Tensor, targets: Tensor) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """Stages, C_x for each sequence, shape (M, n, d), and the total variation between p̂ and the label, shape (M, n)."""
+    if any(name in params for name in BIASES):
+        raise ValueError("params must have no biases: the paper's gradients are those of a layer without them")
+    logits, stages = forward(params, tokens, return_stages=True)
+    models, count, p = logits.shape
+    if not isinstance(targets, Tensor) or targets.dtype.is_floating_point:
+        raise TypeError(f"targets must be a tensor of integers, got {getattr(targets, 'dtype', type(targets).__name__)}")
+    if targets.shape not in ((count,), (models, count)):
+        raise ValueError(f"targets must have shape ({count},) or ({models}, {count}), got {tuple(targets.shape)}")
+    if targets.min() < 0 or targets.max() >= p:
+        raise ValueError(f"targets must lie in 0 … {p - 1}, got {targets.min().item()} … {targets.max().item()}")
+    errors = logits.softmax(-1) - one_hot(targets, p)
+    return stages, errors @ params["token"], errors.abs().sum(-1) / 2

@@ -1,0 +1,50 @@
+"""How invariant a model's sequence embedding is to the suffix and to the order of the prefix."""
+
+import torch
+from torch import Tensor
+
+from attnopt.clustering.model import Norm, Params, forward
+from attnopt.clustering.task import check_task, modular_addition
+
+
+def invariance(params: Params, p: int, k: int, norm: Norm = "unit") -> dict[str, Tensor]:
+    """Shares of the variance of ξ over all pᴸ sequences that a change of suffix, or of the prefix's order, leaves alone.
+
+    By the law of total variance Var ξ = E Var(ξ | prefix) + E Var(E[ξ | prefix] | counts) + Var E[ξ | counts], where counts
+    says how often each token stands in the prefix. Suffix invariance is one minus the first share, permutation invariance
+    one minus the second.
+
+    Args:
+        params: as from `init_model`, with at least p tokens.
+        p: sequences of the tokens 0 … p - 1 are used.
+        k: length of the prefix.
+        norm: the models' normalisation.
+
+    Returns:
+        A dict of shares in [0, 1], each of shape (M,): ``suffix`` and ``permutation``. Where ξ does not vary both are 1.
+
+    Raises:
+        TypeError: if a number is not an integer.
+        ValueError: if p < 2, k is not in 1 … L, p exceeds the tokens of the model, or pᴸ exceeds 2²⁴.
+
+    Source: the chapter "The ideal circuit".
+    """
+    length = params["position"].shape[-2]
+    p, length, k = check_task(p, length, k)
+    if p > params["token"].shape[-2]:
+        raise ValueError(f"p must be at most the model's {params['token'].shape[-2]} tokens, got {p}")
+    tokens, _ = modular_addition(p, length, k)
+    sequence = forward(params, tokens, return_stages=True, norm=norm)[1]["sequence"]
+    by_prefix = sequence.unflatten(1, (p**k, p ** (length - k)))
+    prefix_means = by_prefix.mean(2)
+    prefixes = tokens[:: p ** (length - k), :k].sort(1).values
+    _, cluster = prefixes.unique(dim=0, return_inverse=True)
+    sizes = torch.bincount(cluster)
+    sums = prefix_means.new_zeros(len(prefix_means), len(sizes), prefix_means.shape[-1])
+    cluster_means = sums.index_add(1, cluster, prefix_means) / sizes[:, None]
+    total = (sequence - sequence.mean(1, keepdim=True)).square().sum(-1).mean(1)
+    within_prefix = (by_prefix - prefix_means.unsqueeze(2)).square().sum(-1).mean((1, 2))
+    within_cluster = (prefix_means - cluster_means[:, cluster]).square().sum(-1).mean(1)
+    varies = total > torch.finfo(total.dtype).eps ** 2 * sequence.square().sum(-1).mean(1)
+    share = lambda part: torch.where(varies, 1 - part / torch.where(varies, total, 1.0), 1.0)  # noqa: E731
+    return {"suffix": share(within_prefix), "permutation": share(within_cluster)}

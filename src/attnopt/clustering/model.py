@@ -1,0 +1,171 @@
+"""The small transformer of the clustering-head paper, many models at once."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu
+
+from attnopt.checks import check_count
+from attnopt.clustering.task import check_task
+
+Params = dict[str, Tensor]
+Norm = Literal["unit", "rms"]
+TRAINED = ("query", "value", "receptors", "assemblers")  # the weights of the paper's theory
+BIASES = ("receptor_biases", "assembler_bias")
+
+
+def init_model(
+    n_models: int,
+    p: int,
+    length: int,
+    dim: int = 2,
+    width: int = 32,
+    *,
+    generator: torch.Generator,
+    biases: bool = False,
+    dtype: torch.dtype = torch.float64,
+) -> Params:
+    """Random weights for an ensemble of models: embeddings N(0, 1), the rest uniform in ± 1/√(inputs).
+
+    Args:
+        n_models: M.
+        p: size of the vocabulary.
+        length: L, tokens a sequence.
+        dim: d, the width of the embeddings.
+        width: h, neurons of the feed-forward layer.
+        generator: draws them, on its device.
+        biases: whether the feed-forward layer has them (section 2.2 and the released code do, the theory does not).
+        dtype: of the weights.
+
+    Returns:
+        ``token`` E (M, p, d), ``position`` P (M, L, d), ``query`` q (M, d), ``value`` V (M, d, d),
+        ``receptors`` W (M, h, d), ``assemblers`` U (M, d, h), and with biases ``receptor_biases`` (M, h), ``assembler_bias`` (M, d).
+
+    Raises:
+        TypeError: if a number is not an integer.
+        ValueError: if a number is smaller than 1, or p than 2.
+
+    Source: Odonnat, Bouaziz, Cabannes (2025), section 2.2; the initialisation is that of their released code.
+    """
+    p, length, _ = check_task(p, length, 1)
+    models, dim, width = check_count("n_models", n_models), check_count("dim", dim), check_count("width", width)
+    like = {"dtype": dtype, "device": generator.device, "generator": generator}
+
+    def uniform(*shape: int, inputs: int) -> Tensor:
+        return (2 * torch.rand(models, *shape, **like) - 1) / inputs**0.5
+
+    params = {
+        "token": torch.randn(models, p, dim, **like),
+        "position": torch.randn(models, length, dim, **like),
+        "query": uniform(dim, inputs=dim),
+        "value": uniform(dim, dim, inputs=dim),
+        "receptors": uniform(width, dim, inputs=dim),
+        "assemblers": uniform(dim, width, inputs=width),
+    }
+    if biases:
+        params["receptor_biases"] = uniform(width, inputs=dim)
+        params["assembler_bias"] = uniform(dim, inputs=width)
+    return params
+
+
+def normalise(vectors: Tensor, norm: Norm) -> Tensor:
+    """Vectors of length 1 ("unit"), or divided by 1e-5 plus their root mean square ("rms"); the zero vector stays zero.
+
+    The paper's formula is "unit"; its released code is "rms", with vectors of length √d.
+
+    Raises:
+        ValueError: if ``norm`` is neither.
+    """
+    if norm == "unit":
+        lengths = vectors.norm(dim=-1, keepdim=True)
+        return vectors / torch.where(lengths > 0, lengths, 1.0)
+    if norm == "rms":
+        return vectors / (vectors.square().mean(-1, keepdim=True).sqrt() + 1e-5)
+    raise ValueError(f'norm must be "unit" or "rms", got {norm!r}')
+
+
+def embedding_table(params: Params, norm: Norm = "unit") -> Tensor:
+    """Z(x, t), the normalised sum of the embeddings of token x and position t, for all pairs, shape (M, p, L, d)."""
+    return normalise(params["token"].unsqueeze(-2) + params["position"].unsqueeze(-3), norm)
+
+
+def forward(
+    params: Params, tokens: Tensor, return_stages: bool = False, norm: Norm = "unit"
+) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
+    """Logits of every model on every sequence.
+
+    What normalising makes of the zero vector is the zero vector, so that ξ = 0 gives the logits of the feed-forward layer
+    at 0 and no gradient passes through the normalisation.
+
+    Args:
+        params: as from `init_model`.
+        tokens: sequences, integers in 0 … p - 1, shape (n, L), the same for all models, or (M, n, L).
+        return_stages: also return what each stage holds.
+        norm: which normalisation both layers use, "unit" or "rms".
+
+    Returns:
+        Logits ζ, shape (M, n, p). With ``return_stages`` also a dict: ``embeddings`` z (M, n, L, d), ``attention`` s
+        (M, n, L), ``mixture`` zs, the mean embedding under attention (M, n, d), ``sequence`` ξ (M, n, d), ``direction`` ξ normalised
+        (M, n, d), ``activations`` (M, n, h) before the GELU, ``output`` ψ (M, n, d).
+
+    Raises:
+        TypeError: if tokens are not integers.
+        ValueError: if tokens lie outside 0 … p - 1, or their length is not that of the positions.
+
+    Source: Odonnat, Bouaziz, Cabannes (2025), section 2.2, Appendix C.2.
+    """
+    check_tokens(params, tokens)
+    table = embedding_table(params, norm)
+    models, _, length, dim = table.shape
+    scores = torch.einsum("mptd,md->mpt", table, params["query"]) / dim**0.5
+    tokens = tokens.expand(models, -1, -1) if tokens.ndim == 2 else tokens
+    at = tokens * length + torch.arange(length, device=tokens.device)
+    flat = at.flatten(1)
+    embeddings = table.flatten(1, 2).gather(1, flat.unsqueeze(-1).expand(-1, -1, dim)).unflatten(1, at.shape[1:])
+    attention = scores.flatten(1).gather(1, flat).unflatten(1, at.shape[1:]).softmax(-1)
+    mixture = torch.einsum("mnt,mntd->mnd", attention, embeddings)
+    sequence = mixture @ params["value"].mT
+    direction = normalise(sequence, norm)
+    activations = direction @ params["receptors"].mT
+    if "receptor_biases" in params:
+        activations = activations + params["receptor_biases"].unsqueeze(1)
+    output = sequence + gelu(activations) @ params["assemblers"].mT
+    if "assembler_bias" in params:
+        output = output + params["assembler_bias"].unsqueeze(1)
+    logits = output @ params["token"].mT
+    if not return_stages:
+        return logits
+    return logits, {
+        "embeddings": embeddings,
+        "attention": attention,
+        "mixture": mixture,
+        "sequence": sequence,
+        "direction": direction,
+        "activations": activations,
+        "output": output,
+    }
+
+
+def check_tokens(params: Params, tokens: Tensor) -> None:
+    """Require sequences of tokens that the models know.
+
+    Raises:
+        TypeError: if tokens are not integers.
+        ValueError: if their shape or a token does not fit the parameters.
+    """
+    if (
+        not isinstance(tokens, Tensor)
+        or tokens.dtype.is_floating_point
+        or tokens.dtype.is_complex
+        or tokens.dtype == torch.bool
+    ):
+        raise TypeError(f"tokens must be a tensor of integers, got {getattr(tokens, 'dtype', type(tokens).__name__)}")
+    models, p, _ = params["token"].shape
+    length = params["position"].shape[-2]
+    if tokens.ndim not in (2, 3) or tokens.shape[-1] != length or 0 in tokens.shape:
+        raise ValueError(f"tokens must have shape (n, {length}) or ({models}, n, {length}), got {tuple(tokens.shape)}")
+    if tokens.ndim == 3 and tokens.shape[0] != models:
+        raise ValueError(f"tokens must have one set of sequences a model, {models}, got {tokens.shape[0]}")
+    if tokens.min() < 0 or tokens.max() >= p:
+        raise ValueError(f"tokens must lie in 0 … {p - 1}, got {tokens.min().item()} … {tokens.max().item()}")

@@ -1,0 +1,58 @@
+"""Sparse modular addition: sequences of tokens whose first k tokens, added modulo p, are the label."""
+
+import torch
+from torch import Tensor
+
+from attnopt.checks import check_count
+
+LARGEST = 2**24  # sequences that are listed in full
+
+
+def modular_addition(
+    p: int, length: int, k: int, n_samples: int | None = None, generator: torch.Generator | None = None
+) -> tuple[Tensor, Tensor]:
+    """Sequences of tokens 0 … p - 1 and the sum of their first k tokens modulo p.
+
+    Args:
+        p: size of the vocabulary, at least 2.
+        length: L, tokens a sequence.
+        k: how many of them count.
+        n_samples: draw that many sequences uniformly, with replacement; all pᴸ in lexicographic order unless given.
+        generator: draws the samples.
+
+    Returns:
+        Tokens, int64, shape (n, L), and targets, int64, shape (n,).
+
+    Raises:
+        TypeError: if a number is not an integer, or samples are asked for without a generator.
+        ValueError: if p < 2, length < 1, k is not in 1 … length, n_samples < 1, or pᴸ exceeds 2²⁴ with no n_samples.
+
+    Source: Odonnat, Bouaziz, Cabannes (2025), section 2.1.
+    """
+    p, length, k = check_task(p, length, k)
+    if n_samples is None:
+        if p**length > LARGEST:
+            raise ValueError(f"n_samples must be given, all {p}^{length} sequences are more than {LARGEST}")
+        index = torch.arange(p**length)
+        tokens = index[:, None] // p ** torch.arange(length - 1, -1, -1) % p
+    else:
+        if generator is None:
+            raise TypeError("generator must be given to draw n_samples")
+        tokens = torch.randint(
+            p, (check_count("n_samples", n_samples), length), generator=generator, device=generator.device
+        )
+    return tokens, tokens[:, :k].sum(1) % p
+
+
+def check_task(p: int, length: int, k: int) -> tuple[int, int, int]:
+    """Require p ≥ 2 and 1 ≤ k ≤ length.
+
+    Raises:
+        TypeError: if a number is not an integer.
+        ValueError: if they are not in range.
+    """
+    if check_count("p", p) < 2:
+        raise ValueError(f"p must be at least 2, got {p}")
+    if check_count("k", k) > check_count("length", length):
+        raise ValueError(f"k must be at most length, {length}, got {k}")
+    return int(p), int(length), int(k)
