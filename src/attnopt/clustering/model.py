@@ -40,7 +40,8 @@ def init_model(
 
     Returns:
         ``token`` E (M, p, d), ``position`` P (M, L, d), ``query`` q (M, d), ``value`` V (M, d, d),
-        ``receptors`` W (M, h, d), ``assemblers`` U (M, d, h), and with biases ``receptor_biases`` (M, h), ``assembler_bias`` (M, d).
+        ``receptors`` W (M, h, d), ``assemblers`` U (M, d, h), and with biases ``receptor_biases``
+        (M, h), ``assembler_bias`` (M, d).
 
     Raises:
         TypeError: if a number is not an integer.
@@ -106,8 +107,8 @@ def forward(
 
     Returns:
         Logits ζ, shape (M, n, p). With ``return_stages`` also a dict: ``embeddings`` z (M, n, L, d), ``attention`` s
-        (M, n, L), ``mixture`` zs, the mean embedding under attention (M, n, d), ``sequence`` ξ (M, n, d), ``direction`` ξ normalised
-        (M, n, d), ``activations`` (M, n, h) before the GELU, ``output`` ψ (M, n, d).
+        (M, n, L), ``mixture`` zs, the mean embedding under attention (M, n, d), ``sequence`` ξ (M, n, d), ``direction`` ξ
+        normalised (M, n, d), ``activations`` (M, n, h) before the GELU, ``output`` ψ (M, n, d).
 
     Raises:
         TypeError: if tokens are not integers.
