@@ -1,6 +1,5 @@
 """Part II: in-context learning of linear regression as preconditioned gradient descent, exactly."""
 
-from attnopt.in_context.certificate import column_loss, two_layer_certificate
 from attnopt.in_context.gdpp import gdpp_loss, gdpp_optimum, gdpp_residuals
 from attnopt.in_context.landscape import transverse_hessians
 from attnopt.in_context.one_layer import attention_loss, one_layer_loss, one_layer_optimum
@@ -17,7 +16,6 @@ from attnopt.in_context.wishart import (
 
 __all__ = [
     "attention_loss",
-    "column_loss",
     "gdpp_loss",
     "gdpp_optimum",
     "gdpp_residuals",
@@ -35,7 +33,6 @@ __all__ = [
     "spectral_moments",
     "step_loss",
     "transverse_hessians",
-    "two_layer_certificate",
     "wishart_quadrature",
     "wishart_recurrence",
     "wishart_trace_moment",
