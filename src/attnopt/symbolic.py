@@ -60,6 +60,7 @@ def gaussian_expectation(polynomial: sp.Expr | sp.Matrix, variables: Iterable[sp
     """Expectation of a polynomial, or of each entry of a matrix, in independent centred normal variables.
 
     A monomial's expectation is the product of its factors' moments: E x^{2m} = (2m - 1)!! v^m for variance v, odd ones 0.
+    SymPy raises its PolynomialError for what is no polynomial in the variables.
 
     Args:
         polynomial: in the ``variables``, with any other symbols as constants.
@@ -68,7 +69,6 @@ def gaussian_expectation(polynomial: sp.Expr | sp.Matrix, variables: Iterable[sp
 
     Raises:
         ValueError: if there are not as many variances as variables.
-        sympy.PolynomialError: if the expression is no polynomial in the variables.
     """
     variables, variances = list(variables), list(variances)
     if len(variables) != len(variances):
