@@ -32,7 +32,7 @@ export function compute({ first, second, third, examples }) {
   };
 }
 
-const FRAME = [56, 60, 312, 288];
+const FRAME = [56, 60, 302, 288];
 const LOOKS = {
   optimal: { stroke: COLOURS[0], "stroke-dasharray": "none", "stroke-width": 3.5 },
   newton: { stroke: COLOURS[1], "stroke-dasharray": "9 4", "stroke-width": 2 },
