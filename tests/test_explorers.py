@@ -13,14 +13,20 @@ from attnopt.explorers import (
     Explorer,
     FeatureFlowExplorer,
     LayersExplorer,
+    OneLayerExplorer,
     SoftmaxExplorer,
 )
 from attnopt.explorers.base import MIME, module_source
 from attnopt.explorers.html import script_json
 from attnopt.softmax import softmax_jacobian
 
-EXPLORERS = [SoftmaxExplorer, AttentionFieldExplorer, FeatureFlowExplorer, LayersExplorer, image_steps]
-CHANGED = {SoftmaxExplorer: {"temperature": 0.3}, LayersExplorer: {"layers": 3}, image_steps: {"label": "Bag"}}
+EXPLORERS = [SoftmaxExplorer, AttentionFieldExplorer, FeatureFlowExplorer, LayersExplorer, OneLayerExplorer, image_steps]
+CHANGED = {
+    SoftmaxExplorer: {"temperature": 0.3},
+    LayersExplorer: {"layers": 3},
+    OneLayerExplorer: {"examples": 3},
+    image_steps: {"label": "Bag"},
+}
 CORNERS = [
     [list(logits), temperature]
     for logits in [*itertools.product((-3.0, 3.0), repeat=3), (0.0, 0.0, 0.0), (1.0, 0.3, -1.2)]
@@ -111,6 +117,23 @@ def test_layers_have_the_orders_of_their_schemes():
             np.testing.assert_allclose(errors["printed"], errors["euler"], rtol=1e-9)
         else:
             assert order["printed"] < 0.2  # it does not approach the flow
+
+
+@pytest.mark.parametrize("spectrum", itertools.product((0.01, 10.0), repeat=3))
+@pytest.mark.parametrize("examples", [1, 1000])
+def test_one_layer_at_the_ends_of_its_controls(spectrum, examples):
+    numbers = OneLayerExplorer(**dict(zip(("first", "second", "third"), spectrum, strict=True)), examples=examples).compute()
+    curves = {name: np.array(values) for name, values in numbers["curves"].items()}
+    for name in ("newton", "plain"):
+        assert (curves["optimal"] <= curves[name] * (1 + 1e-12)).all()
+        assert (np.diff(curves[name]) <= 0).all()
+    assert numbers["losses"]["newton"] == pytest.approx(4 * sum(spectrum) / (examples + 4), rel=1e-12)
+    place = {1: 0, 1000: -1}[examples]
+    for name, values in curves.items():
+        assert values[place] == pytest.approx(numbers["losses"][name], rel=1e-12)
+    for value, step in zip(spectrum, numbers["steps"], strict=True):
+        assert step < min(1 / value, numbers["common"])
+        assert 1 / step == pytest.approx(value * (1 + 1 / examples) + 1 / numbers["common"], rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", EXPLORERS)

@@ -6,6 +6,7 @@ from helpers import AXES, normal
 from attnopt.softmax import logsumexp, softmax
 from attnopt.symbolic import (
     collapse_deltas,
+    gaussian_expectation,
     gradient,
     is_zero,
     logsumexp_matrix,
@@ -50,3 +51,29 @@ def test_collapse_deltas_picks_the_term():
     a = sp.IndexedBase("a")
     assert collapse_deltas(sp.Sum(sp.KroneckerDelta(i, j) * a[i] ** 2, (i, 0, n - 1))) == a[j] ** 2
     assert collapse_deltas(a[j] + 1) == a[j] + 1
+
+
+def test_gaussian_expectation_by_hand():
+    x, y, v, u, c = sp.symbols("x y v u c")
+    polynomial = c * x**4 * y**2 + 5 * x**3 * y + x**2 + c + 7 * x * y
+    assert sp.expand(gaussian_expectation(polynomial, [x, y], [v, u]) - (3 * c * v**2 * u + v + c)) == 0
+    assert gaussian_expectation(sp.S(3), [x], [v]) == 3
+    assert gaussian_expectation(x**6, [x], [2]) == 15 * 8
+    assert gaussian_expectation(sp.Matrix([[x * y, x**2], [1, y**2]]), [x, y], [v, u]) == sp.Matrix([[0, v], [1, u]])
+
+
+@pytest.mark.parametrize("degree", range(9))
+def test_gaussian_expectation_integrates_the_density(degree):
+    x = sp.Symbol("x", real=True)
+    variance = sp.Rational(3, 2)
+    density = sp.exp(-(x**2) / (2 * variance)) / sp.sqrt(2 * sp.pi * variance)
+    integral = sp.integrate(x**degree * density, (x, -sp.oo, sp.oo))
+    assert is_zero(gaussian_expectation(x**degree, [x], [variance]) - integral)
+
+
+def test_gaussian_expectation_refuses_what_it_cannot_do():
+    x, y = sp.symbols("x y")
+    with pytest.raises(ValueError, match="variances must be one for each of 2"):
+        gaussian_expectation(x, [x, y], [1])
+    with pytest.raises(sp.PolynomialError):
+        gaussian_expectation(sp.exp(x), [x], [1])

@@ -1,5 +1,7 @@
 """Small SymPy helpers for derivations: matrices of symbols, softmax and log-sum-exp with an explicit axis."""
 
+from collections.abc import Iterable
+
 import sympy as sp
 
 from attnopt.checks import Axis, axis_dim
@@ -52,3 +54,30 @@ def collapse_deltas(expression: sp.Expr) -> sp.Expr:
         if evaluated == expression:
             return expression
         expression = evaluated
+
+
+def gaussian_expectation(polynomial: sp.Expr | sp.Matrix, variables: Iterable[sp.Symbol], variances: Iterable) -> sp.Expr:
+    """Expectation of a polynomial, or of each entry of a matrix, in independent centred normal variables.
+
+    A monomial's expectation is the product of its factors' moments: E x^{2m} = (2m - 1)!! v^m for variance v, odd ones 0.
+    SymPy raises its PolynomialError for what is no polynomial in the variables.
+
+    Args:
+        polynomial: in the ``variables``, with any other symbols as constants.
+        variables: the normal variables.
+        variances: one for each variable, symbols or numbers.
+
+    Raises:
+        ValueError: if there are not as many variances as variables.
+    """
+    variables, variances = list(variables), list(variances)
+    if len(variables) != len(variances):
+        raise ValueError(f"variances must be one for each of {len(variables)} variables, got {len(variances)}")
+    if isinstance(polynomial, sp.MatrixBase):
+        return polynomial.applyfunc(lambda entry: gaussian_expectation(entry, variables, variances))
+    total = sp.S.Zero
+    for powers, coefficient in sp.Poly(polynomial, *variables).terms():
+        if all(power % 2 == 0 for power in powers):
+            moments = (sp.factorial2(p - 1) * v ** (p // 2) for p, v in zip(powers, variances, strict=True) if p)
+            total += coefficient * sp.prod(moments)
+    return sp.expand(total)

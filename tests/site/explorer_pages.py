@@ -2,7 +2,8 @@
 
 SOFTMAX, FIELD = "regression/softmax_and_lse.html", "regression/attention_is_a_gradient.html"
 FLOWS, LAYERS = "regression/feature_flows.html", "regression/flows_become_layers.html"
-PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS]
+ONE_LAYER = "in_context/one_layer_one_step.html"
+PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, ONE_LAYER]
 
 
 def mounted(page):

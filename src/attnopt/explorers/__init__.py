@@ -5,6 +5,7 @@ from attnopt.explorers.base import Explorer
 from attnopt.explorers.feature_flow import FeatureFlowExplorer
 from attnopt.explorers.image_steps import ImageStepsExplorer
 from attnopt.explorers.layers import LayersExplorer
+from attnopt.explorers.one_layer import OneLayerExplorer
 from attnopt.explorers.softmax import SoftmaxExplorer
 
 __all__ = [
@@ -13,5 +14,6 @@ __all__ = [
     "FeatureFlowExplorer",
     "ImageStepsExplorer",
     "LayersExplorer",
+    "OneLayerExplorer",
     "SoftmaxExplorer",
 ]

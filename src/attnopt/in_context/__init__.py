@@ -4,6 +4,7 @@ from attnopt.in_context.gdpp import gdpp_loss, gdpp_optimum, gdpp_residuals
 from attnopt.in_context.landscape import transverse_hessians
 from attnopt.in_context.one_layer import attention_loss, one_layer_loss, one_layer_optimum
 from attnopt.in_context.prompts import sample_grams, sample_prompts
+from attnopt.in_context.second_valley import second_valley, valley_loss, valley_parameters
 from attnopt.in_context.steps import marchenko_pastur_steps, optimal_step_sizes, residual_polynomial, step_loss
 from attnopt.in_context.transformer import in_context_loss, linear_transformer, prompt_losses
 from attnopt.in_context.wishart import (
@@ -30,9 +31,12 @@ __all__ = [
     "residual_polynomial",
     "sample_grams",
     "sample_prompts",
+    "second_valley",
     "spectral_moments",
     "step_loss",
     "transverse_hessians",
+    "valley_loss",
+    "valley_parameters",
     "wishart_quadrature",
     "wishart_recurrence",
     "wishart_trace_moment",

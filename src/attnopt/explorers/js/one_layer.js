@@ -1,0 +1,108 @@
+// One optimal layer: its step in every direction between Newton's method and gradient descent, and three exact losses.
+
+const COUNTS = Array.from({ length: 31 }, (_, k) => Math.round(10 ** (k / 10)));
+const LOW = 0.01, HIGH = 10;
+const total = (values) => values.reduce((sum, value) => sum + value, 0);
+
+// The losses at n examples: of Theorem 1's layer, and of the best multiples of Σ⁻¹ and of I.
+function lossesAt(spectrum, trace, n) {
+  const moment = spectrum.map((value) => ((n + 1) * value * value + trace * value) / n);  // E[H²] in the eigenbasis
+  const multiple = (direction) => {
+    const reach = total(spectrum.map((value, i) => value * value * direction[i]));
+    return trace - reach * reach / total(spectrum.map((value, i) => moment[i] * direction[i] ** 2 * value));
+  };
+  return {
+    optimal: total(spectrum.map((value) => value * (value + trace) / ((n + 1) * value + trace))),
+    newton: multiple(spectrum.map((value) => 1 / value)),
+    plain: multiple(spectrum.map(() => 1)),
+  };
+}
+
+// The numbers that the picture shows; the Python class computes the same.
+export function compute({ first, second, third, examples }) {
+  const spectrum = [first, second, third], trace = total(spectrum);
+  const steps = spectrum.map((value) => examples / ((examples + 1) * value + trace));
+  const along = COUNTS.map((n) => lossesAt(spectrum, trace, n));
+  return {
+    trace, steps,
+    of_newton: steps.map((step, i) => step * spectrum[i]),
+    common: examples / trace,
+    losses: lossesAt(spectrum, trace, examples),
+    curves: Object.fromEntries(["optimal", "newton", "plain"].map((name) => [name, along.map((values) => values[name])])),
+  };
+}
+
+const FRAME = [56, 60, 302, 288];
+const LOOKS = {
+  optimal: { stroke: COLOURS[0], "stroke-dasharray": "none", "stroke-width": 3.5 },
+  newton: { stroke: COLOURS[1], "stroke-dasharray": "9 4", "stroke-width": 2 },
+  plain: { stroke: COLOURS[2], "stroke-dasharray": "9 4 2 4", "stroke-width": 2 },
+};
+const decades = (low, high) => Array.from({ length: Math.round(Math.log10(high / low)) + 1 }, (_, k) => Number((low * 10 ** k).toPrecision(3)));
+const figures = (value) => String(Number(value.toPrecision(3)));
+
+function legend(parent, entries) {
+  entries.forEach(([name, text, x, y]) => {
+    line(parent, [x, y - 4], [x + 26, y - 4], LOOKS[name]);
+    drawn("text", { x: x + 31, y, class: "ao-small" }, parent, text);
+  });
+}
+
+function render({ model, el }) {
+  const root = stage();
+  const stepChart = picture("The layer's step against the eigenvalue, between Newton's method and one common step", "0 0 320 324", root);
+  const lossChart = picture("Exact losses against the number of examples, for three kinds of layer", "0 0 320 324", root);
+  const controls = element("div", { class: "ao-controls" });
+  root.append(controls);
+  const status = readout(root);
+  const log = (label, low, high, digits, round, name) => slider(controls, {
+    label, min: 0, max: 1, step: 0.005, digits,
+    to: (value) => Math.log(value / low) / Math.log(high / low),
+    from: (part) => clamp(round(low * (high / low) ** part), low, high),
+    onInput: (value) => link.update({ [name]: value }),
+  });
+  const rounded = (value) => Number(value.toPrecision(3));
+  const names = ["first", "second", "third"];
+  const setEigenvalues = names.map((name, i) => log(`eigenvalue ${i + 1}`, LOW, HIGH, 3, rounded, name));
+  const setExamples = log("examples n", 1, 1000, 0, Math.round, "examples");
+  const left = drawn("g", {}, stepChart), right = drawn("g", {}, lossChart);
+
+  const link = connect(model, [...names, "examples"], (state) => {
+    const now = compute(state), n = state.examples, spectrum = names.map((name) => state[name]);
+    spectrum.forEach((value, i) => setEigenvalues[i](value));
+    setExamples(n);
+
+    left.replaceChildren();
+    const bottom = 10 ** Math.min(-2, Math.floor(Math.log10(n / ((n + 1) * HIGH + now.trace))));
+    const put = axes(left, FRAME, { label: "eigenvalue λ", low: LOW, high: HIGH, ticks: decades(LOW, HIGH), scale: Math.log },
+      { label: "step", low: bottom, high: 300, ticks: decades(bottom, 100), scale: Math.log });
+    const inside = clipped(left, FRAME);
+    const grid = Array.from({ length: 61 }, (_, k) => LOW * (HIGH / LOW) ** (k / 60));
+    curve(inside, grid.map((value) => put([value, 1 / value])), LOOKS.newton);
+    curve(inside, grid.map((value) => put([value, now.common])), LOOKS.plain);
+    curve(inside, grid.map((value) => put([value, n / ((n + 1) * value + now.trace)])), LOOKS.optimal);
+    spectrum.forEach((value, i) => mark(left, i, put([value, now.steps[i]]), 6, { fill: COLOURS[0], stroke: "currentColor", "stroke-width": 1.5 }));
+    legend(left, [["optimal", "optimal layer", 58, 18], ["newton", "Newton, 1/λ", 186, 18], ["plain", "common step, n / tr Σ", 58, 42]]);
+
+    right.replaceChildren();
+    const all = Object.values(now.curves).flat(), floor = 10 ** Math.floor(Math.log10(Math.min(...all))), ceiling = 10 ** Math.ceil(Math.log10(Math.max(...all)));
+    const at = axes(right, FRAME, { label: "examples n", low: 1, high: 1000, ticks: [1, 10, 100, 1000], scale: Math.log },
+      { label: "loss", low: floor, high: ceiling, ticks: decades(floor, ceiling), scale: Math.log });
+    line(right, at([n, floor]), at([n, ceiling]), { opacity: 0.7, "stroke-dasharray": "1 3" });
+    for (const name of ["newton", "plain", "optimal"]) {
+      curve(right, now.curves[name].map((value, k) => at([COUNTS[k], value])), LOOKS[name]);
+      const [x, y] = at([n, now.losses[name]]);
+      drawn("circle", { cx: x, cy: y, r: 4.5, fill: LOOKS[name].stroke, stroke: "currentColor" }, right);
+    }
+    legend(right, [["optimal", "optimal layer", 58, 18], ["newton", "best multiple of Σ⁻¹", 58, 42], ["plain", "of I", 226, 42]]);
+
+    const shares = now.of_newton.map((share, i) => `${MARKS[i]} ${figures(now.steps[i])} (${Math.round(100 * share)} %)`).join(", ");
+    const ahead = Math.abs(now.losses.newton / now.losses.plain - 1) < 1e-9 ? "Σ⁻¹ and I do as well" : now.losses.newton < now.losses.plain ? "Σ⁻¹ beats I" : "I beats Σ⁻¹";
+    status.textContent = `Steps, and their share of Newton's: ${shares}; the common step is ${figures(now.common)}. `
+      + `Loss with ${n} ${n === 1 ? "example" : "examples"}: ${figures(now.losses.optimal)} for the optimal layer, ${figures(now.losses.newton)} for the best multiple of Σ⁻¹, ${figures(now.losses.plain)} for that of I: ${ahead}.`;
+  });
+  el.append(root);
+  return link.stop;
+}
+
+export default { render };
