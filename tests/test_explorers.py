@@ -13,14 +13,20 @@ from attnopt.explorers import (
     Explorer,
     FeatureFlowExplorer,
     LayersExplorer,
+    LayerStepsExplorer,
     SoftmaxExplorer,
 )
 from attnopt.explorers.base import MIME, module_source
 from attnopt.explorers.html import script_json
 from attnopt.softmax import softmax_jacobian
 
-EXPLORERS = [SoftmaxExplorer, AttentionFieldExplorer, FeatureFlowExplorer, LayersExplorer, image_steps]
-CHANGED = {SoftmaxExplorer: {"temperature": 0.3}, LayersExplorer: {"layers": 3}, image_steps: {"label": "Bag"}}
+EXPLORERS = [SoftmaxExplorer, AttentionFieldExplorer, FeatureFlowExplorer, LayersExplorer, LayerStepsExplorer, image_steps]
+CHANGED = {
+    SoftmaxExplorer: {"temperature": 0.3},
+    LayersExplorer: {"layers": 3},
+    LayerStepsExplorer: {"layers": 3},
+    image_steps: {"label": "Bag"},
+}
 CORNERS = [
     [list(logits), temperature]
     for logits in [*itertools.product((-3.0, 3.0), repeat=3), (0.0, 0.0, 0.0), (1.0, 0.3, -1.2)]

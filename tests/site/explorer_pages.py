@@ -2,7 +2,8 @@
 
 SOFTMAX, FIELD = "regression/softmax_and_lse.html", "regression/attention_is_a_gradient.html"
 FLOWS, LAYERS = "regression/feature_flows.html", "regression/flows_become_layers.html"
-PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS]
+STEPS = "in_context/layers_are_steps.html"
+PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, STEPS]
 
 
 def mounted(page):
