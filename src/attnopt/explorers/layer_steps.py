@@ -22,11 +22,6 @@ STYLES = {"plain": (BLUE, "-"), "covariance": (ORANGE, "--"), "optimal": (GREEN,
 NAMES = {"plain": "−γ I", "covariance": "−γ Σ⁻¹", "optimal": "optimal steps · Σ⁻¹", "newton": "−γ H⁻¹ (Newton)"}
 
 
-def _optimal_steps() -> list[list[float]]:
-    """Optimal steps of 1, 2, … layers for two features and five examples."""
-    return [optimal_step_sizes(2, 5, k)[0].tolist() for k in range(1, DEPTH + 1)]
-
-
 class LayerStepsExplorer(Explorer):
     """The weights that a transformer of plain layers holds after each layer, on one prompt with two features.
 
@@ -39,7 +34,6 @@ class LayerStepsExplorer(Explorer):
         step: γ, 0.05 to 2.
         conditioning: ratio of Σ's eigenvalues, 1 to 30.
         prompt: which of three, 0 to 2.
-        table: the optimal steps of 1 to 8 layers, as the page needs them.
     """
 
     module = "layer_steps"
@@ -53,11 +47,6 @@ class LayerStepsExplorer(Explorer):
     step = Interval(0.8, 0.05, 2)
     conditioning = Interval(6.0, 1, 30)
     prompt = traitlets.Int(0, min=0, max=2).tag(sync=True)
-    table = traitlets.List(traitlets.List(traitlets.Float())).tag(sync=True)
-
-    @traitlets.default("table")
-    def _default_table(self) -> list[list[float]]:
-        return _optimal_steps()
 
     def _problem(self) -> tuple[Tensor, Tensor, Tensor]:
         """Σ, H and w⋆."""
@@ -71,7 +60,8 @@ class LayerStepsExplorer(Explorer):
         """w_0 … w_k, shape (k + 1, 2)."""
         covariance, gram, target = self._problem()
         steps = torch.tensor(
-            self.table[self.layers - 1] if method == "optimal" else [-self.step] * self.layers, dtype=torch.float64
+            optimal_step_sizes(2, 5, self.layers)[0].tolist() if method == "optimal" else [-self.step] * self.layers,
+            dtype=torch.float64,
         )
         base = {"plain": torch.eye(2, dtype=torch.float64), "newton": gram}.get(method, covariance)
         path = [torch.zeros(2, dtype=torch.float64)]

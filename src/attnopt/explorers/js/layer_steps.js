@@ -5,6 +5,17 @@ const PROMPTS = [
   [[0.9, 1.0], [-1.1, -0.7], [0.5, 0.2], [1.6, 1.3], [-0.3, 0.4]],
   [[-0.6, 0.5], [0.3, -0.4], [0.8, 0.1], [-0.2, -0.7], [0.4, 0.9]],
 ];
+// The steps that minimise the in-context loss of 1, 2, … layers for two features and five examples.
+const OPTIMAL = [
+  [-0.625],
+  [-0.341978824363, -1.00417502179],
+  [-0.235601347252, -0.470663378078, -1.4198513461],
+  [-0.178860764896, -0.309046451842, -0.595516510587, -1.84180557358],
+  [-0.143666811641, -0.227754020129, -0.377239417234, -0.723741906598, -2.25429300638],
+  [-0.119765523509, -0.178977439178, -0.272348483771, -0.44384106958, -0.857786055383, -2.65547228547],
+  [-0.102509613737, -0.146657096485, -0.210823127423, -0.315182924349, -0.510141137344, -0.997650199054, -3.04830417791],
+  [-0.0894889302771, -0.123783039079, -0.170707834908, -0.241156248791, -0.357139736491, -0.576788989115, -1.14202835651, -3.43590229308],
+];
 const LATENT = [0.9, 1.2], ANGLE = Math.PI / 6, METHODS = ["plain", "covariance", "optimal", "newton"];
 
 const apply = ([[a, b], [c, d]], [x, y]) => [a * x + b * y, c * x + d * y];
@@ -30,11 +41,11 @@ function problem({ conditioning, prompt }) {
   return { covariance: turned(1, 1 / conditioning), gram, target: apply(turned(1, conditioning ** 0.5), LATENT) };
 }
 
-function follow({ covariance, gram, target }, method, { layers, step, table }) {
+function follow({ covariance, gram, target }, method, { layers, step }) {
   const base = { plain: [[1, 0], [0, 1]], newton: gram }[method] ?? covariance;
   const path = [[0, 0]];
   for (let layer = 0; layer < layers; layer++) {
-    const size = method === "optimal" ? table[layers - 1][layer] : -step, now = path[layer];
+    const size = method === "optimal" ? OPTIMAL[layers - 1][layer] : -step, now = path[layer];
     const [x, y] = solve(base, apply(gram, minus(now, target)));
     path.push([now[0] + size * x, now[1] + size * y]);
   }
@@ -93,7 +104,7 @@ function render({ model, el }) {
   });
   const left = drawn("g", {}, plane), right = drawn("g", {}, chart);
 
-  const link = connect(model, ["method", "layers", "step", "conditioning", "prompt", "table"], (state) => {
+  const link = connect(model, ["method", "layers", "step", "conditioning", "prompt"], (state) => {
     const { method, layers } = state, now = compute(state), style = STYLES[method], { target, path } = now;
     setMethod(method);
     setPrompt(state.prompt);
