@@ -98,7 +98,7 @@ function render({ model, el }) {
   const setLayers = slider(controls, { label: "layers", min: 1, max: 8, step: 1, digits: 0, onInput: (layers) => link.update({ layers }) });
   const setStep = slider(controls, { label: "step γ", min: 0.05, max: 2, step: 0.05, digits: 2, onInput: (step) => link.update({ step }) });
   const setConditioning = slider(controls, {
-    label: "conditioning of Σ", min: 0, max: 1, step: 0.01, digits: 1,
+    label: "conditioning", min: 0, max: 1, step: 0.01, digits: 1,
     to: (value) => Math.log(value) / Math.log(30), from: (part) => clamp(Number((30 ** part).toPrecision(3)), 1, 30),
     onInput: (conditioning) => link.update({ conditioning }),
   });
