@@ -13,6 +13,7 @@ from attnopt.explorers import (
     Explorer,
     FeatureFlowExplorer,
     LayersExplorer,
+    LayerStepsExplorer,
     OneLayerExplorer,
     SoftmaxExplorer,
 )
@@ -20,11 +21,20 @@ from attnopt.explorers.base import MIME, module_source
 from attnopt.explorers.html import script_json
 from attnopt.softmax import softmax_jacobian
 
-EXPLORERS = [SoftmaxExplorer, AttentionFieldExplorer, FeatureFlowExplorer, LayersExplorer, OneLayerExplorer, image_steps]
+EXPLORERS = [
+    SoftmaxExplorer,
+    AttentionFieldExplorer,
+    FeatureFlowExplorer,
+    LayersExplorer,
+    OneLayerExplorer,
+    LayerStepsExplorer,
+    image_steps,
+]
 CHANGED = {
     SoftmaxExplorer: {"temperature": 0.3},
     LayersExplorer: {"layers": 3},
     OneLayerExplorer: {"examples": 3},
+    LayerStepsExplorer: {"layers": 3},
     image_steps: {"label": "Bag"},
 }
 CORNERS = [
@@ -305,3 +315,20 @@ def test_base_class_asks_for_its_methods():
         Empty().compute()
     with pytest.raises(NotImplementedError):
         Empty().still()
+
+
+@pytest.mark.parametrize("prompt", [0, 1, 2])
+@pytest.mark.parametrize("conditioning", [1.0, 30.0])
+def test_layer_steps_follow_the_transformer_and_whitening_forgets_the_covariance(prompt, conditioning):
+    for method in ("plain", "covariance", "optimal", "newton"):
+        settings = {"method": method, "prompt": prompt, "layers": 6, "step": 1.0}
+        numbers = LayerStepsExplorer(**settings, conditioning=conditioning).compute()
+        target, gram, path = (np.array(numbers[name]) for name in ("target", "gram", "path"))
+        assert path.shape == (7, 2)
+        np.testing.assert_allclose(numbers["losses"], [(w - target) @ gram @ (w - target) / 2 for w in path], rtol=1e-9)
+        plain = LayerStepsExplorer(**settings, conditioning=1.0).compute()["errors"]
+        for name in ("covariance", "optimal"):
+            np.testing.assert_allclose(numbers["errors"][name], plain[name], rtol=1e-7, atol=1e-12)
+        assert numbers["errors"]["newton"][1] < 1e-20 * max(1, conditioning)
+        if conditioning > 1:
+            assert abs(numbers["errors"]["plain"][-1] - plain["plain"][-1]) > 1e-3

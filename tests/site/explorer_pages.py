@@ -3,7 +3,8 @@
 SOFTMAX, FIELD = "regression/softmax_and_lse.html", "regression/attention_is_a_gradient.html"
 FLOWS, LAYERS = "regression/feature_flows.html", "regression/flows_become_layers.html"
 ONE_LAYER = "in_context/one_layer_one_step.html"
-PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, ONE_LAYER]
+STEPS = "in_context/layers_are_steps.html"
+PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, ONE_LAYER, STEPS]
 
 
 def mounted(page):

@@ -4,6 +4,7 @@ from attnopt.explorers.attention_field import AttentionFieldExplorer
 from attnopt.explorers.base import Explorer
 from attnopt.explorers.feature_flow import FeatureFlowExplorer
 from attnopt.explorers.image_steps import ImageStepsExplorer
+from attnopt.explorers.layer_steps import LayerStepsExplorer
 from attnopt.explorers.layers import LayersExplorer
 from attnopt.explorers.one_layer import OneLayerExplorer
 from attnopt.explorers.softmax import SoftmaxExplorer
@@ -13,6 +14,7 @@ __all__ = [
     "Explorer",
     "FeatureFlowExplorer",
     "ImageStepsExplorer",
+    "LayerStepsExplorer",
     "LayersExplorer",
     "OneLayerExplorer",
     "SoftmaxExplorer",
