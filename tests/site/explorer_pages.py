@@ -2,7 +2,8 @@
 
 SOFTMAX, FIELD = "regression/softmax_and_lse.html", "regression/attention_is_a_gradient.html"
 FLOWS, LAYERS = "regression/feature_flows.html", "regression/flows_become_layers.html"
-PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS]
+STEP_SIZES = "in_context/optimal_step_sizes.html"
+PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, STEP_SIZES]
 
 
 def mounted(page):
