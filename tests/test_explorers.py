@@ -289,7 +289,8 @@ def test_step_sizes_at_the_ends_of_its_controls_has_the_exact_losses(dim, n_cont
             assert numbers["losses"]["optimal"][layers - 1] == numbers["best"] <= numbers["loss"] * (1 + 1e-12)
             assert numbers["residual"][0] == 1
     losses = numbers["losses"]
-    assert all(a < b * (1 + 1e-9) for name in ("constant", "chebyshev") for a, b in zip(losses["optimal"], losses[name]))
+    for name in ("constant", "chebyshev"):
+        assert (np.array(losses["optimal"]) <= np.array(losses[name]) * (1 + 1e-9)).all()
     for size in np.linspace(0.05, 1.5, 30):
         assert losses["constant"][2] <= step_loss([-size] * 3, dim, n_context).item() * (1 + 1e-6)
 

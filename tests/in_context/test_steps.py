@@ -37,10 +37,10 @@ def least_loss(dim, n_context, k):
     m = moments(dim, n_context, 2 * k + 1)
     rows = [[m[i + j + 2] for j in range(k)] + [m[i + 1]] for i in range(k)]
     for i in range(k):
-        for l in range(k):
-            if l != i:
-                factor = rows[l][i] / rows[i][i]
-                rows[l] = [x - factor * y for x, y in zip(rows[l], rows[i], strict=True)]
+        for other in range(k):
+            if other != i:
+                factor = rows[other][i] / rows[i][i]
+                rows[other] = [x - factor * y for x, y in zip(rows[other], rows[i], strict=True)]
     return m[0] - sum(m[i + 1] * rows[i][-1] / rows[i][i] for i in range(k))
 
 
@@ -261,7 +261,7 @@ def test_critical_points_with_equal_steps_are_saddles():
         apart = torch.zeros(3, dtype=torch.float64)
         apart[i], apart[j] = 1e-3, -1e-3
         R = residual_polynomial(steps)
-        rest = residual_polynomial([s for l, s in enumerate(steps.tolist()) if l not in (i, j)] or [0.0])
+        rest = residual_polynomial([s for place, s in enumerate(steps.tolist()) if place not in (i, j)] or [0.0])
         nodes, weights = wishart_quadrature(dim, n_context, 8)
         predicted = -2e-6 * (weights @ (R(nodes) * nodes**2 * rest(nodes)))
         assert predicted < 0

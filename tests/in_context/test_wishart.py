@@ -52,7 +52,7 @@ def brute_force(partition, dim, dof):
     for r in partition:
         power = [[{constant: int(i == j)} for j in range(dim)] for i in range(dim)]
         for _ in range(r):
-            power = [[add(multiply(power[i][l], S[l][j]) for l in range(dim)) for j in range(dim)] for i in range(dim)]
+            power = [[add(multiply(power[i][m], S[m][j]) for m in range(dim)) for j in range(dim)] for i in range(dim)]
         value = multiply(value, add(power[i][i] for i in range(dim)))
     even = (c * math.prod(math.prod(range(1, p, 2)) for p in a) for a, c in value.items() if all(p % 2 == 0 for p in a))
     return sum(even)
@@ -141,7 +141,7 @@ def test_quadrature_integrates_what_it_promises(dim, dof, n_nodes):
 def test_with_fewer_examples_than_dimensions_the_kernel_has_its_mass():
     nodes, weights = wishart_quadrature(5, 2, 25)
     assert 3 < weights[nodes < 1e-2].sum() < 3.1
-    assert 3 < weights[0]
+    assert weights[0] > 3
 
 
 @pytest.mark.parametrize(("dim", "dof"), [(2, 1), (2, 2), (2, 7), (3, 1), (3, 2), (3, 5)])
@@ -153,9 +153,9 @@ def test_gram_rule_has_the_moments_of_entries(dim, dof):
     delta = np.eye(dim)
     np.testing.assert_allclose(np.einsum("q,qij->ij", weights, G), delta, atol=1e-12)
     second = np.einsum("q,qij,qkl->ijkl", weights, G, G)
-    for i, j, k, l in itertools.product(range(dim), repeat=4):  # Isserlis
-        expected = delta[i, j] * delta[k, l] + (delta[i, k] * delta[j, l] + delta[i, l] * delta[j, k]) / dof
-        assert second[i, j, k, l] == pytest.approx(expected, abs=1e-12)
+    for i, j, k, m in itertools.product(range(dim), repeat=4):  # Isserlis
+        expected = delta[i, j] * delta[k, m] + (delta[i, k] * delta[j, m] + delta[i, m] * delta[j, k]) / dof
+        assert second[i, j, k, m] == pytest.approx(expected, abs=1e-12)
     traces = [np.trace(np.linalg.matrix_power(G, m), axis1=1, axis2=2) for m in range(5)]
     for partition in ((3,), (4,), (1, 2), (1, 3), (2, 2), (1, 1, 2)):
         value = weights @ math.prod(traces[m] for m in partition)

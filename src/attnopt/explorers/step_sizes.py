@@ -97,7 +97,7 @@ class StepSizesExplorer(Explorer):
         return (1 / (1 + ratio + 2 * ratio**0.5 * np.cos(angles))).tolist()
 
     def compute(self) -> dict:
-        """Sizes, loss (not divided by d), residual polynomial over a grid, losses of three schemes for one to four layers."""
+        """Sizes, loss (not divided by d), residual polynomial over a grid, losses of three schemes by depth."""
         row = self.table[f"{self.dim} {self.n_context}"]
         nodes, weights = np.array(row["nodes"]), np.array(row["weights"])
 
@@ -128,7 +128,9 @@ class StepSizesExplorer(Explorer):
         edges = np.concatenate([[0], (nodes[1:] + nodes[:-1]) / 2, [2 * nodes[-1] - nodes[-2]]])
         heights = weights / np.diff(edges)
         rest = heights[1:] if self.n_context < self.dim else heights
-        left.bar(edges[:-1], np.minimum(heights / rest.max(), 1.5), np.diff(edges), -1.2, align="edge", color=GREY, alpha=0.4)
+        left.bar(
+            edges[:-1], np.minimum(heights / rest.max(), 1.5), np.diff(edges), -1.2, align="edge", color=GREY, alpha=0.4
+        )
         left.axhline(0, color="black", lw=0.8)
         left.plot(numbers["grid"], numbers["residual"], color=BLUE)
         left.plot([1 / size for size in numbers["sizes"]], [0] * self.layers, "o", color=BLUE)
