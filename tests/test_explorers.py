@@ -16,9 +16,11 @@ from attnopt.explorers import (
     LayerStepsExplorer,
     OneLayerExplorer,
     SoftmaxExplorer,
+    StepSizesExplorer,
 )
 from attnopt.explorers.base import MIME, module_source
 from attnopt.explorers.html import script_json
+from attnopt.in_context import optimal_step_sizes, step_loss
 from attnopt.softmax import softmax_jacobian
 
 EXPLORERS = [
@@ -26,8 +28,9 @@ EXPLORERS = [
     AttentionFieldExplorer,
     FeatureFlowExplorer,
     LayersExplorer,
-    OneLayerExplorer,
     LayerStepsExplorer,
+    OneLayerExplorer,
+    StepSizesExplorer,
     image_steps,
 ]
 CHANGED = {
@@ -36,6 +39,7 @@ CHANGED = {
     OneLayerExplorer: {"examples": 3},
     LayerStepsExplorer: {"layers": 3},
     image_steps: {"label": "Bag"},
+    StepSizesExplorer: {"layers": 2},
 }
 CORNERS = [
     [list(logits), temperature]
@@ -299,6 +303,38 @@ def test_what_image_steps_cannot_show_is_named():
     with pytest.raises(traitlets.TraitError, match="image must lie in 0..1, got 3"), explorer.hold_trait_notifications():
         explorer.images, explorer.truth = good[:1], [0]
     assert explorer.image == len(explorer.truth) == 3
+
+
+@pytest.mark.parametrize("scheme", ["optimal", "constant", "chebyshev", "own"])
+@pytest.mark.parametrize(("dim", "n_context"), [(1, 1), (1, 100), (5, 20), (10, 1), (10, 100)])
+def test_step_sizes_at_the_ends_of_its_controls_has_the_exact_losses(dim, n_context, scheme):
+    for layers in (1, 4):
+        for own in ([0.02] * 4, [8.0] * 4, [0.4, 0.7, 1.7, 0.1]):
+            explorer = StepSizesExplorer(dim=dim, n_context=n_context, layers=layers, scheme=scheme, own=own)
+            numbers = explorer.compute()
+            json.dumps(numbers, allow_nan=False)
+            exact = step_loss([-size for size in numbers["sizes"]], dim, n_context).item()
+            assert numbers["loss"] == pytest.approx(exact, rel=1e-6)
+            assert numbers["best"] == pytest.approx(float(optimal_step_sizes(dim, n_context, layers)[1]), rel=1e-6)
+            assert numbers["losses"]["optimal"][layers - 1] == numbers["best"] <= numbers["loss"] * (1 + 1e-12)
+            assert numbers["residual"][0] == 1
+    losses = numbers["losses"]
+    for name in ("constant", "chebyshev"):
+        assert (np.array(losses["optimal"]) <= np.array(losses[name]) * (1 + 1e-9)).all()
+    for size in np.linspace(0.05, 1.5, 30):
+        assert losses["constant"][2] <= step_loss([-size] * 3, dim, n_context).item() * (1 + 1e-6)
+
+
+def test_what_step_sizes_cannot_show_is_named():
+    for name, value in (("dim", 3), ("n_context", 7), ("layers", 0), ("layers", 5), ("scheme", "best")):
+        with pytest.raises(traitlets.TraitError, match=name):
+            StepSizesExplorer(**{name: value})
+    for own in ([0.01, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 9.0], [float("nan")] * 4):
+        with pytest.raises(traitlets.TraitError, match="own must lie in"):
+            StepSizesExplorer(own=own)
+    with pytest.raises(traitlets.TraitError):
+        StepSizesExplorer(own=[1.0])
+    assert "table" not in repr(StepSizesExplorer())
 
 
 def test_script_json_cannot_end_its_element():

@@ -4,7 +4,8 @@ SOFTMAX, FIELD = "regression/softmax_and_lse.html", "regression/attention_is_a_g
 FLOWS, LAYERS = "regression/feature_flows.html", "regression/flows_become_layers.html"
 ONE_LAYER = "in_context/one_layer_one_step.html"
 STEPS = "in_context/layers_are_steps.html"
-PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, ONE_LAYER, STEPS]
+STEP_SIZES = "in_context/optimal_step_sizes.html"
+PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, ONE_LAYER, STEPS, STEP_SIZES]
 
 
 def mounted(page):

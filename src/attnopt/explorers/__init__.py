@@ -8,6 +8,7 @@ from attnopt.explorers.layer_steps import LayerStepsExplorer
 from attnopt.explorers.layers import LayersExplorer
 from attnopt.explorers.one_layer import OneLayerExplorer
 from attnopt.explorers.softmax import SoftmaxExplorer
+from attnopt.explorers.step_sizes import StepSizesExplorer
 
 __all__ = [
     "AttentionFieldExplorer",
@@ -18,4 +19,5 @@ __all__ = [
     "LayersExplorer",
     "OneLayerExplorer",
     "SoftmaxExplorer",
+    "StepSizesExplorer",
 ]

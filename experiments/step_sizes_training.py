@@ -1,0 +1,124 @@
+"""Section 5.3 of Ahn et al.: three plain layers trained by L-BFGS, five runs with covariances and prompts of their own.
+
+    python experiments/step_sizes_training.py
+
+Writes results/step_sizes_training.json. A prompt enters through its whitened Gram matrix alone. Each run is an optimisation
+of its own, so that no run's line search and curvature depend on another's.
+"""
+
+import json
+import platform
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from attnopt.in_context import optimal_step_sizes, sample_grams
+
+DIM, CONTEXT, LAYERS, SEEDS, ITERATIONS = 5, 20, 3, 5, 120
+SPECTRUM = (1.0, 1.0, 0.5, 0.25, 1.0)
+RESULT = Path(__file__).resolve().parents[1] / "results" / "step_sizes_training.json"
+
+
+def covariance_root(seed: int) -> Tensor:
+    """Σ^(1/2) = UᵀDU of one run, U uniform over the orthogonal matrices."""
+    normal = torch.randn(DIM, DIM, generator=torch.Generator().manual_seed(seed))
+    q, r = torch.linalg.qr(normal)
+    rotation = q * r.diagonal().sign()
+    return rotation.mT @ torch.diag(torch.tensor(SPECTRUM)) @ rotation
+
+
+def prompts(n_prompts: int, first_seed: int = 100) -> Tensor:
+    """Whitened Gram matrices of each run, shape (runs, n_prompts, d, d)."""
+    generators = [torch.Generator().manual_seed(first_seed + seed) for seed in range(SEEDS)]
+    return torch.stack([sample_grams(n_prompts, DIM, CONTEXT, g) for g in generators])
+
+
+def losses(grams: Tensor, whitened: Tensor) -> Tensor:
+    """Mean of `attnopt.in_context.prompt_losses` over each run's prompts; products with A_i as one matrix product a run."""
+    error = torch.eye(DIM).expand(grams.shape)
+    for layer in whitened.unbind(1):
+        error = error + ((error @ grams).flatten(1, 2) @ layer).unflatten(1, grams.shape[1:3])
+    return error.square().sum((-2, -1)).mean(1)
+
+
+def distance(matrices: Tensor) -> Tensor:
+    """Dist(M, I) = min over α of |M - αI| / |M|."""
+    part = matrices.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None] * torch.eye(DIM)
+    return (matrices - part).norm(dim=(-2, -1)) / matrices.norm(dim=(-2, -1))
+
+
+def train(grams: Tensor, roots: Tensor, scale: float, iterations: int) -> dict[str, Tensor]:
+    """L-BFGS on all A_i, not symmetrised, from N(0, scale²) entries: the records of every iteration and the last A_i."""
+    runs = [_train(grams[[seed]], roots[[seed]], scale, iterations, 200 + seed) for seed in range(len(grams))]
+    along = {"loss": 1, "dist_whitened": 1, "dist_plain": 1, "A": 0, "gradient": 0}
+    return {name: torch.cat([run[name] for run in runs], dim) for name, dim in along.items()}
+
+
+def _train(grams: Tensor, roots: Tensor, scale: float, iterations: int, seed: int) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    A = (scale * torch.randn(1, LAYERS, DIM, DIM, generator=generator)).requires_grad_()
+    whiten = roots[:, None]
+    optimiser = torch.optim.LBFGS(
+        [A], max_iter=1, max_eval=20, tolerance_grad=0, tolerance_change=0, history_size=100, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        total = losses(grams, whiten @ A @ whiten).sum()
+        total.backward()
+        return total
+
+    records = {"loss": [], "dist_whitened": [], "dist_plain": []}
+    for iteration in range(iterations + 1):
+        with torch.no_grad():
+            whitened = whiten @ A @ whiten
+            records["loss"].append(losses(grams, whitened))
+            records["dist_whitened"].append(distance(whitened))
+            records["dist_plain"].append(distance(A))
+        if iteration < iterations:
+            optimiser.step(closure)
+    gradient = A.grad.flatten(1).norm(dim=1)
+    return {name: torch.stack(values) for name, values in records.items()} | {"A": A.detach(), "gradient": gradient}
+
+
+def rounded(values: Tensor, digits: int = 5) -> list:
+    """Nested lists of rounded numbers."""
+    return json.loads(json.dumps(values.tolist()), parse_float=lambda text: round(float(text), digits))
+
+
+def main() -> None:
+    """Train and write."""
+    torch.set_default_dtype(torch.float64)
+    roots = torch.stack([covariance_root(seed) for seed in range(SEEDS)])
+    optimum = optimal_step_sizes(DIM, CONTEXT, LAYERS)[1]
+    start = time.perf_counter()
+    found = {
+        "command": "python experiments/step_sizes_training.py",
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "setting": "d = 5, n = 20, three layers, D = diag(1, 1, 1/2, 1/4, 1), A_i from N(0, 0.1²), prompts seeded 100 + run",
+        "exact_optimum": float(optimum),
+    }
+    main_run = train(prompts(20_000), roots, 0.1, ITERATIONS)
+    found["n_prompts"] = 20_000
+    for name in ("loss", "dist_whitened", "dist_plain"):
+        found[name] = rounded(main_run[name])
+    found["A"] = rounded(main_run["A"], 7)
+    found["gradient"] = [float(f"{value:.1e}") for value in main_run["gradient"]]
+    found["final_distances"] = {}
+    for count in (1250, 5000):
+        found["final_distances"][str(count)] = rounded(train(prompts(count), roots, 0.1, ITERATIONS)["dist_whitened"][-1])
+    found["final_distances"]["20000"] = found["dist_whitened"][-1]
+    other = train(prompts(5000), roots, 1e-4, ITERATIONS)
+    found["from_1e-4"] = {"n_prompts": 5000, "loss": rounded(other["loss"][-1]), "dist": rounded(other["dist_whitened"][-1])}
+    found["seconds"] = round(time.perf_counter() - start)
+    found["threads"] = torch.get_num_threads()
+    RESULT.write_text(json.dumps(found, indent=None, separators=(",", ": ")).replace(',"', ',\n"') + "\n", encoding="utf-8")
+    for name in ("exact_optimum", "gradient", "final_distances", "from_1e-4", "seconds"):
+        print(name, found[name])
+    print(rounded(main_run["loss"][::20], 4))
+
+
+if __name__ == "__main__":
+    main()

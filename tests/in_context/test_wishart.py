@@ -1,0 +1,193 @@
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnopt.in_context import (
+    gram_quadrature,
+    sample_grams,
+    spectral_moments,
+    wishart_quadrature,
+    wishart_recurrence,
+    wishart_trace_moment,
+)
+
+SIZES = [(1, 1), (1, 4), (2, 1), (2, 3), (3, 2), (3, 3), (5, 20), (6, 2)]
+
+
+def multiply(p, q):
+    """Product of polynomials given as {exponents: coefficient}."""
+    result = {}
+    for a, x in p.items():
+        for b, y in q.items():
+            key = tuple(i + j for i, j in zip(a, b, strict=True))
+            result[key] = result.get(key, 0) + x * y
+    return result
+
+
+def add(polynomials):
+    """Sum of polynomials given as {exponents: coefficient}."""
+    result = {}
+    for p in polynomials:
+        for a, x in p.items():
+            result[a] = result.get(a, 0) + x
+    return result
+
+
+def brute_force(partition, dim, dof):
+    """E[Π tr S^r] by expanding the polynomial in the entries of X and integrating monomial by monomial."""
+    count = dim * dof
+
+    def unit(i, a):
+        return {tuple(int(index == i * dof + a) for index in range(count)): 1}
+
+    S = [[add(multiply(unit(i, a), unit(j, a)) for a in range(dof)) for j in range(dim)] for i in range(dim)]
+    constant = tuple([0] * count)
+    value = {constant: 1}
+    for r in partition:
+        power = [[{constant: int(i == j)} for j in range(dim)] for i in range(dim)]
+        for _ in range(r):
+            power = [[add(multiply(power[i][m], S[m][j]) for m in range(dim)) for j in range(dim)] for i in range(dim)]
+        value = multiply(value, add(power[i][i] for i in range(dim)))
+    even = (c * math.prod(math.prod(range(1, p, 2)) for p in a) for a, c in value.items() if all(p % 2 == 0 for p in a))
+    return sum(even)
+
+
+@pytest.mark.parametrize(("dim", "dof"), [(1, 1), (1, 3), (2, 1), (2, 2), (3, 1)])
+@pytest.mark.parametrize("partition", [(1,), (2,), (3,), (4,), (1, 1), (1, 2), (2, 2), (1, 1, 2), (0, 3), ()])
+def test_recursion_agrees_with_integration_monomial_by_monomial(partition, dim, dof):
+    assert wishart_trace_moment(partition, dim, dof) == brute_force(partition, dim, dof)
+
+
+@pytest.mark.parametrize(("dim", "dof"), SIZES)
+def test_recursion_and_path_counting_agree(dim, dof):
+    assert [wishart_trace_moment([m], dim, dof) for m in range(13)] == list(spectral_moments(dim, dof, 13))
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 10))
+def test_moments_of_XXt_and_XtX_are_the_same_but_for_zeros(dim, dof, count):
+    one, other = spectral_moments(dim, dof, count), spectral_moments(dof, dim, count)
+    assert one[0] == dim
+    assert one[1:] == other[1:]
+    assert all(isinstance(m, int) and m > 0 for m in one)
+    if count > 2:
+        assert one[2] == dim * dof * (dim + dof + 1)
+
+
+@pytest.mark.parametrize("dof", [1, 2, 5])
+def test_one_dimension_is_chi_squared(dof):
+    expected = [math.prod(range(dof, dof + 2 * m, 2)) for m in range(40)]
+    assert list(spectral_moments(1, dof, 40)) == expected
+
+
+@pytest.mark.parametrize(("dim", "dof"), [(2, 5), (4, 2), (5, 20)])
+def test_moments_lie_within_the_error_of_a_large_sample(dim, dof, generator):
+    G = sample_grams(50_000, dim, dof, generator)
+    power, values = G, {}
+    for r in range(1, 4):
+        values[r] = power.diagonal(dim1=1, dim2=2).sum(1)
+        power = power @ G
+    for partition in ((1,), (3,), (1, 2), (2, 2), (1, 1, 1)):
+        product = math.prod(values[r] for r in partition)
+        exact = float(wishart_trace_moment(partition, dim, dof)) / dof ** sum(partition)
+        assert abs(product.mean() - exact) < 5 * product.std() / len(product) ** 0.5
+
+
+@pytest.mark.parametrize(("dim", "dof"), SIZES)
+def test_recurrence_gives_orthogonal_polynomials(dim, dof):
+    degree = 4 if dim > 1 or dof > 1 else 3
+    alpha, beta = wishart_recurrence(dim, dof, degree)
+    moments = [Fraction(m, dof**j) for j, m in enumerate(spectral_moments(dim, dof, 2 * degree))]
+    polynomials = [[Fraction(1)]]
+    before = [Fraction(0)]
+    for a, b in zip(alpha[:-1], beta[:-1], strict=True):
+        now = polynomials[-1]
+        after = [Fraction(0), *now]
+        for i, c in enumerate(now):
+            after[i] -= a * c
+        for i, c in enumerate(before):
+            after[i] -= b * c
+        polynomials.append(after)
+        before = now
+    norm = Fraction(1)
+    for j, p in enumerate(polynomials):
+        norm *= beta[j]
+        for i, q in enumerate(polynomials[: j + 1]):
+            product = sum(x * y * moments[a + b] for a, x in enumerate(p) for b, y in enumerate(q))
+            assert product == (norm if i == j else 0)
+    assert all(b > 0 for b in beta)
+
+
+@pytest.mark.parametrize(("dim", "dof"), SIZES)
+@pytest.mark.parametrize("n_nodes", [1, 2, 5])
+def test_quadrature_integrates_what_it_promises(dim, dof, n_nodes):
+    nodes, weights = wishart_quadrature(dim, dof, n_nodes)
+    assert (np.diff(nodes) > 0).all()
+    assert nodes[0] > -1e-12
+    assert (weights > 0).all()
+    moments = spectral_moments(dim, dof, 2 * n_nodes + 1)
+    for degree in range(2 * n_nodes):
+        assert weights @ nodes**degree == pytest.approx(moments[degree] / dof**degree, rel=1e-9)
+    assert weights @ nodes ** (2 * n_nodes) < moments[-1] / dof ** (2 * n_nodes) * (1 - 1e-9)  # and no more
+    with pytest.raises(ValueError, match="read-only"):
+        nodes[0] = 0
+
+
+def test_with_fewer_examples_than_dimensions_the_kernel_has_its_mass():
+    nodes, weights = wishart_quadrature(5, 2, 25)
+    assert 3 < weights[nodes < 1e-2].sum() < 3.1
+    assert weights[0] > 3
+
+
+@pytest.mark.parametrize(("dim", "dof"), [(2, 1), (2, 2), (2, 7), (3, 1), (3, 2), (3, 5)])
+def test_gram_rule_has_the_moments_of_entries(dim, dof):
+    G, weights = gram_quadrature(dim, dof, 4)
+    assert weights.sum() == pytest.approx(1)
+    assert (weights > 0).all()
+    assert np.linalg.eigvalsh(G).min() > -1e-9
+    delta = np.eye(dim)
+    np.testing.assert_allclose(np.einsum("q,qij->ij", weights, G), delta, atol=1e-12)
+    second = np.einsum("q,qij,qkl->ijkl", weights, G, G)
+    for i, j, k, m in itertools.product(range(dim), repeat=4):  # Isserlis
+        expected = delta[i, j] * delta[k, m] + (delta[i, k] * delta[j, m] + delta[i, m] * delta[j, k]) / dof
+        assert second[i, j, k, m] == pytest.approx(expected, abs=1e-12)
+    traces = [np.trace(np.linalg.matrix_power(G, m), axis1=1, axis2=2) for m in range(5)]
+    for partition in ((3,), (4,), (1, 2), (1, 3), (2, 2), (1, 1, 2)):
+        value = weights @ math.prod(traces[m] for m in partition)
+        expected = float(wishart_trace_moment(partition, dim, dof)) / dof ** sum(partition)
+        assert value == pytest.approx(expected, rel=1e-10)
+
+
+def test_gram_rule_is_invariant_under_rotations_as_the_law_is():
+    G, weights = map(torch.from_numpy, gram_quadrature(2, 3, 6))
+    generator = torch.Generator().manual_seed(0)
+    U = torch.linalg.qr(torch.randn(2, 2, generator=generator, dtype=torch.float64))[0]
+    M, N = torch.randn(2, 2, 2, generator=generator, dtype=torch.float64)
+    value = lambda G: ((G @ M @ G @ N @ G).square().sum((1, 2))) @ weights  # noqa: E731
+    assert torch.isclose(value(U @ G @ U.mT), value(G), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: wishart_trace_moment([1.5], 2, 2), TypeError, "float"),
+        (lambda: wishart_trace_moment([-1], 2, 2), ValueError, "partition"),
+        (lambda: wishart_trace_moment([1], 0, 2), ValueError, "dim"),
+        (lambda: wishart_trace_moment([1], 2, 0), ValueError, "dof"),
+        (lambda: spectral_moments(2, 2.0, 3), TypeError, "dof"),
+        (lambda: spectral_moments(2, 2, 0), ValueError, "count"),
+        (lambda: wishart_recurrence(2, 2, 0), ValueError, "degree"),
+        (lambda: wishart_quadrature(2, 2, 0), ValueError, "degree|n_nodes"),
+        (lambda: gram_quadrature(0, 2, 2), ValueError, "dim"),
+        (lambda: gram_quadrature(2, 0, 2), ValueError, "n_context"),
+        (lambda: gram_quadrature(2, 2, 0), ValueError, "degree"),
+    ],
+)
+def test_bad_sizes_are_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
