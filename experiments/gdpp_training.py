@@ -30,6 +30,8 @@ A run has
     test_mean, test_se          mean loss over TEST fresh prompts and its standard error
     test_median                 their median
     test_share_top_0.001        share of the sum that the worst 0.1 % of these prompts carry; likewise 0.0001
+    exact_on_S                  exact loss of the nearest point of S, a_i = tr Σ^½A_iΣ^½/d and b_i = tr B_i/d
+    optimum_on_test             mean loss of the exact optimum over the run's test prompts
     optimum_on_batch            loss of the exact optimum on the run's training batch
     best_on_S_on_batch          least loss on that batch among the points of S, from the exact optimum downhill
     stalled                     whether test_median is more than twice that of the exact optimum: the run ended elsewhere
@@ -54,7 +56,7 @@ from joblib import Parallel, delayed
 from torch import Tensor
 from tqdm import tqdm
 
-from attnopt.in_context import gdpp_optimum, prompt_losses, sample_grams
+from attnopt.in_context import gdpp_loss, gdpp_optimum, prompt_losses, sample_grams
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / "_build" / "experiments" / "gdpp_training"
@@ -280,6 +282,23 @@ def optimum(n_context: int) -> dict:
     return {key: figures(value, 10) for key, value in exact.items()} | summary(losses)
 
 
+def beside_optimum(run: dict) -> dict[str, float]:
+    """The exact loss of a run's nearest point of S, and the exact optimum on the run's test prompts."""
+    n, seed = run["n_context"], run["seed"]
+    a, b = (torch.tensor(run[key]).double().diagonal(dim1=-2, dim2=-1).mean(-1) for key in ("A_whitened", "B_whitened"))
+    steps, curvatures, _ = gdpp_optimum(DIM, n, LAYERS)
+    matrices = scalar_matrices(steps), scalar_matrices(torch.cat([curvatures / steps[:-1], curvatures.new_zeros(1)]))
+    return {
+        "exact_on_S": figures(gdpp_loss(a, a[:-1] * b, DIM, n).item()),
+        "optimum_on_test": figures(sampled(n, *matrices, TEST, test_seed(n, seed)).mean().item()),
+    }
+
+
+def test_seed(n_context: int, seed: int) -> int:
+    """What a run's test prompts are drawn from."""
+    return 10**6 + 1000 * n_context + seed
+
+
 def train(n_context: int, seed: int, iterations: int = ITERATIONS, batch: int = BATCH, test: int = TEST) -> dict:
     """One run of the experiment.
 
@@ -345,7 +364,7 @@ def train(n_context: int, seed: int, iterations: int = ITERATIONS, batch: int = 
 
     exact = torch.cat([steps, curvatures / steps[:-1]]).numpy()
     found["train_loss"] = figures(value_and_slope(loss, grams, points[-1])[0])
-    found |= summary(sampled(n_context, A, B, test, 10**6 + 1000 * n_context + seed))
+    found |= summary(sampled(n_context, A, B, test, test_seed(n_context, seed)))
     found["optimum_on_batch"] = figures(on_S(exact)[0])
     found["best_on_S_on_batch"] = figures(lbfgs([on_S], exact, 200)[1][-1])
     return found | {"stop": stop, "evaluations": evaluations, "seconds": round(time.perf_counter() - began, 1)}
@@ -404,7 +423,8 @@ def main() -> None:
     torch.set_num_threads(1)
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in paths.values()]
     optima = {str(n): optimum(n) for n in CONTEXTS}
-    for run in runs:
+    for run in tqdm(runs, "measured", ncols=79):
+        run |= beside_optimum(run)
         run["stalled"] = run["test_median"] > 2 * optima[str(run["n_context"])]["test_median"]
     settings = {"dim": DIM, "layers": LAYERS, "diagonal": DIAGONAL, "batch": BATCH, "test_prompts": TEST}
     settings |= {"optimum_prompts": OPTIMUM_PROMPTS, "initial_scale": SCALE, "history": HISTORY, "iterations": ITERATIONS}
