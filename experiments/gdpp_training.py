@@ -182,6 +182,9 @@ def lbfgs(
     point, (value, slope) = start, objective(start)
     points, values, memory, stop = [point], [value], deque(maxlen=history), "iterations"
     for _ in range(iterations):
+        if not slope.any():
+            stop = "converged"
+            break
         direction, coefficients = -slope, []
         for moved, change, inverse in reversed(memory):
             coefficients.append(inverse * (moved @ direction))

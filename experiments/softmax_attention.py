@@ -6,15 +6,18 @@ Writes results/softmax_attention.json; finished settings are kept in _build/expe
 
 Setting: d = 5, n = 20, x ~ N(0, I), w⋆ ~ N(0, I) (whitened). A layer adds, summed over its heads, P Z M softmax(Zᵀ W Z),
 with the softmax over all n + 1 keys (columns sum to 1), M hiding the query's value, and P, W = W_kᵀW_q any (d + 1) × (d + 1)
-matrices; the prediction is -[Z_k]_{d+1,n+1}. Linear attention has Zᵀ W Z/n in place of the softmax, and one head. All entries
-start at independent N(0, SCALE²); Adam with BATCH fresh prompts a step, STEPS steps, its rate falling from RATE to 0 along a
-cosine, each seed's gradient clipped to norm 1. The seeds of a setting are trained side by side as one tensor, each on prompts of its own, in single precision.
+matrices; the prediction is -[Z_k]_{d+1,n+1}. Linear attention has Zᵀ W Z/n in place of the softmax, and one head.
+
+All entries start at independent N(0, SCALE²); Adam with BATCH fresh prompts a step, STEPS steps, its rate falling from RATE
+to 0 along a cosine, each seed's gradient clipped to norm 1. The seeds of a setting are trained side by side as one tensor,
+each on prompts of its own, in single precision.
 
 Keys of the result: "provenance", "settings", "optimum" and "runs". "optimum" holds exact losses over the layers' number:
 "steps" (plain optimal steps, A_i = a_i I) and "gdpp" (A_i = a_i I, B_i = b_i I, which linear attention also can express).
-For one softmax layer whose scores are multiples of xᵀx and whose labels alone are values it holds "one_head", "one_head_positive"
-(a positive multiple) and "two_heads" (opposite heads), the best "loss", "score_scale" and "label_scale" (of P[d, d], for two
-heads of the first) over SAMPLE prompts, and "two_heads_limit", the exact loss of two opposite heads with scores near 0. A run is one seed:
+For one softmax layer whose scores are multiples of xᵀx and whose values are the labels it holds "one_head" (a negative
+multiple), "one_head_positive" and "two_heads" (opposite multiples), the best "loss", "score_scale" (the multiple) and
+"label_scale" (P[d, d]), of two heads those of the one with the positive multiple, over SAMPLE prompts, and
+"two_heads_limit", the exact loss of two opposite heads with scores near 0. A run is one seed:
 
     layers, heads, kind, seed   the setting; kind is "softmax" or "linear"
     curve                       [step, mean loss of the training batches since the entry before]
