@@ -57,7 +57,8 @@ from attnopt.in_context import (
 
 CACHE = ROOT / "_build" / "experiments" / "softmax_attention"
 RESULT = ROOT / "results" / "softmax_attention.json"
-DIM, N_CONTEXT, SEEDS = 5, 20, range(4)
+DIM, N_CONTEXT = 5, 20
+SEEDS = {1: range(16), 2: range(4), 3: range(4)}  # by the number of layers
 SETTINGS = [(layers, heads, kind) for layers in (1, 2, 3) for heads, kind in ((1, "linear"), (1, "softmax"), (2, "softmax"))]
 STEPS = {1: 4000, 2: 4000, 3: 4000}
 BATCH, TEST, PROBES, WEIGHTS, CHUNK, CURVE = 128, 40_000, 400, 40, 2_500, 40
@@ -269,10 +270,10 @@ def evaluate(kind: str, P: Tensor, W: Tensor) -> dict[str, Tensor]:
 def finish(layers: int, heads: int, kind: str) -> dict:
     """Train and measure one setting."""
     began = time.perf_counter()
-    P, W, curve = train(layers, heads, kind, list(SEEDS), STEPS[layers])
+    P, W, curve = train(layers, heads, kind, list(SEEDS[layers]), STEPS[layers])
     found = evaluate(kind, P, W)
     runs = []
-    for s, seed in enumerate(SEEDS):
+    for s, seed in enumerate(SEEDS[layers]):
         run = {"layers": layers, "heads": heads, "kind": kind, "seed": seed}
         for key, value in found.items():
             numbers = figures(value[s], 5)
@@ -303,7 +304,7 @@ def main() -> None:
         "gdpp": {j: figures(float(gdpp_optimum(DIM, N_CONTEXT, j)[2]), 10) for j in (1, 2, 3)},
         **small_models(),
     }
-    settings = {"dim": DIM, "n_context": N_CONTEXT, "seeds": list(SEEDS), "steps": STEPS, "batch": BATCH, "rate": RATE}
+    settings = {"dim": DIM, "n_context": N_CONTEXT, "seeds": {layers: list(seeds) for layers, seeds in SEEDS.items()}, "steps": STEPS, "batch": BATCH, "rate": RATE}
     settings |= {
         "initial_scale": SCALE,
         "test_prompts": TEST,
