@@ -253,7 +253,7 @@ def test_nonlinear_share_of_known_functions(generator, monkeypatch):
 
 def test_limit_of_two_opposite_heads(generator):
     for d, n in ((2, 3), (5, 20)):
-        prompts, targets = sample_prompts(400_000, torch.eye(d, dtype=torch.float64), n, generator)
+        prompts, targets = sample_prompts(100_000, torch.eye(d, dtype=torch.float64), n, generator)
         scores = (prompts[..., :d] @ prompts[:, -1, :d, None]).squeeze(-1)
         centred = ((scores - scores.mean(-1, keepdim=True)) * prompts[..., d]).sum(-1) / n
         factor = (d * n / (n + 1)) / (centred.square().mean())
@@ -309,7 +309,7 @@ def test_scaled_covariances_scale_steps_and_curvatures(generator):
     b = torch.cat([curvatures / steps[:1], curvatures.new_zeros(1)])
     A, B = steps[:, None, None] * identity, b[:, None, None] * identity
     covariance = gdpp_training.random_covariance(generator)
-    grams = sample_grams(200_000, 5, 20, generator)
+    grams = sample_grams(50_000, 5, 20, generator)
     losses = prompt_losses(grams, *domain_shift.shifted(A, B, covariance, 0.6 * covariance))
     exact = domain_shift.exact_loss(steps, curvatures, 0.6, 20)
     assert abs(losses.mean() - exact) < 5 * losses.std() / len(losses) ** 0.5
