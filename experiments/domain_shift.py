@@ -1,0 +1,172 @@
+"""Three layers away from the prompts they were made for: other scales, other eigenvectors of Σ, other numbers of examples.
+
+    python experiments/domain_shift.py
+
+Reads results/gdpp_training.json, writes results/domain_shift.json. Made for d = 5, n = 20; the shifts are
+
+    scaled      Σ' = s²Σ, s² = 2^(j/4) from ¼ to 4
+    context     n' from 5 to 80 examples
+    rotated     Σ' = VΣVᵀ with random orthogonal V, ROTATIONS of them
+
+with w⋆ ~ N(0, Σ'⁻¹), so that predicting 0 always loses d = 5. The models:
+
+    constant        A_i = aΣ⁻¹ with the one best step a in all layers
+    plain           A_i = a_i Σ⁻¹, optimal steps
+    gdpp            A_i = a_i Σ⁻¹, B_i = b_i I, optimal
+    plain trained   A_i trained from random matrices as in gdpp_training.py with B_i = 0, on the same Σ and prompts
+    gdpp trained    the run at n = 20 of gdpp_training.json with the least loss on its training batch
+
+Keys of the result: "provenance", "settings", "models" (for each "A_whitened", "B_whitened": Σ^½ A_i Σ^½, Σ^(-½) B_i Σ^½) and
+the three shifts. "scaled" and "context" hold for each model a list of
+
+    scale or n_context      where
+    median, mean            of the losses over PROMPTS prompts; all points of a shift "scaled" share their prompts
+    exact                   the exact loss, for the three models on S
+
+and "rotated" for each model the lists "medians" and "means" over the rotations (PROMPTS/ROTATIONS prompts each), "median"
+and "mean" of all, "median_unrotated" and "mean_unrotated". "harmless_below": for the models on S the s² from which on the
+exact loss exceeds d, what predicting 0 would lose.
+"""
+
+import json
+import time
+
+import numpy as np
+import torch
+from gdpp_training import (
+    BATCH,
+    DIM,
+    LAYERS,
+    RESULT,
+    ROOT,
+    SCALE,
+    figures,
+    lbfgs,
+    provenance,
+    random_covariance,
+    scalar_matrices,
+    square_roots,
+    store,
+    value_and_slope,
+)
+from scipy.optimize import brentq, minimize_scalar
+from torch import Tensor
+
+from attnopt.in_context import gdpp_loss, gdpp_optimum, optimal_step_sizes, prompt_losses, sample_grams, step_loss
+
+OUTPUT = ROOT / "results" / "domain_shift.json"
+N_CONTEXT, PROMPTS, ROTATIONS, PART = 20, 100_000, 10, 10_000
+SCALES = [2 ** (j / 4) for j in range(-8, 9)]
+CONTEXTS = [5, 6, 7, 8, 10, 12, 14, 17, 20, 25, 30, 40, 60, 80]
+
+
+def exact_loss(steps: Tensor, curvatures: Tensor | None, scale: float, n_context: int) -> float:
+    """Loss on S when the covariance is s²Σ: R(s²λ), so that steps and curvatures act s² times as strongly."""
+    if curvatures is None:
+        return step_loss(scale * steps, DIM, n_context).item()
+    return gdpp_loss(scale * steps, scale * curvatures, DIM, n_context).item()
+
+
+def shifted(A: Tensor, B: Tensor, old: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    """The same layers, whitened by another covariance.
+
+    Args:
+        A: Σ^½ A_i Σ^½.
+        B: Σ^(-½) B_i Σ^½.
+        old: Σ.
+        new: Σ'.
+
+    Returns:
+        Σ'^½ A_i Σ'^½ and Σ'^(-½) B_i Σ'^½.
+    """
+    (root, inverse), (new_root, new_inverse) = square_roots(old), square_roots(new)
+    change, back = new_root @ inverse, new_inverse @ root
+    return change @ A @ change.mT, back @ B @ inverse @ new_root
+
+
+def trained_plain(seed: int) -> Tensor:
+    """Whitened A_i of three plain layers trained as in gdpp_training.py, on the same Σ and prompts."""
+    generator = torch.Generator().manual_seed(1000 * N_CONTEXT + seed)
+    root, _ = square_roots(random_covariance(generator))
+    grams = sample_grams(BATCH, DIM, N_CONTEXT, generator)
+    start = SCALE * torch.randn(LAYERS, DIM, DIM, dtype=torch.float64, generator=generator)
+
+    def loss(grams: Tensor, point: Tensor) -> Tensor:
+        return prompt_losses(grams.permute(2, 0, 1), root @ point.reshape(start.shape) @ root).mean()
+
+    last = grams.permute(1, 2, 0)
+    points, _, _ = lbfgs([lambda point: value_and_slope(loss, last, point)], start.numpy().ravel(), 1000)
+    return root @ torch.from_numpy(points[-1]).reshape(start.shape) @ root
+
+
+def losses(A: Tensor, B: Tensor, n_context: int, prompts: int, seed: int) -> Tensor:
+    """Losses on sampled prompts."""
+    generator = torch.Generator().manual_seed(seed)
+    parts = [min(PART, prompts - first) for first in range(0, prompts, PART)]
+    return torch.cat([prompt_losses(sample_grams(part, DIM, n_context, generator), A, B) for part in parts])
+
+
+def centre(values: Tensor) -> dict[str, float]:
+    """Median and mean."""
+    return {"median": figures(values.median().item()), "mean": figures(values.mean().item())}
+
+
+def main() -> None:
+    """Evaluate and write."""
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    runs = [run for run in json.loads(RESULT.read_text(encoding="utf-8"))["runs"] if run["n_context"] == N_CONTEXT]
+    best = min(runs, key=lambda run: run["train_loss"])
+    covariance = torch.tensor(best["covariance"], dtype=torch.float64)
+    none = torch.zeros(LAYERS, DIM, DIM, dtype=torch.float64)
+    found = minimize_scalar(
+        lambda a: step_loss([a] * LAYERS, DIM, N_CONTEXT).item(), bounds=(-2, 0), method="bounded", options={"xatol": 1e-12}
+    )
+    constant = torch.full((LAYERS,), found.x, dtype=torch.float64)
+    plain = optimal_step_sizes(DIM, N_CONTEXT, LAYERS)[0]
+    steps, curvatures, _ = gdpp_optimum(DIM, N_CONTEXT, LAYERS)
+    on_S = {"constant": (constant, None), "plain": (plain, None), "gdpp": (steps, curvatures)}
+    b = torch.cat([curvatures / steps[:-1], curvatures.new_zeros(1)])
+    trained_B = torch.cat([torch.tensor(best["B_whitened"], dtype=torch.float64), none[:1]])
+    models = {
+        "constant": (scalar_matrices(constant), none),
+        "plain": (scalar_matrices(plain), none),
+        "gdpp": (scalar_matrices(steps), scalar_matrices(b)),
+        "plain trained": (trained_plain(best["seed"]), none),
+        "gdpp trained": (torch.tensor(best["A_whitened"], dtype=torch.float64), trained_B),
+    }
+    results: dict[str, dict] = {"scaled": {}, "context": {}, "rotated": {}}
+    generator = torch.Generator().manual_seed(5)
+    rotations = [
+        torch.linalg.qr(torch.randn(DIM, DIM, dtype=torch.float64, generator=generator))[0] for _ in range(ROTATIONS)
+    ]
+    for name, (A, B) in models.items():
+        for shift, grid in (("scaled", SCALES), ("context", CONTEXTS)):
+            rows = results[shift][name] = []
+            for value in grid:
+                scale, n_context = (value, N_CONTEXT) if shift == "scaled" else (1.0, value)
+                row = {"scale": scale} if shift == "scaled" else {"n_context": n_context}
+                row |= centre(losses(*shifted(A, B, covariance, scale * covariance), n_context, PROMPTS, 11))
+                if name in on_S:
+                    row["exact"] = exact_loss(*on_S[name], scale, n_context)
+                rows.append({key: figures(number) for key, number in row.items()})
+        seen = [
+            losses(*shifted(A, B, covariance, V @ covariance @ V.mT), N_CONTEXT, PROMPTS // ROTATIONS, 20 + i)
+            for i, V in enumerate(rotations)
+        ]
+        unrotated = {f"{key}_unrotated": value for key, value in centre(losses(A, B, N_CONTEXT, PROMPTS, 11)).items()}
+        lists = {f"{key}s": [centre(one)[key] for one in seen] for key in ("median", "mean")}
+        results["rotated"][name] = lists | centre(torch.cat(seen)) | unrotated
+    results["harmless_below"] = {
+        name: figures(brentq(lambda s: np.log(exact_loss(*of, s, N_CONTEXT) / DIM), 1, 10))  # noqa: B023
+        for name, of in on_S.items()
+    }
+    settings = {"dim": DIM, "layers": LAYERS, "n_context": N_CONTEXT, "prompts": PROMPTS, "rotations": ROTATIONS}
+    settings |= {"trained_seed": best["seed"], "covariance": best["covariance"]}
+    parameters = {name: {"A_whitened": figures(A), "B_whitened": figures(B)} for name, (A, B) in models.items()}
+    source = provenance("domain_shift.py", time.perf_counter() - began)
+    store(OUTPUT, {"provenance": source, "settings": settings, "models": parameters, **results})
+
+
+if __name__ == "__main__":
+    main()
