@@ -12,6 +12,7 @@ from attnopt.explorers import (
     AttentionFieldExplorer,
     Explorer,
     FeatureFlowExplorer,
+    GdppExplorer,
     LayersExplorer,
     LayerStepsExplorer,
     OneLayerExplorer,
@@ -28,6 +29,7 @@ EXPLORERS = [
     AttentionFieldExplorer,
     FeatureFlowExplorer,
     LayersExplorer,
+    GdppExplorer,
     LayerStepsExplorer,
     OneLayerExplorer,
     StepSizesExplorer,
@@ -40,6 +42,7 @@ CHANGED = {
     LayerStepsExplorer: {"layers": 3},
     image_steps: {"label": "Bag"},
     StepSizesExplorer: {"layers": 2},
+    GdppExplorer: {"layers": 2},
 }
 CORNERS = [
     [list(logits), temperature]
@@ -210,6 +213,33 @@ def test_values_beyond_the_controls_are_named():
     ):
         with pytest.raises(traitlets.TraitError, match=name):
             kind(**{name: value})
+
+
+@pytest.mark.parametrize(("context", "layers", "scale"), itertools.product((3, 100), (1, 4), (0.5, 1.0, 1.5)))
+def test_gdpp_explorer_at_the_ends_of_its_controls(context, layers, scale):
+    numbers = GdppExplorer(context=context, layers=layers, scale=scale).compute()
+    for name, curve in numbers["residuals"].items():
+        assert curve[0] == 1
+        losses = numbers["losses"][name]
+        if scale == 1:
+            assert all(0 < after < before for before, after in itertools.pairwise([1.0, *losses]))
+    if scale == 1:
+        for gdpp, plain, constant in zip(*(numbers["losses"][name] for name in ("gdpp", "plain", "constant")), strict=True):
+            assert gdpp <= plain * (1 + 1e-6) <= constant * (1 + 1e-5)
+        steps = optimal_step_sizes(5, context, layers)[1]
+        assert numbers["losses"]["plain"][layers - 1] == pytest.approx(float(steps) / 5, rel=1e-6)
+    carried = np.array(numbers["carried"])
+    assert carried.shape == (layers, len(numbers["nodes"]))
+    np.testing.assert_allclose(carried[0], numbers["nodes"])
+    assert GdppExplorer(context=context, view="eigenvalues").still() != GdppExplorer(context=context).still()
+
+
+def test_gdpp_explorer_names_what_it_cannot_show():
+    with pytest.raises(traitlets.TraitError, match="context must be one of 3, 5"):
+        GdppExplorer(context=4)
+    for name, value in (("layers", 5), ("scale", 1.6), ("view", "other")):
+        with pytest.raises(traitlets.TraitError, match=name):
+            GdppExplorer(**{name: value})
 
 
 IMAGE_CORNERS = list(

@@ -5,7 +5,8 @@ FLOWS, LAYERS = "regression/feature_flows.html", "regression/flows_become_layers
 ONE_LAYER = "in_context/one_layer_one_step.html"
 STEPS = "in_context/layers_are_steps.html"
 STEP_SIZES = "in_context/optimal_step_sizes.html"
-PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, ONE_LAYER, STEPS, STEP_SIZES]
+GDPP = "in_context/beyond_gradient_descent.html"
+PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, ONE_LAYER, STEPS, STEP_SIZES, GDPP]
 
 
 def mounted(page):

@@ -3,6 +3,7 @@
 from attnopt.explorers.attention_field import AttentionFieldExplorer
 from attnopt.explorers.base import Explorer
 from attnopt.explorers.feature_flow import FeatureFlowExplorer
+from attnopt.explorers.gdpp import GdppExplorer
 from attnopt.explorers.image_steps import ImageStepsExplorer
 from attnopt.explorers.layer_steps import LayerStepsExplorer
 from attnopt.explorers.layers import LayersExplorer
@@ -14,6 +15,7 @@ __all__ = [
     "AttentionFieldExplorer",
     "Explorer",
     "FeatureFlowExplorer",
+    "GdppExplorer",
     "ImageStepsExplorer",
     "LayerStepsExplorer",
     "LayersExplorer",

@@ -1,0 +1,80 @@
+"""The best GD++ layers found for many d, n and k, beside plain steps: data of a chapter and of its explorer.
+
+    python experiments/gdpp_optima.py
+
+Writes src/attnopt/data/gdpp_optima.json, one case at a time; cases that are there already are skipped, so that an
+interrupted run goes on where it stopped. About ten minutes on one core.
+
+    optima["d,n,k"]     steps a_i, curvatures a_i b_i and the exact loss E tr R(G)², not divided by d (`gdpp_optimum`)
+    spectra["d,n"]      nodes and weights of the mean spectrum, exact for k ≤ 4; plain: the optimal steps of k = 1 … 4 plain
+                        layers; constant: the best step if all k take the same; plain_losses: of 1 … 45 optimal plain steps
+"""
+
+import json
+import platform
+from pathlib import Path
+
+import torch
+from scipy.optimize import minimize_scalar
+from tqdm import tqdm
+
+from attnopt.in_context import gdpp_optimum, optimal_step_sizes, step_loss, wishart_quadrature, wishart_recurrence
+
+CONTEXTS = (3, 5, 8, 10, 15, 20, 30, 50, 100)
+DEPTHS, MOST = (1, 2, 3, 4), 45
+CASES = [(5, n, k) for n in CONTEXTS for k in DEPTHS]
+CASES += [(d, n, k) for d in (1, 2, 3, 10) for n in (3, 5, 10, 20, 50) for k in (2, 3)]
+RESULT = Path(__file__).resolve().parents[1] / "src" / "attnopt" / "data" / "gdpp_optima.json"
+
+
+def plain_losses(dim: int, n_context: int) -> list[float]:
+    """Loss of 1, 2, … optimal plain steps: 1 / Σ_j p_j(0)² over the orthonormal polynomials of the mean spectrum."""
+    alpha, beta = wishart_recurrence(dim, n_context, MOST + 1)
+    before, now, norm, total, losses = 0, 1, 1, 0, []
+    for j, (a, b) in enumerate(zip(alpha, beta, strict=True)):
+        norm *= b
+        total += now**2 / norm
+        losses.append(float(1 / total))
+        before, now = now, -a * now - (b * before if j else 0)
+    return losses[1:]
+
+
+def spectrum(dim: int, n_context: int) -> dict:
+    """The mean spectrum's quadrature and what plain steps make of it."""
+    nodes, weights = wishart_quadrature(dim, n_context, 41)
+    constant = [
+        minimize_scalar(lambda a, k=k: step_loss([a] * k, dim, n_context).item(), bounds=(-1, 0), options={"xatol": 1e-12}).x
+        for k in DEPTHS
+    ]
+    return {
+        "nodes": nodes.tolist(),
+        "weights": weights.tolist(),
+        "plain": [optimal_step_sizes(dim, n_context, k)[0].tolist() for k in DEPTHS],
+        "constant": constant,
+        "plain_losses": plain_losses(dim, n_context),
+    }
+
+
+def main() -> None:
+    """Find and write what is missing."""
+    torch.set_num_threads(1)
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    found = {"command": "python experiments/gdpp_optima.py", "versions": versions, "threads": 1}
+    found |= {"optima": {}, "spectra": {}}
+    if RESULT.is_file():
+        found |= {key: value for key, value in json.loads(RESULT.read_text(encoding="utf-8")).items() if key in found}
+    tasks = [("spectra", (5, n)) for n in CONTEXTS] + [("optima", case) for case in CASES]
+    for part, case in tqdm(tasks):
+        key = ",".join(map(str, case))
+        if key in found[part]:
+            continue
+        if part == "spectra":
+            found[part][key] = spectrum(*case)
+        else:
+            steps, curvatures, loss = gdpp_optimum(*case)
+            found[part][key] = {"steps": steps.tolist(), "curvatures": curvatures.tolist(), "loss": loss}
+        RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

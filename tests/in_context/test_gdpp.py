@@ -1,0 +1,291 @@
+"""Layers that move the covariates: the scalar recursion, its exact loss, the optimum and where the infimum is attained."""
+
+import itertools
+import json
+from fractions import Fraction
+from importlib import resources
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.polynomial import Polynomial
+from scipy.optimize import minimize
+
+from attnopt.in_context import (
+    gdpp_loss,
+    gdpp_optimum,
+    gdpp_residuals,
+    gram_quadrature,
+    in_context_loss,
+    linear_transformer,
+    one_layer_loss,
+    optimal_step_sizes,
+    prompt_losses,
+    sample_grams,
+    sample_prompts,
+    step_loss,
+    wishart_quadrature,
+    wishart_trace_moment,
+)
+
+TABLE = json.loads((resources.files("attnopt") / "data" / "gdpp_optima.json").read_text(encoding="utf-8"))
+OPTIMA = {tuple(map(int, key.split(","))): value for key, value in TABLE["optima"].items()}
+
+
+def layers(steps, curvatures, dim):
+    """Whitened A_i and B_i with these steps and products a_i b_i, shape (k, d, d) each."""
+    eye = torch.eye(dim, dtype=torch.float64)
+    b = torch.cat([curvatures / steps[:-1], steps.new_full((1,), 3.0)])  # the last must not matter
+    return steps[:, None, None] * eye, b[:, None, None] * eye
+
+
+def residual_by_polynomials(steps, curvatures):
+    """R_k by multiplying polynomials out."""
+    value, seen = Polynomial([1.0]), Polynomial([0.0, 1.0])
+    for a, c in itertools.zip_longest(steps, curvatures, fillvalue=0.0):
+        value, seen = value * (1 + a * seen), seen * (1 + c * seen) ** 2
+    return value
+
+
+@given(k=st.integers(1, 4), d=st.integers(1, 4), n=st.integers(1, 6), seed=st.integers(0, 2**31))
+def test_recursion_is_what_the_layers_do_to_every_prompt(k, d, n, seed):
+    generator = torch.Generator().manual_seed(seed)
+    draw = torch.rand(2, k, generator=generator, dtype=torch.float64)
+    steps, curvatures = -0.1 - draw[0], 0.6 * (draw[1, :-1] - 0.5)
+    grams = sample_grams(3, d, n, generator)
+    A, B = layers(steps, curvatures, d)
+    eigenvalues = torch.linalg.eigvalsh(grams)
+    residuals = gdpp_residuals(steps, curvatures, eigenvalues.ravel())[0][-1].reshape(eigenvalues.shape)
+    torch.testing.assert_close(prompt_losses(grams, A, B), residuals.square().sum(-1), rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize(("d", "n", "k"), [(2, 3, 3), (4, 2, 2), (3, 6, 4)])
+def test_transformer_carries_the_eigenvalues_of_the_recursion(d, n, k):
+    generator = torch.Generator().manual_seed(1)
+    root = torch.randn(d, d, generator=generator, dtype=torch.float64)
+    covariance = root @ root.mT + torch.eye(d, dtype=torch.float64)
+    prompts, targets = sample_prompts(4, covariance, n, generator, torch.linalg.inv(covariance))
+    steps = -0.3 * torch.rand(k, generator=generator, dtype=torch.float64) - 0.1
+    curvatures = -0.2 * torch.rand(k - 1, generator=generator, dtype=torch.float64)
+    P, Q = torch.zeros(2, k, d + 1, d + 1, dtype=torch.float64)
+    Q[:, :d, :d] = steps[:, None, None] * torch.linalg.inv(covariance)
+    P[:-1, :d, :d] = (curvatures / steps[:-1])[:, None, None] * torch.eye(d, dtype=torch.float64)
+    P[:, d, d] = 1
+    states = linear_transformer(prompts, P, Q)
+    whiten = torch.linalg.inv(torch.linalg.cholesky(covariance)).mT
+    seen = torch.linalg.eigvalsh
+    start = seen(_gram(states[0], whiten))
+    for i, now in enumerate(states[:-1]):
+        expected = gdpp_residuals(steps, curvatures, start.ravel())[1][i].reshape(start.shape)
+        torch.testing.assert_close(seen(_gram(now, whiten)), expected.sort(-1).values, rtol=1e-9, atol=1e-11)
+    if n < d:  # w⋆ cannot be read off the examples
+        return
+    final = states[-1][:, -1, -1] + targets
+    context = prompts[:, :-1, :-1] @ whiten
+    values, vectors = torch.linalg.eigh(context.mT @ context / n)
+    residual = gdpp_residuals(steps, curvatures, values.ravel())[0][-1].reshape(values.shape)
+    found = torch.linalg.lstsq(prompts[:, :-1, :-1], prompts[:, :-1, -1:]).solution
+    weights = torch.linalg.cholesky(covariance).mT @ found
+    query = prompts[:, -1, None, :-1] @ whiten
+    error = (query @ vectors * residual[:, None]) @ (vectors.mT @ weights)
+    torch.testing.assert_close(final, error[:, 0, 0], rtol=1e-7, atol=1e-9)
+
+
+def _gram(states, whiten):
+    context = states[:, :-1, :-1] @ whiten
+    return context.mT @ context / context.shape[-2]
+
+
+@pytest.mark.parametrize(("d", "n", "k"), [(1, 1, 3), (2, 1, 2), (2, 5, 2), (3, 2, 2), (5, 20, 3), (4, 3, 4)])
+def test_loss_is_the_sum_of_its_polynomials_moments(d, n, k):
+    generator = torch.Generator().manual_seed(d + n)
+    steps = -torch.rand(k, generator=generator, dtype=torch.float64)
+    curvatures = -0.5 * torch.rand(k - 1, generator=generator, dtype=torch.float64)
+    coefficients = [Fraction(c) for c in residual_by_polynomials(steps.tolist(), curvatures.tolist()).coef]
+    if k == 4:
+        coefficients = coefficients[:12]  # the recursion over partitions is slow beyond; compare on a shorter polynomial
+        nodes, weights = wishart_quadrature(d, n, 41)
+        value = np.polynomial.polynomial.polyval(nodes, [float(c) for c in coefficients]) ** 2 @ weights
+    else:
+        value = gdpp_loss(steps, curvatures, d, n).item()
+    squared = np.convolve(coefficients, coefficients)
+    exact = sum(c * wishart_trace_moment([i], d, n) / n**i for i, c in enumerate(squared))
+    assert value == pytest.approx(float(exact), rel=1e-9)
+
+
+@pytest.mark.parametrize(("d", "n", "k"), [(2, 2, 2), (3, 6, 3), (5, 4, 2), (5, 20, 3)])
+def test_loss_against_a_large_sample_of_prompts(d, n, k):
+    generator = torch.Generator().manual_seed(0)
+    steps = -torch.linspace(0.2, 0.6, k, dtype=torch.float64)
+    curvatures = -torch.linspace(0.05, 0.1, k, dtype=torch.float64)[1:]
+    A, B = layers(steps, curvatures, d)
+    losses = prompt_losses(sample_grams(40_000, d, n, generator), A, B)
+    assert abs(losses.mean() - gdpp_loss(steps, curvatures, d, n)) < 4.5 * losses.std() / 200
+
+
+def test_loss_against_prompts_token_by_token():
+    generator = torch.Generator().manual_seed(2)
+    covariance = torch.tensor([[1.0, 0.4], [0.4, 0.5]], dtype=torch.float64)
+    prompts, targets = sample_prompts(60_000, covariance, 6, generator, torch.linalg.inv(covariance))
+    steps, curvatures = torch.tensor([-0.4, -1.2], dtype=torch.float64), torch.tensor([-0.2], dtype=torch.float64)
+    P, Q = torch.zeros(2, 2, 3, 3, dtype=torch.float64)
+    Q[:, :2, :2] = steps[:, None, None] * torch.linalg.inv(covariance)
+    P[0, :2, :2] = curvatures / steps[0] * torch.eye(2, dtype=torch.float64)
+    P[:, 2, 2] = 1
+    errors = (linear_transformer(prompts, P, Q)[-1][:, -1, -1] + targets).square()
+    assert in_context_loss(prompts, targets, P, Q) == pytest.approx(errors.mean().item())
+    assert abs(errors.mean() - gdpp_loss(steps, curvatures, 2, 6)) < 4.5 * errors.std() / 60_000**0.5
+
+
+@given(k=st.integers(1, 4), d=st.integers(1, 6), n=st.integers(1, 30), seed=st.integers(0, 2**31))
+def test_without_curvature_the_loss_is_that_of_plain_steps(k, d, n, seed):
+    generator = torch.Generator().manual_seed(seed)
+    steps = -torch.rand(3, k, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(gdpp_loss(steps, torch.zeros(3, k - 1), d, n), step_loss(steps, d, n))
+
+
+@given(k=st.integers(1, 4), seed=st.integers(0, 2**31))
+def test_degree_grows_like_powers_of_three(k, seed):
+    generator = np.random.default_rng(seed)
+    steps, curvatures = -generator.uniform(0.5, 1, k), -generator.uniform(0.5, 1, k - 1)
+    polynomial = residual_by_polynomials(steps, curvatures)
+    assert polynomial.degree() == (3**k - 1) // 2
+    at = np.linspace(0, 1, 7)
+    value = gdpp_residuals(*map(torch.from_numpy, (steps, curvatures, at)))[0][-1]
+    np.testing.assert_allclose(value, polynomial(at), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("d", "n", "k"), [(d, n, k) for d, n, k in OPTIMA if k > 1])
+def test_stored_optima_are_critical_interior_and_beat_plain_steps(d, n, k):
+    found = OPTIMA[d, n, k]
+    steps, curvatures = (torch.tensor(found[name], dtype=torch.float64) for name in ("steps", "curvatures"))
+    scales = torch.cat([steps, curvatures])
+
+    def loss(logarithms):
+        point = scales * logarithms.exp()
+        return gdpp_loss(point[:k], point[k:], d, n)
+
+    start = torch.zeros_like(scales)
+    assert loss(start).item() == pytest.approx(found["loss"], rel=1e-6)
+    slope = torch.func.grad(loss)(start)
+    assert slope.abs().max() < 1e-4 * found["loss"]
+    curvature = torch.linalg.eigvalsh(torch.func.hessian(loss)(start))
+    assert curvature[0] > -1e-6 * curvature[-1]
+    assert scales.abs().min() > 1e-3
+    assert scales.abs().max() < 1e3
+    plain = float(optimal_step_sizes(d, n, k)[1])
+    assert float(optimal_step_sizes(d, n, (3**k - 1) // 2)[1]) <= found["loss"] * (1 + 1e-9) if k < 4 else True
+    assert found["loss"] < plain
+
+
+def test_search_finds_the_stored_optimum():
+    steps, curvatures, loss = gdpp_optimum(5, 20, 2)
+    assert loss == pytest.approx(OPTIMA[5, 20, 2]["loss"], rel=1e-9)
+    np.testing.assert_allclose(steps, OPTIMA[5, 20, 2]["steps"], rtol=1e-5)
+    np.testing.assert_allclose(curvatures, OPTIMA[5, 20, 2]["curvatures"], rtol=1e-5)
+
+
+def test_no_start_ends_below_the_stored_optimum_of_two_layers():
+    generator = torch.Generator().manual_seed(0)
+    start = torch.rand(4000, 3, generator=generator, dtype=torch.float64) * torch.tensor([-2.0, -6.0, -2.0])
+    for n in (3, 10, 50):
+        values = gdpp_loss(start[:, :2], start[:, 2:], 5, n)
+        assert values.min() > OPTIMA[5, n, 2]["loss"]
+
+
+@pytest.mark.parametrize(("d", "n", "k"), [(2, 1, 2), (2, 5, 2), (2, 5, 3), (3, 4, 2)])
+def test_silent_layers_are_a_critical_point_over_all_matrices_and_a_saddle(d, n, k):
+    grams, weights = map(torch.from_numpy, gram_quadrature(d, n, 3**k - 1))
+    eye = torch.eye(d, dtype=torch.float64)
+    step = optimal_step_sizes(d, n, 1)[0]
+    A = torch.cat([torch.zeros(k - 1, d, d, dtype=torch.float64), step * eye[None]])
+    B = (-eye / 2).expand(k, d, d).clone()
+    A.requires_grad_()
+    B.requires_grad_()
+    loss = prompt_losses(grams, A, B) @ weights
+    assert loss.item() == pytest.approx(float(optimal_step_sizes(d, n, 1)[1]))
+    slopes = torch.autograd.grad(loss, (A, B), create_graph=True, allow_unused=True)
+    assert max(s.abs().max() for s in slopes) < 1e-11
+    other = torch.full_like(B, -0.45)
+    moved = torch.autograd.grad(prompt_losses(grams, A, other * torch.eye(d)) @ weights, A)[0]
+    assert moved.abs().max() > 1e-2  # it takes exactly -1/2
+    steps = torch.tensor([0.0] * (k - 1) + [step.item()], dtype=torch.float64)
+    scalar = lambda p: gdpp_loss(p[:k], p[: k - 1] * p[k:], d, n)  # noqa: E731
+    hessian = torch.func.hessian(scalar)(torch.cat([steps, steps.new_full((k - 1,), -0.5)]))
+    assert torch.linalg.eigvalsh(hessian)[0] < -1e-3
+
+
+@pytest.mark.parametrize(("d", "n"), [(1, 2), (2, 3), (5, 3), (5, 10), (5, 20), (8, 4)])
+def test_infinite_curvature_is_never_optimal_for_two_layers(d, n):
+    nodes, weights = map(torch.tensor, wishart_quadrature(d, n, 8))
+
+    def loss(point):
+        first, alpha, inverse = point
+        # a_1 (1 + c λ)² with a_1 = α/c², inverse = 1/c: smooth across c = ∞
+        return ((1 + first * nodes) * (1 + alpha * nodes * (inverse + nodes) ** 2)).square() @ weights
+
+    starts = ([-0.3, -0.01], [-0.6, -0.05], [-0.1, -0.3])
+    options = {"fatol": 1e-13, "xatol": 1e-9}
+    at_infinity = lambda p: loss(torch.tensor([*p, 0.0])).item()  # noqa: E731
+    ends = [minimize(at_infinity, start, method="Nelder-Mead", options=options) for start in starts]
+    best = min(ends, key=lambda end: end.fun)
+    point = torch.tensor([*best.x, 0.0], dtype=torch.float64)
+    slope = torch.func.grad(loss)(point)
+    assert slope[:2].abs().max() < 1e-3 * slope[2].abs()
+    assert best.fun > gdpp_optimum(d, n, 2)[2]
+
+
+@pytest.mark.parametrize("n", [2, 5, 20])
+@pytest.mark.parametrize("k", [2, 3])
+def test_optimum_is_a_strict_local_minimum_over_all_matrices(n, k):
+    steps, curvatures, least = gdpp_optimum(2, n, k)
+    grams, weights = map(torch.from_numpy, gram_quadrature(2, n, 3**k - 1))
+    A, B = layers(steps, curvatures, 2)
+    point = torch.cat([A, B[:-1]]).ravel()
+
+    def loss(flat):
+        matrices = flat.reshape(2 * k - 1, 2, 2)
+        B = torch.cat([matrices[k:], torch.zeros(1, 2, 2, dtype=torch.float64)])
+        return prompt_losses(grams, matrices[:k], B) @ weights
+
+    assert loss(point).item() == pytest.approx(least, rel=1e-9)
+    values = torch.linalg.eigvalsh(torch.autograd.functional.hessian(loss, point))
+    assert values[0] > 1e-7 * values[-1]
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_shift_of_scale_multiplies_steps_and_curvatures(k):
+    generator = torch.Generator().manual_seed(3)
+    d, n, s = 2, 4, 1.3
+    steps = -0.3 * torch.rand(k, generator=generator, dtype=torch.float64) - 0.1
+    curvatures = -0.2 * torch.rand(k - 1, generator=generator, dtype=torch.float64)
+    A, B = layers(steps, curvatures, d)
+    shifted = s**2 * sample_grams(60_000, d, n, generator)
+    # covariates s x whitened by the old Σ have the Gram matrix s²G, and w⋆ ~ N(0, Σ'⁻¹) makes the loss ‖T‖² again
+    losses = prompt_losses(shifted, A, B)
+    exact = gdpp_loss(s**2 * steps, s**2 * curvatures, d, n)
+    assert abs(losses.mean() - exact) < 4.5 * losses.std() / 60_000**0.5
+
+
+@pytest.mark.parametrize(("d", "n"), [(1, 1), (5, 3), (5, 20), (3, 100)])
+def test_one_layer_is_worse_than_no_layer_beyond_the_square_root_of_two(d, n):
+    step = optimal_step_sizes(d, n, 1)[0]
+    assert step_loss(2 * step, d, n).item() == pytest.approx(d)
+    eye = torch.eye(d, dtype=torch.float64)
+    assert one_layer_loss(step * eye, 2 * eye, n, eye / 2).item() == pytest.approx(d)
+    assert step_loss(1.9 * step, d, n) < d < step_loss(2.1 * step, d, n)
+
+
+def test_fragility_of_the_optimum_under_a_rescaled_spectrum():
+    for k, low, high in ((2, 1.2, 1.25), (3, 1.1, 1.15)):
+        found = OPTIMA[5, 20, k]
+        steps, curvatures = (torch.tensor(found[name], dtype=torch.float64) for name in ("steps", "curvatures"))
+        shifted = [gdpp_loss(s**2 * steps, s**2 * curvatures, 5, 20).item() for s in (low, high)]
+        assert shifted[0] < 5 < shifted[1]
+        plain = optimal_step_sizes(5, 20, k)[0]
+        assert step_loss(high**2 * plain, 5, 20) < 5
+    constant = torch.full((3,), TABLE["spectra"]["5,20"]["constant"][2], dtype=torch.float64)
+    assert step_loss((0.5 * 1.7**2) * constant, 5, 20) < step_loss(0.5 * constant, 5, 20)
+    assert step_loss(1.25**2 * optimal_step_sizes(5, 20, 3)[0], 5, 20) > 5
