@@ -6,6 +6,7 @@ from attnopt.explorers.feature_flow import FeatureFlowExplorer
 from attnopt.explorers.image_steps import ImageStepsExplorer
 from attnopt.explorers.layers import LayersExplorer
 from attnopt.explorers.softmax import SoftmaxExplorer
+from attnopt.explorers.task_model import TaskModelExplorer
 
 __all__ = [
     "AttentionFieldExplorer",
@@ -14,4 +15,5 @@ __all__ = [
     "ImageStepsExplorer",
     "LayersExplorer",
     "SoftmaxExplorer",
+    "TaskModelExplorer",
 ]
