@@ -18,6 +18,7 @@ from attnopt.explorers import (
     OneLayerExplorer,
     SoftmaxExplorer,
     StepSizesExplorer,
+    TaskModelExplorer,
 )
 from attnopt.explorers.base import MIME, module_source
 from attnopt.explorers.html import script_json
@@ -33,6 +34,7 @@ EXPLORERS = [
     LayerStepsExplorer,
     OneLayerExplorer,
     StepSizesExplorer,
+    TaskModelExplorer,
     image_steps,
 ]
 CHANGED = {
@@ -43,6 +45,7 @@ CHANGED = {
     image_steps: {"label": "Bag"},
     StepSizesExplorer: {"layers": 2},
     GdppExplorer: {"layers": 2},
+    TaskModelExplorer: {"query_scale": 3},
 }
 CORNERS = [
     [list(logits), temperature]
@@ -153,6 +156,49 @@ def test_one_layer_at_the_ends_of_its_controls(spectrum, examples):
         assert 1 / step == pytest.approx(value * (1 + 1 / examples) + 1 / numbers["common"], rel=1e-12)
 
 
+@pytest.mark.parametrize("model", ["random", "ideal"])
+@pytest.mark.parametrize(("query", "value", "neurons"), [(0.0, 0.0, 0.0), (3.0, -2.0, 2.0), (1.0, 2.0, 1.0)])
+def test_task_model_at_the_ends_of_its_controls(model, query, value, neurons):
+    for tokens in ([0] * 12, [1] * 12, [1, 0] * 6):
+        explorer = TaskModelExplorer(tokens=tokens, model=model, query_scale=query, value_scale=value, neuron_scale=neurons)
+        numbers = explorer.compute()
+        json.dumps(numbers, allow_nan=False)
+        assert sum(numbers["attention"]) == pytest.approx(1)
+        assert sum(numbers["probabilities"]) == pytest.approx(1)
+        assert numbers["label"] == sum(tokens[:5]) % 2
+        if query == 0:
+            assert numbers["attention"] == pytest.approx([1 / 12] * 12)
+        if value == 0:
+            assert numbers["sequence"] == numbers["direction"] == numbers["output"] == [0, 0]
+        if (model, query, value, neurons) == ("ideal", 1, 1, 1):
+            assert numbers["probabilities"][numbers["label"]] > 0.99
+
+
+def test_task_model_built_by_hand_ignores_the_suffix_and_the_order():
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        tokens = generator.integers(0, 2, 12).tolist()
+        turned = [*tokens[1:5], tokens[0], *(1 - x for x in tokens[5:])]
+        here, there = (TaskModelExplorer(tokens=row, model="ideal").compute() for row in (tokens, turned))
+        np.testing.assert_allclose(here["sequence"], there["sequence"], atol=0.1)
+        assert here["probabilities"][here["label"]] > 0.99
+        assert there["label"] == here["label"]
+
+
+def test_task_model_refuses_weights_that_do_not_fit():
+    good = TaskModelExplorer().weights
+    for message, bad in (
+        ("weights must be of the models random and ideal", {"random": good["random"]}),
+        ("weights of ideal: params must have the names", good | {"ideal": {"token": good["ideal"]["token"]}}),
+        ("weights of random: query must have shape", good | {"random": good["random"] | {"query": [1.0]}}),
+        ("weights of random: position must have shape", good | {"random": good["random"] | {"position": [[1.0, 2.0]]}}),
+        ("weights of random must be finite", good | {"random": good["random"] | {"query": [1.0, float("nan")]}}),
+    ):
+        with pytest.raises(traitlets.TraitError, match=message):
+            TaskModelExplorer(weights=bad)
+    assert len(repr(TaskModelExplorer())) < 200
+
+
 @pytest.mark.parametrize("kind", EXPLORERS)
 def test_display_is_widget_json_and_still(kind):
     explorer = kind()
@@ -199,6 +245,8 @@ def test_values_beyond_the_controls_are_named():
         (FeatureFlowExplorer, "time", (-1.0, 40.5, float("inf"))),
         (LayersExplorer, "step", (0.0, 4.5, float("nan"))),
         (LayersExplorer, "scale", (0.4, 3.1)),
+        (TaskModelExplorer, "query_scale", (-0.1, 3.1, float("nan"))),
+        (TaskModelExplorer, "value_scale", (-2.1, 2.1)),
     ):
         for value in values:
             with pytest.raises(traitlets.TraitError, match=f"{name} must lie in"):
@@ -210,6 +258,9 @@ def test_values_beyond_the_controls_are_named():
         (LayersExplorer, "layers", 0),
         (LayersExplorer, "layers", 41),
         (LayersExplorer, "scheme", "heun"),
+        (TaskModelExplorer, "tokens", [0] * 11),
+        (TaskModelExplorer, "tokens", [2] * 12),
+        (TaskModelExplorer, "model", "trained"),
     ):
         with pytest.raises(traitlets.TraitError, match=name):
             kind(**{name: value})

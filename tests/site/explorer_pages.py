@@ -6,7 +6,8 @@ ONE_LAYER = "in_context/one_layer_one_step.html"
 STEPS = "in_context/layers_are_steps.html"
 STEP_SIZES = "in_context/optimal_step_sizes.html"
 GDPP = "in_context/beyond_gradient_descent.html"
-PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, ONE_LAYER, STEPS, STEP_SIZES, GDPP]
+TASK = "clustering/task_and_model.html"
+PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, ONE_LAYER, STEPS, STEP_SIZES, GDPP, TASK]
 
 
 def mounted(page):

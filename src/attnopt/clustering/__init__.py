@@ -9,7 +9,7 @@ from attnopt.clustering.gradients import (
     gradient_bound_terms,
 )
 from attnopt.clustering.invariance import invariance
-from attnopt.clustering.model import embedding_table, forward, init_model, normalise
+from attnopt.clustering.model import embedding_table, forward, init_model, normalise, sequences_by_table
 from attnopt.clustering.task import modular_addition
 
 __all__ = [
@@ -26,4 +26,5 @@ __all__ = [
     "invariance",
     "modular_addition",
     "normalise",
+    "sequences_by_table",
 ]

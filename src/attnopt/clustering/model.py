@@ -1,5 +1,6 @@
 """The small transformer of the clustering-head paper, many models at once."""
 
+import math
 from typing import Literal
 
 import torch
@@ -73,16 +74,17 @@ def init_model(
 def normalise(vectors: Tensor, norm: Norm) -> Tensor:
     """Vectors of length 1 ("unit"), or divided by 1e-5 plus their root mean square ("rms"); the zero vector stays zero.
 
-    The paper's formula is "unit"; its released code is "rms", with vectors of length √d.
+    The paper's formula is "unit"; its released code is "rms", with vectors of length √d. At zero "unit" has no derivative,
+    and gets the derivative 0; "rms" has the derivative 10⁵ times the identity.
 
     Raises:
         ValueError: if ``norm`` is neither.
     """
+    lengths = vectors.norm(dim=-1, keepdim=True)
     if norm == "unit":
-        lengths = vectors.norm(dim=-1, keepdim=True)
-        return vectors / torch.where(lengths > 0, lengths, 1.0)
+        return torch.where(lengths > 0, vectors / torch.where(lengths > 0, lengths, 1.0), 0.0)
     if norm == "rms":
-        return vectors / (vectors.square().mean(-1, keepdim=True).sqrt() + 1e-5)
+        return vectors / (lengths / vectors.shape[-1] ** 0.5 + 1e-5)
     raise ValueError(f'norm must be "unit" or "rms", got {norm!r}')
 
 
@@ -96,8 +98,9 @@ def forward(
 ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
     """Logits of every model on every sequence.
 
-    What normalising makes of the zero vector is the zero vector, so that ξ = 0 gives the logits of the feed-forward layer
-    at 0 and no gradient passes through the normalisation.
+    Normalised, the zero vector stays zero: ξ = 0 gives the logits of the feed-forward layer at 0, and with "unit" no
+    gradient passes through the normalisation there. A model with weights that are not finite has such logits; the others of
+    the ensemble are not affected.
 
     Args:
         params: as from `init_model`.
@@ -112,10 +115,12 @@ def forward(
 
     Raises:
         TypeError: if tokens are not integers.
-        ValueError: if tokens lie outside 0 … p - 1, or their length is not that of the positions.
+        ValueError: if tokens lie outside 0 … p - 1, their length is not that of the positions, or a parameter is missing,
+            unknown or of a shape that does not fit.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), section 2.2, Appendix C.2.
     """
+    check_params(params)
     check_tokens(params, tokens)
     table = embedding_table(params, norm)
     models, _, length, dim = table.shape
@@ -146,6 +151,74 @@ def forward(
         "activations": activations,
         "output": output,
     }
+
+
+def sequences_by_table(params: Params, tokens: Tensor, norm: Norm = "unit") -> Tensor:
+    """The sequence embeddings ξ of `forward` as one matrix product for all models and sequences.
+
+    A sequence, as a row of L ones among pL zeros, times the table with the rows (eˢVZ, eˢ) gives numerator and denominator
+    of ξ. Nothing is subtracted from a score s before exponentiating.
+
+    Args:
+        params: as from `init_model`.
+        tokens: sequences, integers in 0 … p - 1, shape (n, L).
+        norm: the normalisation.
+
+    Returns:
+        ξ, shape (M, n, d).
+
+    Raises:
+        TypeError: if tokens are not integers.
+        ValueError: if tokens or parameters do not fit, or exponentials of the scores may over- or underflow: scores must
+            stay within about ±700 in float64, ±80 in float32.
+
+    Source: the chapter "The task and the model".
+    """
+    check_params(params)
+    check_tokens(params, tokens)
+    if tokens.ndim != 2:
+        raise ValueError(f"tokens must have shape (n, L), the same sequences for all models, got {tuple(tokens.shape)}")
+    table = embedding_table(params, norm).flatten(1, 2)
+    models, pairs, dim = table.shape
+    scores = table @ params["query"].unsqueeze(-1) / dim**0.5
+    values = table @ params["value"].mT
+    numbers, largest = torch.finfo(scores.dtype), max(values.abs().max().item(), 1.0)
+    safe = min(math.log(numbers.max / tokens.shape[1] / largest), -math.log(numbers.tiny))
+    if not scores.abs().max() < safe:
+        raise ValueError(f"scores must lie within ±{safe:.0f}, got one of size {scores.abs().max().item():.4g}")
+    rows = torch.cat([scores.exp() * values, scores.exp()], -1)
+    at = tokens * tokens.shape[1] + torch.arange(tokens.shape[1], device=tokens.device)
+    marks = torch.zeros(len(tokens), pairs, dtype=table.dtype, device=table.device).scatter_(1, at, 1.0)
+    sums = (marks @ rows.permute(1, 0, 2).flatten(1)).unflatten(1, (models, dim + 1)).movedim(0, 1)
+    return sums[..., :-1] / sums[..., -1:]
+
+
+def check_params(params: Params) -> None:
+    """Require the parameters of an ensemble, each shaped to fit ``token`` (M, p, d), ``position`` (M, L, d) and h.
+
+    Raises:
+        ValueError: if one is missing, unknown or of another shape.
+    """
+    missing = [name for name in ("token", "position", *TRAINED) if name not in params]
+    unknown = [name for name in params if name not in ("token", "position", *TRAINED, *BIASES)]
+    if missing or unknown:
+        raise ValueError(f"params must have the names of init_model, missing {missing}, unknown {unknown}")
+    for name in ("token", "position", "receptors"):
+        if params[name].ndim != 3 or 0 in params[name].shape:
+            raise ValueError(f"{name} must have three dimensions, none empty, got {tuple(params[name].shape)}")
+    models, _, dim = params["token"].shape
+    length, width = params["position"].shape[1], params["receptors"].shape[1]
+    for name, shape in {
+        "position": (models, length, dim),
+        "query": (models, dim),
+        "value": (models, dim, dim),
+        "receptors": (models, width, dim),
+        "assemblers": (models, dim, width),
+        "receptor_biases": (models, width),
+        "assembler_bias": (models, dim),
+    }.items():
+        if name in params and params[name].shape != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {tuple(params[name].shape)}")
 
 
 def check_tokens(params: Params, tokens: Tensor) -> None:

@@ -38,6 +38,8 @@ def modular_addition(
     else:
         if generator is None:
             raise TypeError("generator must be given to draw n_samples")
+        if not isinstance(generator, torch.Generator):
+            raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
         tokens = torch.randint(
             p, (check_count("n_samples", n_samples), length), generator=generator, device=generator.device
         )

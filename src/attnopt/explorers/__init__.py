@@ -10,6 +10,7 @@ from attnopt.explorers.layers import LayersExplorer
 from attnopt.explorers.one_layer import OneLayerExplorer
 from attnopt.explorers.softmax import SoftmaxExplorer
 from attnopt.explorers.step_sizes import StepSizesExplorer
+from attnopt.explorers.task_model import TaskModelExplorer
 
 __all__ = [
     "AttentionFieldExplorer",
@@ -22,4 +23,5 @@ __all__ = [
     "OneLayerExplorer",
     "SoftmaxExplorer",
     "StepSizesExplorer",
+    "TaskModelExplorer",
 ]

@@ -1,0 +1,141 @@
+"""Sparse modular addition: its sequences, its invariances, and what an incomplete look at a sequence reveals."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnopt.clustering import cluster_counts, modular_addition
+
+SIZES = [(2, 5, 3), (3, 4, 2), (3, 4, 4), (4, 4, 3), (5, 3, 1), (6, 3, 2)]
+
+
+@pytest.mark.parametrize(("p", "length", "k"), SIZES)
+def test_all_sequences_once_in_order_with_the_sum_of_their_first_k_tokens(p, length, k):
+    tokens, targets = modular_addition(p, length, k)
+    expected = list(itertools.product(range(p), repeat=length))
+    assert [tuple(row) for row in tokens.tolist()] == expected
+    assert targets.tolist() == [sum(row[:k]) % p for row in expected]
+    assert tokens.dtype == targets.dtype == torch.int64
+    assert torch.bincount(targets).tolist() == [p ** (length - 1)] * p  # H(Y) = log p
+
+
+@pytest.mark.parametrize(("p", "length", "k"), SIZES)
+def test_the_label_is_invariant_under_the_prefix_order_and_the_suffix_and_under_more(p, length, k):
+    tokens, targets = modular_addition(p, length, k)
+    at = p ** torch.arange(length - 1, -1, -1)
+
+    def label_of(moved):
+        return targets[(moved * at).sum(1)]
+
+    for order in itertools.permutations(range(k)):
+        assert torch.equal(label_of(tokens[:, [*order, *range(k, length)]]), targets)
+    for position in range(k, length):
+        moved = tokens.clone()
+        moved[:, position] = (moved[:, position] + 1) % p
+        assert torch.equal(label_of(moved), targets)
+    keeps = 0
+    for shift in itertools.product(range(p), repeat=length):
+        same = torch.equal(label_of((tokens + torch.tensor(shift)) % p), targets)
+        assert same == (sum(shift[:k]) % p == 0)
+        keeps += same
+    assert keeps == p ** (length - 1)  # as large as a class, so these shifts take a sequence to every one of its label
+
+
+@pytest.mark.parametrize(("p", "k"), [(2, 5), (3, 5), (3, 3), (4, 4), (5, 2)])
+def test_prefixes_fall_into_as_many_multisets_as_counted(p, k):
+    tokens, targets = modular_addition(p, k, k)
+    classes = tokens.sort(1).values.unique(dim=0)
+    assert len(classes) == math.comb(k + p - 1, k) == len(cluster_counts(p, k))
+    assert len(targets.unique()) == p
+
+
+@pytest.mark.parametrize(("p", "length", "k"), SIZES)
+def test_positions_that_miss_one_of_the_first_k_say_nothing_about_the_label(p, length, k):
+    tokens, targets = modular_addition(p, length, k)
+    for size in range(length + 1):
+        for seen in itertools.combinations(range(length), size):
+            key = (tokens[:, list(seen)] * p ** torch.arange(size)).sum(1)
+            counts = torch.zeros(p**size, p, dtype=torch.int64).index_put_((key, targets), torch.tensor(1), accumulate=True)
+            if set(range(k)) <= set(seen):
+                assert (counts.max(1).values == counts.sum(1)).all()  # the label is known
+            else:
+                assert (counts == p ** (length - size - 1)).all()  # every label is as frequent
+
+
+@pytest.mark.parametrize(("p", "length", "k"), SIZES)
+def test_a_character_of_the_label_correlates_with_one_character_of_the_sequence_only(p, length, k):
+    _, targets = modular_addition(p, length, k)
+    for frequency in range(1, p):
+        wave = torch.exp(2j * math.pi * frequency * targets.double() / p).reshape([p] * length)
+        spectrum = torch.fft.fftn(wave, norm="forward").abs()
+        assert spectrum[(frequency,) * k + (0,) * (length - k)] == pytest.approx(1, abs=1e-12)
+        assert (spectrum > 1e-12).sum() == 1
+
+
+def test_a_predictor_that_misses_a_token_has_accuracy_one_in_p_exactly_and_loss_at_least_log_p():
+    tokens, targets = modular_addition(3, 4, 3)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        answers = torch.randn(27, 3, generator=generator, dtype=torch.float64)
+        logits = answers[(tokens[:, [0, 2, 3]] * torch.tensor([9, 3, 1])).sum(1)]  # blind to the second token
+        assert (logits.argmax(1) == targets).sum() * 3 == len(targets)
+        assert torch.nn.functional.cross_entropy(logits, targets) > math.log(3)
+
+
+@pytest.mark.parametrize(("p", "length", "n"), [(2, 12, 2048), (2, 8, 100), (3, 5, 400)])
+def test_share_of_sequences_that_draws_cover(p, length, n):
+    count, draws = p**length, 300
+    generator = torch.Generator().manual_seed(1)
+    at = p ** torch.arange(length - 1, -1, -1)
+    index = lambda: (modular_addition(p, length, 1, n, generator)[0] * at).sum(1)  # noqa: E731
+    covered, seen = [], []
+    for _ in range(draws):
+        known = torch.zeros(count, dtype=torch.bool)
+        known[index()] = True
+        covered.append(known.double().mean())
+        seen.append(known[index()].double().mean())
+    missed, both_missed = (1 - 1 / count) ** n, (1 - 2 / count) ** n
+    variance = missed / count + (1 - 1 / count) * both_missed - missed**2
+    error = math.sqrt(variance / draws)
+    assert abs(torch.stack(covered).mean() - (1 - missed)) < 4 * error
+    assert abs(torch.stack(covered).var() / variance - 1) < 5 * math.sqrt(2 / draws)
+    assert abs(torch.stack(seen).mean() - (1 - missed)) < 4 * torch.stack(seen).std() / math.sqrt(draws)
+    if (p, length, n) == (2, 12, 2048):
+        assert 1 - missed == pytest.approx(0.3935, abs=1e-4)
+
+
+@given(st.integers(2, 7), st.integers(1, 6), st.data())
+def test_samples_are_sequences_of_the_task(p, length, data):
+    k, n = data.draw(st.integers(1, length)), data.draw(st.integers(1, 50))
+    draw = lambda: modular_addition(p, length, k, n, torch.Generator().manual_seed(5))  # noqa: E731
+    tokens, targets = draw()
+    assert tokens.shape == (n, length)
+    assert targets.shape == (n,)
+    assert tokens.min() >= 0
+    assert tokens.max() < p
+    assert torch.equal(targets, tokens[:, :k].sum(1) % p)
+    assert torch.equal(tokens, draw()[0])  # the generator alone decides
+
+
+def test_what_is_not_a_task_is_named():
+    generator = torch.Generator()
+    for error, message, arguments in (
+        (ValueError, "p must be at least 2, got 1", (1, 4, 2)),
+        (ValueError, "length must be at least 1, got 0", (2, 0, 1)),
+        (ValueError, "k must be at most length, 4, got 5", (2, 4, 5)),
+        (ValueError, "k must be at least 1, got 0", (2, 4, 0)),
+        (TypeError, "p must be an integer, got 2.0", (2.0, 4, 2)),
+        (TypeError, "k must be an integer", (2, 4, "2")),
+        (ValueError, "n_samples must be given, all 2\\^25", (2, 25, 2)),
+        (ValueError, "n_samples must be at least 1, got 0", (2, 4, 2, 0, generator)),
+        (TypeError, "n_samples must be an integer, got 3.5", (2, 4, 2, 3.5, generator)),
+        (TypeError, "generator must be given", (2, 4, 2, 3)),
+        (TypeError, "generator must be a torch.Generator, got 7", (2, 4, 2, 3, 7)),
+    ):
+        with pytest.raises(error, match=message):
+            modular_addition(*arguments)
+    assert len(modular_addition(2, 24, 3, 5, generator)[0]) == 5
