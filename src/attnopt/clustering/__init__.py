@@ -8,7 +8,7 @@ from attnopt.clustering.gradients import (
     gradient_bound_as_printed,
     gradient_bound_terms,
 )
-from attnopt.clustering.invariance import invariance
+from attnopt.clustering.invariance import invariance, spurious_attention
 from attnopt.clustering.model import embedding_table, forward, init_model, normalise
 from attnopt.clustering.task import modular_addition
 
@@ -26,4 +26,5 @@ __all__ = [
     "invariance",
     "modular_addition",
     "normalise",
+    "spurious_attention",
 ]
