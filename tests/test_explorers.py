@@ -12,6 +12,7 @@ from attnopt.explorers import (
     AttentionFieldExplorer,
     Explorer,
     FeatureFlowExplorer,
+    IdealCircuitExplorer,
     LayersExplorer,
     SoftmaxExplorer,
 )
@@ -19,7 +20,7 @@ from attnopt.explorers.base import MIME, module_source
 from attnopt.explorers.html import script_json
 from attnopt.softmax import softmax_jacobian
 
-EXPLORERS = [SoftmaxExplorer, AttentionFieldExplorer, FeatureFlowExplorer, LayersExplorer, image_steps]
+EXPLORERS = [SoftmaxExplorer, AttentionFieldExplorer, FeatureFlowExplorer, LayersExplorer, IdealCircuitExplorer, image_steps]
 CHANGED = {SoftmaxExplorer: {"temperature": 0.3}, LayersExplorer: {"layers": 3}, image_steps: {"label": "Bag"}}
 CORNERS = [
     [list(logits), temperature]
