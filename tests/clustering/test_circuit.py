@@ -225,10 +225,14 @@ def test_one_relu_neuron_never_tells_six_clusters_apart_and_two_do():
     assert best - 1e-3 < worst(two, torch.tensor([-1.0537, 1.0537], **double), relu) <= best
 
 
+def mirrored(units):
+    """The same neurons with the order of the clusters reversed and classes exchanged, sorted: an equal margin."""
+    return tuple(sorted((tuple(sorted(5 - j for j in active)), -sign) for active, sign in units))
+
+
 def test_three_relu_neurons_stay_below_the_threshold_and_four_pass_it():
     """Over every choice of active clusters: with k - 1 = 4 neurons the margin can pass the threshold, with 3 it cannot."""
     assert figure_one_threshold() == pytest.approx(0.0649, abs=1e-4)
-    mirrored = lambda units: tuple(sorted((tuple(sorted(5 - j for j in active)), -sign) for active, sign in units))
     triples = [three for three in itertools.combinations(sorted(UNITS), 3) if three <= mirrored(three)]
     assert max(best_relu_margin(three) for three in triples) <= figure_one_threshold() + 1e-9
     kinks = [((4, 5), -1), ((5,), 1), ((0, 1), 1), ((0,), -1)]
