@@ -21,7 +21,12 @@ from attnopt.explorers.html import script_json
 from attnopt.softmax import softmax_jacobian
 
 EXPLORERS = [SoftmaxExplorer, AttentionFieldExplorer, FeatureFlowExplorer, LayersExplorer, IdealCircuitExplorer, image_steps]
-CHANGED = {SoftmaxExplorer: {"temperature": 0.3}, LayersExplorer: {"layers": 3}, IdealCircuitExplorer: {"noise": 0.3}, image_steps: {"label": "Bag"}}
+CHANGED = {
+    SoftmaxExplorer: {"temperature": 0.3},
+    LayersExplorer: {"layers": 3},
+    IdealCircuitExplorer: {"noise": 0.3},
+    image_steps: {"label": "Bag"},
+}
 CORNERS = [
     [list(logits), temperature]
     for logits in [*itertools.product((-3.0, 3.0), repeat=3), (0.0, 0.0, 0.0), (1.0, 0.3, -1.2)]
