@@ -22,7 +22,8 @@ def invariance(params: Params, p: int, k: int, norm: Norm = "unit") -> dict[str,
         norm: the models' normalisation.
 
     Returns:
-        A dict of shares in [0, 1], each of shape (M,): ``suffix`` and ``permutation``. Where ξ does not vary both are 1.
+        A dict with the keys ``suffix`` and ``permutation`` and shares from 0 to 1, each of shape (M,). Where ξ does not vary
+        both are 1.
 
     Raises:
         TypeError: if a number is not an integer.
