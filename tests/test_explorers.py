@@ -13,6 +13,7 @@ from attnopt.explorers import (
     Explorer,
     FeatureFlowExplorer,
     GdppExplorer,
+    IdealCircuitExplorer,
     LayersExplorer,
     LayerStepsExplorer,
     OneLayerExplorer,
@@ -31,6 +32,7 @@ EXPLORERS = [
     FeatureFlowExplorer,
     LayersExplorer,
     GdppExplorer,
+    IdealCircuitExplorer,
     LayerStepsExplorer,
     OneLayerExplorer,
     StepSizesExplorer,
@@ -46,6 +48,7 @@ CHANGED = {
     StepSizesExplorer: {"layers": 2},
     GdppExplorer: {"layers": 2},
     TaskModelExplorer: {"query_scale": 3},
+    IdealCircuitExplorer: {"noise": 0.3},
 }
 CORNERS = [
     [list(logits), temperature]
@@ -124,6 +127,21 @@ def test_layers_at_the_ends_of_its_controls(model, scheme):
         json.dumps(numbers, allow_nan=False)
         if model == "linear" and scheme == "euler" and step * numbers["operator_norm_squared"] <= 4:
             assert (np.diff(numbers["losses"]) < 1e-9).all()
+
+
+def test_ideal_circuit_is_right_as_built_and_bears_little():
+    numbers = IdealCircuitExplorer().compute()
+    assert numbers["accuracy"] == 1
+    assert numbers["least"] == pytest.approx(7 / (7 + 5 * np.exp(8)))
+    assert numbers["radius"] < 0.01 * numbers["gap"]
+    for strain in ({"length": 0.5}, {"angle": 90.0}, {"angle": -180.0}, {"split": 1.0}, {"noise": 0.5}):
+        assert IdealCircuitExplorer(**strain).compute()["accuracy"] < 0.8
+    assert IdealCircuitExplorer(split=1.0, length=16.0).compute()["permutation"] < 0.99
+    for length, angle, split, noise in itertools.product((0.0, 16.0), (-180.0, 0.0, 180.0), (0.0, 1.0), (0.0, 1.0)):
+        numbers = IdealCircuitExplorer(length=length, angle=angle, split=split, noise=noise).compute()
+        json.dumps(numbers, allow_nan=False)
+        assert 0 <= numbers["accuracy"] <= 1
+        assert numbers["least"] <= numbers["most"] + 1e-12
 
 
 def test_layers_have_the_orders_of_their_schemes():

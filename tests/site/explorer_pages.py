@@ -7,7 +7,8 @@ STEPS = "in_context/layers_are_steps.html"
 STEP_SIZES = "in_context/optimal_step_sizes.html"
 GDPP = "in_context/beyond_gradient_descent.html"
 TASK = "clustering/task_and_model.html"
-PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, ONE_LAYER, STEPS, STEP_SIZES, GDPP, TASK]
+CIRCUIT = "clustering/ideal_circuit.html"
+PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, ONE_LAYER, STEPS, STEP_SIZES, GDPP, TASK, CIRCUIT]
 
 
 def mounted(page):

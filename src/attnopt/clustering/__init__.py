@@ -8,7 +8,7 @@ from attnopt.clustering.gradients import (
     gradient_bound_as_printed,
     gradient_bound_terms,
 )
-from attnopt.clustering.invariance import invariance
+from attnopt.clustering.invariance import invariance, spurious_attention
 from attnopt.clustering.model import embedding_table, forward, init_model, normalise, sequences_by_table
 from attnopt.clustering.task import modular_addition
 
@@ -27,4 +27,5 @@ __all__ = [
     "modular_addition",
     "normalise",
     "sequences_by_table",
+    "spurious_attention",
 ]

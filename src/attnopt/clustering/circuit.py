@@ -1,15 +1,17 @@
-"""A clustering head built by hand, in the plane, for any p and k."""
+"""A clustering head built by hand, in two or three dimensions, for any p and k."""
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu
+from torch.nn.functional import gelu, normalize
 
 from attnopt.clustering.model import Params
 from attnopt.clustering.task import check_task
 
 WIDEST = math.pi / 3  # the clusters' directions spread between minus and plus this angle
+FARTHEST = 1e8  # no position need lie further out: there, scores of unit tokens agree to rounding
 
 
 def cluster_counts(p: int, k: int) -> Tensor:
@@ -24,64 +26,90 @@ def cluster_counts(p: int, k: int) -> Tensor:
     return torch.tensor(compositions(k, p))
 
 
-def ideal_circuit(p: int, length: int, k: int, sharpness: float, scale: float = 10.0) -> Params:
-    """Weights in d = 2 that attend to the first k tokens alike, count them, and map each count to its class.
+def ideal_circuit(
+    p: int,
+    length: int,
+    k: int,
+    sharpness: float,
+    scale: float = 10.0,
+    *,
+    clusters: Literal["counts", "sums"] = "counts",
+    dim: Literal[2, 3] = 2,
+) -> Params:
+    """Weights that attend to the first k tokens alike, average their heights, and map each mean to its class.
 
-    Positions are two opposite points, one for the first k and one for the rest; the query points at the first. The tokens'
-    heights on the circle are powers of k + 1, so that no two multisets of k tokens have the same mean; the value matrix
-    spreads these means over an arc; one neuron between neighbouring clusters, and one always on, take each to ``scale``
-    times the embedding of its class.
+    Positions are two opposite points, one for the first k and one for the rest; the query points at the first. With
+    "counts" the tokens' heights are 0, 1, k + 1, (k + 1)², … up to scale, so that no two multisets of k tokens have the same
+    mean; with "sums" they are 0, 1, 2, …, so that two have if their sums agree. The value matrix spreads the means over
+    an arc; one neuron between neighbouring clusters, and one always on, take each to ``scale`` times its class embedding.
+
+    In three dimensions the first k embeddings lie on a circle about the query and get exactly the same attention. In the
+    plane they nearly do, from positions 2 exp(sharpness) away.
 
     Args:
         p: size of the vocabulary.
         length: L, tokens a sequence.
         k: how many of them count.
-        sharpness: of the attention, positive: a spurious token gets about exp(-√2 sharpness) of the attention of another.
+        sharpness: of the attention, positive: the length of the query. A spurious token gets about exp(-√2 sharpness) of
+            the attention of another, or exactly exp(-√(2/3) sharpness) in three dimensions.
         scale: length of the output, positive.
+        clusters: what the clusters stand for, C(k + p - 1, k) "counts" or k (p - 1) + 1 "sums".
+        dim: d, 2 or 3.
 
     Returns:
         Parameters as from `init_model` for one model, float64, with as many neurons as there are clusters.
 
     Raises:
         TypeError: if p, length or k is not an integer.
-        ValueError: if they are out of range, or ``sharpness`` or ``scale`` is not positive and finite.
+        ValueError: if they are out of range, ``sharpness`` or ``scale`` is not positive and finite, or ``clusters`` or
+            ``dim`` is not one of its values.
 
     Source: the chapter "The ideal circuit"; Odonnat, Bouaziz, Cabannes (2025), section 3.1 and Figure 1, for the idea.
     """
     p, length, k = check_task(p, length, k)
-    for name, value in (("sharpness", sharpness), ("scale", scale)):
-        if not 0 < value < math.inf:
-            raise ValueError(f"{name} must be positive and finite, got {value!r}")
+    for name, number in (("sharpness", sharpness), ("scale", scale)):
+        if not 0 < number < math.inf:
+            raise ValueError(f"{name} must be positive and finite, got {number!r}")
+    if clusters not in ("counts", "sums"):
+        raise ValueError(f'clusters must be "counts" or "sums", got {clusters!r}')
+    if dim not in (2, 3):
+        raise ValueError(f"dim must be 2 or 3, got {dim!r}")
     exact = {"dtype": torch.float64}
-    powers = torch.tensor([float((k + 1) ** v) for v in range(p)], **exact)
-    heights = 2 * (powers - 1) / (powers[-1] - 1) - 1
-    token = torch.stack([(1 - heights**2).clamp(min=0).sqrt(), heights], -1)
-    # far positions bring all embeddings Z(x, t ≤ k) close to the query, so that their scores hardly differ
-    far = torch.tensor([2.0 * math.exp(sharpness), 0.0], **exact)
+    levels = torch.arange(p, **exact)
+    if clusters == "counts":
+        levels = torch.tensor([0.0] + [float((k + 1) ** v) for v in range(p - 1)], **exact)
+    heights = 2 * levels / levels[-1] - 1
+    bulge = (1 - heights**2).clamp(min=0).sqrt()
+    # coordinates: along the query, along the heights, and in three dimensions the one that the value matrix drops
+    token = torch.stack([bulge, heights] if dim == 2 else [torch.zeros(p, **exact), heights, bulge], -1)
+    along = torch.eye(dim, **exact)[0]
+    far = along * (min(2 * math.exp(min(sharpness, 100)), FARTHEST) if dim == 2 else 1.0)
     position = torch.where(torch.arange(length)[:, None] < k, far, -far)
-    query = torch.tensor([sharpness, 0.0], **exact)
-    seen = torch.nn.functional.normalize(token + far, dim=-1)
-    value = torch.diag(torch.tensor([1.0, math.tan(WIDEST) / (seen[:, 1] / seen[:, 0]).abs().max()], **exact))
+    query = sharpness * along
+    seen = normalize(token + far, dim=-1)
+    value = torch.zeros(dim, dim, **exact)
+    value[0, 0], value[1, 1] = 1.0, math.tan(WIDEST) / (seen[:, 1] / seen[:, 0]).abs().max()
 
     counts = cluster_counts(p, k).to(torch.float64)
-    weights = counts * (seen @ query / math.sqrt(2)).exp()
-    clusters = (weights / weights.sum(1, keepdim=True)) @ seen @ value.T
-    angles, order = torch.atan2(clusters[:, 1], clusters[:, 0]).sort()
+    scores = seen @ query / dim**0.5
+    weights = counts * (scores - scores.max()).exp()
+    means = (weights / weights.sum(1, keepdim=True)) @ seen @ value.T
+    sums = counts @ torch.arange(p, **exact)
+    if clusters == "sums":  # one mean for all counts with the same sum
+        same = (sums == torch.arange(k * (p - 1) + 1)[:, None]).to(torch.float64)
+        means, sums = same @ means / same.sum(1, keepdim=True), torch.arange(k * (p - 1) + 1)
+    angles, order = torch.atan2(means[:, 1], means[:, 0]).sort()
     between = (angles[1:] + angles[:-1]) / 2
-    steepness = 8 / (angles[1:] - angles[:-1]).min() if len(angles) > 1 else 1.0
-    receptors = steepness * torch.cat(
-        [torch.tensor([[1.0, 0.0]], **exact), torch.stack([-between.sin(), between.cos()], -1)]
-    )
     directions = torch.stack([angles.cos(), angles.sin()], -1)
-    labels = (counts[order] @ torch.arange(p, **exact)).long() % p
-    wanted = scale * torch.nn.functional.normalize(token, dim=-1)[labels] - clusters[order]
-    assemblers = torch.linalg.solve(gelu(directions @ receptors.T), wanted).T
+    receptors = torch.cat([torch.tensor([[1.0, 0.0]], **exact), torch.stack([-between.sin(), between.cos()], -1)])
+    receptors = 8 / (angles[1:] - angles[:-1]).min() * receptors
+    wanted = scale * normalize(token, dim=-1)[sums[order].long() % p] - means[order]
     params = {
         "token": token,
         "position": position,
         "query": query,
         "value": value,
-        "receptors": receptors,
-        "assemblers": assemblers,
+        "receptors": torch.nn.functional.pad(receptors, (0, dim - 2)),
+        "assemblers": torch.linalg.solve(gelu(directions @ receptors.T), wanted).T,
     }
-    return {name: value.unsqueeze(0).contiguous() for name, value in params.items()}
+    return {name: weight.unsqueeze(0).contiguous() for name, weight in params.items()}

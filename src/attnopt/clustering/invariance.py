@@ -1,9 +1,10 @@
-"""How invariant a model's sequence embedding is to the suffix and to the order of the prefix."""
+"""How invariant a model's sequence embedding is to the suffix and to the order of the prefix, and what attention leaks."""
 
 import torch
 from torch import Tensor
 
-from attnopt.clustering.model import Norm, Params, forward
+from attnopt.checks import check_count
+from attnopt.clustering.model import Norm, Params, embedding_table, forward
 from attnopt.clustering.task import check_task, modular_addition
 
 
@@ -21,7 +22,8 @@ def invariance(params: Params, p: int, k: int, norm: Norm = "unit") -> dict[str,
         norm: the models' normalisation.
 
     Returns:
-        A dict of shares in [0, 1], each of shape (M,): ``suffix`` and ``permutation``. Where ξ does not vary both are 1.
+        A dict with the keys ``suffix`` and ``permutation`` and shares from 0 to 1, each of shape (M,). Where ξ does not vary
+        both are 1.
 
     Raises:
         TypeError: if a number is not an integer.
@@ -33,7 +35,7 @@ def invariance(params: Params, p: int, k: int, norm: Norm = "unit") -> dict[str,
     p, length, k = check_task(p, length, k)
     if p > params["token"].shape[-2]:
         raise ValueError(f"p must be at most the model's {params['token'].shape[-2]} tokens, got {p}")
-    tokens, _ = modular_addition(p, length, k)
+    tokens = modular_addition(p, length, k)[0].to(params["token"].device)
     sequence = forward(params, tokens, return_stages=True, norm=norm)[1]["sequence"]
     by_prefix = sequence.unflatten(1, (p**k, p ** (length - k)))
     prefix_means = by_prefix.mean(2)
@@ -48,3 +50,32 @@ def invariance(params: Params, p: int, k: int, norm: Norm = "unit") -> dict[str,
     varies = total > torch.finfo(total.dtype).eps ** 2 * sequence.square().sum(-1).mean(1)
     share = lambda part: torch.where(varies, 1 - part / torch.where(varies, total, 1.0), 1.0)  # noqa: E731
     return {"suffix": share(within_prefix), "permutation": share(within_cluster)}
+
+
+def spurious_attention(params: Params, k: int, norm: Norm = "unit") -> tuple[Tensor, Tensor]:
+    """The least and the most attention that all tokens after the first k get together, over all sequences, exactly.
+
+    The share of the spurious tokens grows with each of their scores and falls with each score of the prefix, and every
+    position's token is free, so the extremes are reached position by position.
+
+    Args:
+        params: as from `init_model`.
+        k: length of the prefix.
+        norm: the models' normalisation.
+
+    Returns:
+        Least and most, each of shape (M,); both 0 if k is the whole length.
+
+    Raises:
+        TypeError: if k is not an integer.
+        ValueError: if k is not in 1 … L.
+
+    Source: the chapter "The ideal circuit".
+    """
+    length, dim = params["position"].shape[-2:]
+    if check_count("k", k) > length:
+        raise ValueError(f"k must be at most the models' {length} positions, got {k}")
+    scores = torch.einsum("mptd,md->mpt", embedding_table(params, norm), params["query"]) / dim**0.5
+    low, high = scores.amin(1), scores.amax(1)
+    share = lambda spurious, prefix: (spurious[:, k:].logsumexp(1) - prefix[:, :k].logsumexp(1)).sigmoid()  # noqa: E731
+    return share(low, high), share(high, low)

@@ -1,0 +1,109 @@
+"""The ideal clustering head under strain: its query turned, its positions split, its embeddings blurred."""
+
+import math
+
+import torch
+from matplotlib.figure import Figure
+
+from attnopt.clustering import embedding_table, forward, invariance, modular_addition, spurious_attention
+from attnopt.explorers.base import Explorer, Interval
+from attnopt.plotting import BLUE, GREY, ORANGE
+
+REACH, CELLS = 10.0, 40  # the plane of sequence embeddings, and its cells a side
+SUFFIXES = [37 * number % 128 for number in range(16)]  # those drawn with each prefix
+NOISE = [  # standard normal numbers, from a generator seeded with 0
+    *([-2.3, -0.4], [-1.1, 1.0], [-0.9, -1.3], [-0.6, -0.9], [-1.3, 1.5], [0.3, 2.0], [-1.5, -0.7]),
+    *([0.5, -1.0], [-0.1, 0.6], [0.0, -1.2], [-0.7, 0.1], [-1.7, 1.0], [0.7, 0.1], [-1.1, 1.9]),
+]
+
+
+class IdealCircuitExplorer(Explorer):
+    """The circuit of Figure 1 for p = 2, k = 5, L = 12 in the plane, by default as built by hand, and what is left of it.
+
+    Traits:
+        length: of the query, 0 to 16.
+        angle: of the query, in degrees from where the prefix's embeddings lie, -180 to 180.
+        split: how far apart the positions of each kind stand, 0 to 1.
+        noise: size of a fixed random displacement of all token and position embeddings, 0 to 1.
+    """
+
+    module = "ideal_circuit"
+    alt = (
+        "Left: normalised embeddings on a circle, dots for the first five positions and squares for the rest, with the "
+        "query as an arrow. Right: the sequence embeddings over the regions of the two classes, six tight clusters of "
+        "alternating class, each in a region of its own."
+    )
+    length = Interval(8.0, 0, 16)
+    angle = Interval(0.0, -180, 180)
+    split = Interval(0.0, 0, 1)
+    noise = Interval(0.0, 0, 1)
+
+    def _params(self) -> dict[str, torch.Tensor]:
+        """Weights of the circuit as strained."""
+        exact = {"dtype": torch.float64}
+        away = torch.tensor(NOISE, **exact) * self.noise
+        spread = [(t - 2) / 2 for t in range(5)] + [(t - 3) / 3 for t in range(7)]
+        side = [1.0] * 5 + [-1.0] * 7
+        position = torch.tensor([[x, self.split * y] for x, y in zip(side, spread, strict=True)], **exact)
+        turn = math.radians(self.angle)
+        params = {
+            "token": torch.tensor([[0.0, -1.0], [0.0, 1.0]], **exact) + away[:2],
+            "position": position + away[2:],
+            "query": torch.tensor([self.length * math.cos(turn), self.length * math.sin(turn)], **exact),
+            "value": 10 * torch.eye(2, **exact),
+            "receptors": torch.tensor([[-8.0, 20.0], [-16.0, 20.0], [-8.0, -20.0], [-16.0, -20.0]], **exact),
+            "assemblers": torch.tensor([[0.0] * 4, [-2.0, 4.5, 2.0, -4.5]], **exact),
+        }
+        return {name: weight.unsqueeze(0) for name, weight in params.items()}
+
+    def compute(self) -> dict:
+        """Embeddings, accuracy over all sequences, invariances, leakage, clusters, and a map of the classes."""
+        params = self._params()
+        tokens, targets = modular_addition(2, 12, 5)
+        logits, stages = forward(params, tokens, return_stages=True)
+        xi = stages["sequence"][0]
+        counts = tokens[:, :5].sum(1)
+        centres = torch.stack([xi[counts == ones].mean(0) for ones in range(6)])
+        between = torch.pdist(centres)
+        shares = invariance(params, 2, 5)
+        least, most = spurious_attention(params, 5)
+        cells = (torch.arange(CELLS, dtype=torch.float64) + 0.5) * 2 * REACH / CELLS - REACH
+        plane = torch.stack(torch.meshgrid(cells, cells, indexing="xy"), -1).flatten(0, 1)  # row by row
+        active = torch.nn.functional.gelu(torch.nn.functional.normalize(plane, dim=1) @ params["receptors"][0].T)
+        output = plane + active @ params["assemblers"][0].T
+        return {
+            "embeddings": embedding_table(params)[0].tolist(),
+            "accuracy": (logits[0].argmax(1) == targets).double().mean().item(),
+            "suffix": shares["suffix"].item(),
+            "permutation": shares["permutation"].item(),
+            "least": least.item(),
+            "most": most.item(),
+            "clusters": xi.unflatten(0, (32, 128))[:, SUFFIXES].tolist(),
+            "gap": between.min().item(),
+            "radius": (xi - centres[counts]).norm(dim=1).max().item(),
+            "map": (output @ (params["token"][0, 1] - params["token"][0, 0])).tolist(),
+        }
+
+    def draw_still(self, figure: Figure) -> None:
+        """Embeddings and query on the left, clusters and classes on the right."""
+        numbers = self.compute()
+        left, right = figure.subplots(1, 2)
+        around = torch.linspace(0, 2 * math.pi, 200)
+        left.plot(around.cos(), around.sin(), color=GREY, lw=0.8)
+        for colour, row in zip((BLUE, ORANGE), numbers["embeddings"], strict=True):
+            for part, marker in ((row[:5], "o"), (row[5:], "s")):
+                left.scatter(*zip(*part, strict=True), c=colour, marker=marker, s=40)
+        query = self._params()["query"][0] / 16
+        left.annotate("", query.tolist(), (0, 0), arrowprops={"arrowstyle": "->"})
+        left.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal", xlabel="embeddings Z and query q")
+        regions = torch.tensor(numbers["map"]).view(CELLS, CELLS) > 0
+        extent = (-REACH, REACH, -REACH, REACH)
+        for region, colour in ((~regions, BLUE), (regions, ORANGE)):
+            shade = torch.zeros(CELLS, CELLS, 4)
+            shade[..., :3] = torch.tensor([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+            shade[..., 3] = 0.3 * region
+            right.imshow(shade.numpy(), origin="lower", extent=extent)
+        for number, points in enumerate(numbers["clusters"]):
+            odd = number.bit_count() % 2
+            right.scatter(*zip(*points, strict=True), c=(BLUE, ORANGE)[odd], marker="o^"[odd], s=12)
+        right.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), xlabel="sequence embeddings ξ")

@@ -1,0 +1,260 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+from torch.nn.functional import gelu, relu
+
+from attnopt.clustering import cluster_counts, forward, ideal_circuit, init_model, invariance, modular_addition
+
+double = {"dtype": torch.float64}
+
+
+def embedded(params, tokens):
+    """Sequence embeddings of the first model."""
+    return forward(params, tokens, return_stages=True)[1]["sequence"][0]
+
+
+def distinct(points):
+    """How many points differ by more than rounding."""
+    return len((points * 1e9).round().unique(dim=0))
+
+
+def margin(params, tokens, targets):
+    """Least lead of the right logit over all others, over the sequences; positive if all are right."""
+    logits = forward(params, tokens)[0]
+    right = logits.gather(1, targets[:, None])[:, 0]
+    return (right - logits.scatter(1, targets[:, None], -torch.inf).amax(1)).min().item()
+
+
+@given(p=st.integers(2, 5), k=st.integers(1, 6))
+def test_counts_are_all_ways_to_split_k_among_p(p, k):
+    counts = cluster_counts(p, k).tolist()
+    wanted = {
+        tuple(multiset.count(v) for v in range(p)) for multiset in itertools.combinations_with_replacement(range(p), k)
+    }
+    assert len(counts) == len(wanted) == math.comb(k + p - 1, k)
+    assert {tuple(row) for row in counts} == wanted
+
+
+@pytest.mark.parametrize("clusters", ["counts", "sums"])
+@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize(
+    ("p", "length", "k"), [(2, 12, 5), (2, 3, 1), (3, 8, 5), (3, 4, 4), (4, 5, 1), (5, 6, 4), (7, 5, 4)]
+)
+def test_circuit_is_right_on_every_sequence(p, length, k, dim, clusters):
+    params = ideal_circuit(p, length, k, 24.0, clusters=clusters, dim=dim)
+    tokens, targets = modular_addition(p, length, k)
+    assert margin(params, tokens, targets) > 1e-3
+    shares = invariance(params, p, k)
+    assert min(shares["suffix"].item(), shares["permutation"].item()) > 1 - 1e-9
+    neurons = math.comb(k + p - 1, k) if clusters == "counts" else k * (p - 1) + 1
+    assert params["receptors"].shape == (1, neurons, dim)
+
+
+def test_two_and_three_tokens_of_the_papers_task_need_little_sharpness():
+    for p, clusters in ((2, "counts"), (3, "counts"), (3, "sums")):
+        params = ideal_circuit(p, 12 if p == 2 else 9, 5, 5.0, clusters=clusters)
+        assert margin(params, *modular_addition(p, 12 if p == 2 else 9, 5)) > 1
+
+
+@pytest.mark.parametrize(("p", "k"), [(2, 1), (2, 5), (3, 1), (3, 5), (4, 3), (5, 4), (7, 4)])
+def test_number_of_clusters_at_its_bounds(p, k):
+    prefixes, _ = modular_addition(p, k, k)
+    for clusters, number in (("counts", math.comb(k + p - 1, k)), ("sums", k * (p - 1) + 1)):
+        assert distinct(embedded(ideal_circuit(p, k, k, 1.0, clusters=clusters, dim=3), prefixes)) == number
+    heads = init_model(20, p, k, generator=torch.Generator().manual_seed(k))
+    heads["position"] = heads["position"][:, :1].repeat(1, k, 1)
+    found = forward(heads, prefixes, return_stages=True)[1]["sequence"]
+    assert {distinct(xi) for xi in found} == {math.comb(k + p - 1, k)}  # random embeddings with equal positions: the most
+
+
+@given(
+    p=st.integers(2, 4),
+    k=st.integers(1, 4),
+    seed=st.integers(0, 2**31),
+    whole=st.booleans(),
+)
+def test_right_heads_never_have_fewer_clusters_than_the_lower_bound(p, k, seed, whole):
+    generator = torch.Generator().manual_seed(seed)
+    counts = cluster_counts(p, k)
+    if whole:  # small integers, so that clusters do merge; rational arithmetic by cross-multiplication
+        n, w = torch.randint(-3, 4, (p,), generator=generator), torch.randint(1, 4, (p,), generator=generator)
+        extra = torch.randint(0, 3, (2,), generator=generator)
+    else:
+        n, w, extra = torch.arange(p), torch.ones(p, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)
+    top, bottom = counts @ n + extra[0], counts @ w + extra[1]
+    common = math.lcm(*bottom.tolist())
+    values = top * (common // bottom)
+    labels = counts @ torch.arange(p) % p
+    one_label = all(len(labels[values == value].unique()) == 1 for value in values.unique())
+    if one_label:
+        assert len(values.unique()) >= k * (p - 1) + 1
+    if not whole:
+        assert one_label
+        assert len(values.unique()) == k * (p - 1) + 1
+
+
+def mixed(heights, p, k):
+    """How many clusters of uniform attention hold two labels."""
+    counts = cluster_counts(p, k)
+    labels = counts @ torch.arange(p) % p
+    sums = counts @ torch.tensor(heights)
+    return sum(len(labels[sums == value].unique()) > 1 for value in sums.unique())
+
+
+def test_merged_clusters_harm_only_if_their_labels_differ():
+    assert mixed([0, 1, 2], 3, 5) == 0
+    assert mixed([0, 1, 3], 3, 2) == 0
+    assert mixed([0, 1, 3], 3, 3) == 1  # {0, 0, 2} and {1, 1, 1}
+    assert mixed([0, 1, 5], 3, 5) == 0
+    assert mixed([2, 0, 1], 3, 5) == 0  # any order of three equally spaced heights will do
+    assert mixed([0, 2, 1, 3], 4, 2) > 0  # not so for four
+
+
+def test_three_dimensions_make_attention_exactly_uniform_and_the_plane_nearly():
+    for sharpness in (1.0, 3.0, 8.0):
+        tokens, _ = modular_addition(5, 3, 3)
+        for dim, off in ((3, 1e-14), (2, 0.5 * sharpness * math.exp(-2 * sharpness))):
+            params = ideal_circuit(5, 3, 3, sharpness, dim=dim)
+            attention = forward(params, tokens, return_stages=True)[1]["attention"]
+            assert (attention - 1 / 3).abs().max() <= off
+    assert (attention - 1 / 3).abs().max() > 0
+
+
+@given(angle=st.floats(0, 6.3), seed=st.integers(0, 2**31))
+def test_no_three_points_of_a_circle_share_a_score(angle, seed):
+    points = torch.rand(3, generator=torch.Generator().manual_seed(seed), **double) * 2 * math.pi
+    apart = min(abs(math.sin((points[i] - points[j]) / 2)) for i, j in itertools.combinations(range(3), 2))
+    scores = (points - angle).cos()
+    if apart > 0.01:
+        assert scores.max() - scores.min() > 1e-5
+
+
+def test_extreme_sharpness_and_scale_stay_finite():
+    for sharpness in (1e-3, 50.0, 800.0, 1e6):
+        for dim in (2, 3):
+            params = ideal_circuit(3, 6, 3, sharpness, scale=1e-2, dim=dim)
+            assert all(weight.isfinite().all() for weight in params.values())
+            if sharpness > 40:
+                assert margin(params, *modular_addition(3, 6, 3)) > 0
+
+
+def test_circuit_names_what_it_refuses():
+    for error, name, arguments in (
+        (ValueError, "p must", (1, 3, 2, 5.0)),
+        (ValueError, "k must", (2, 3, 4, 5.0)),
+        (TypeError, "k must", (2, 3, 1.5, 5.0)),
+        (ValueError, "sharpness", (2, 3, 2, 0.0)),
+        (ValueError, "sharpness", (2, 3, 2, math.nan)),
+        (ValueError, "scale", (2, 3, 2, 5.0, math.inf)),
+    ):
+        with pytest.raises(error, match=name):
+            ideal_circuit(*arguments)
+    with pytest.raises(ValueError, match="clusters"):
+        ideal_circuit(2, 3, 2, 5.0, clusters="labels")
+    with pytest.raises(ValueError, match="dim"):
+        ideal_circuit(2, 3, 2, 5.0, dim=4)
+    with pytest.raises(ValueError, match="p must"):
+        cluster_counts(1, 2)
+
+
+# The feed-forward layer on the six clusters of Figure 1: p = 2, k = 5
+
+PLACE = torch.linspace(-1, 1, 6, **double)
+LINE = torch.stack([torch.ones(6, **double), PLACE], 1) / math.sqrt(2)
+SIGNS = torch.tensor([-1.0, 1.0] * 3, **double)
+
+
+def figure_one_threshold():
+    """The margin beyond which k - 1 neurons are needed."""
+    length = LINE.norm(dim=1)
+    residual = 2 * LINE[:, 1] * length
+    turns = (residual[:-2] - 2 * residual[1:-1] + residual[2:]).abs()
+    return (turns / (length[:-2] + 2 * length[1:-1] + length[2:])).max().item()
+
+
+def worst(receptors, assemblers, act):
+    """Least lead of the right logit on the six clusters, for assemblers along E(1) - E(0)."""
+    hidden = act(torch.einsum("...hd,jd->...jh", receptors, LINE / LINE.norm(dim=1, keepdim=True)))
+    return (SIGNS * 2 * (LINE[:, 1] + torch.einsum("...jh,...h->...j", hidden, assemblers))).amin(-1)
+
+
+def best_relu_margin(units):
+    """The largest margin of ReLU neurons with given active clusters and signs of a_i, by linear programming.
+
+    A neuron is an affine function, non-negative where it is active and non-positive elsewhere; all are scaled by ‖ξ‖.
+    """
+    length, residual = LINE.norm(dim=1), 2 * LINE[:, 1] * LINE.norm(dim=1)
+    rows, bounds = [], []
+    for j in range(6):
+        row = np.zeros(2 * len(units) + 1)
+        for i, (active, sign) in enumerate(units):
+            affine = np.array([1.0, PLACE[j].item()])
+            if j in active:
+                row[2 * i : 2 * i + 2] = -SIGNS[j].item() * sign * affine
+            side = np.zeros(2 * len(units) + 1)
+            side[2 * i : 2 * i + 2] = -affine if j in active else affine
+            rows.append(side)
+            bounds.append(0.0)
+        row[-1] = length[j].item()
+        rows.append(row)
+        bounds.append((SIGNS[j] * residual[j]).item())
+    cost = np.zeros(2 * len(units) + 1)
+    cost[-1] = -1
+    free = [(None, None)] * (2 * len(units)) + [(None, 100)]
+    return -linprog(cost, A_ub=np.array(rows), b_ub=bounds, bounds=free, method="highs").fun
+
+
+UNITS = [
+    (active, sign)
+    for active in [tuple(range(m)) for m in range(1, 7)] + [tuple(range(m, 6)) for m in range(1, 6)]
+    for sign in (-1, 1)
+]
+
+
+def test_one_relu_neuron_never_tells_six_clusters_apart_and_two_do():
+    assert max(best_relu_margin(unit) for unit in itertools.combinations(UNITS, 1)) < 0
+    best = max(best_relu_margin(pair) for pair in itertools.combinations(UNITS, 2))
+    assert best == pytest.approx(figure_one_threshold(), abs=1e-9)  # the bound is sharp
+    two = torch.tensor([[-0.0945, 1.0], [-0.0945, -1.0]], **double)
+    assert best - 1e-3 < worst(two, torch.tensor([-1.0537, 1.0537], **double), relu) <= best
+
+
+def mirrored(units):
+    """The same neurons with the order of the clusters reversed and classes exchanged, sorted: an equal margin."""
+    return tuple(sorted((tuple(sorted(5 - j for j in active)), -sign) for active, sign in units))
+
+
+def test_three_relu_neurons_stay_below_the_threshold_and_four_pass_it():
+    """Over every choice of active clusters: with k - 1 = 4 neurons the margin can pass the threshold, with 3 it cannot."""
+    assert figure_one_threshold() == pytest.approx(0.0649, abs=1e-4)
+    triples = [three for three in itertools.combinations(sorted(UNITS), 3) if three <= mirrored(three)]
+    assert max(best_relu_margin(three) for three in triples) <= figure_one_threshold() + 1e-9
+    kinks = [((4, 5), -1), ((5,), 1), ((0, 1), 1), ((0,), -1)]
+    assert best_relu_margin(kinks) > 4 * figure_one_threshold()
+    four = torch.tensor([[-0.4, 1.0], [-0.8, 1.0], [-0.4, -1.0], [-0.8, -1.0]], **double)
+    weights = torch.tensor([-4.0, 9.0, 4.0, -9.0], **double)
+    assert worst(four, weights, relu) == pytest.approx(0.4 / math.sqrt(2), abs=1e-12)
+    for steepness in (10.0, 100.0, 1000.0):
+        off = (worst(four, weights, lambda x, s=steepness: gelu(s * x) / s) - worst(four, weights, relu)).abs()
+        assert off <= 0.17 * 52 / steepness
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 2**31))
+def test_random_relu_layers_obey_the_kink_bound(seed):
+    generator = torch.Generator().manual_seed(seed)
+    receptors = 3 * torch.randn(20_000, 3, 2, generator=generator, **double)
+    assert worst(receptors, 3 * torch.randn(20_000, 3, generator=generator, **double), relu).max() <= figure_one_threshold()
+
+
+def test_gelu_is_not_bound_by_kinks():
+    smooth = torch.tensor([[-6.5, -8.1], [-6.2, 7.1]], **double)
+    assert worst(smooth, torch.tensor([-5.6, 8.05], **double), gelu) > 4 * figure_one_threshold()
+    x = torch.linspace(-20, 20, 100_001, **double)
+    assert (gelu(x) - relu(x)).abs().max() < 0.17

@@ -1,0 +1,231 @@
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnopt.clustering import forward, ideal_circuit, init_model, invariance, modular_addition, spurious_attention
+
+double = {"dtype": torch.float64}
+
+
+def model(**weights):
+    """One model with an idle feed-forward layer."""
+    params = {name: torch.tensor(value, **double)[None] for name, value in weights.items()}
+    dim = params["query"].shape[1]
+    return params | {"receptors": torch.zeros(1, 1, dim, **double), "assemblers": torch.zeros(1, dim, 1, **double)}
+
+
+def figure_one(sharpness):
+    """Figure 1 by hand: tokens up and down, the first five positions right, the rest left, the query right."""
+    return model(
+        token=[[0.0, -1.0], [0.0, 1.0]],
+        position=[[1.0, 0.0]] * 5 + [[-1.0, 0.0]] * 7,
+        query=[sharpness, 0.0],
+        value=[[10.0, 0.0], [0.0, 10.0]],
+    ) | {
+        "receptors": torch.tensor([[[-8.0, 20.0], [-16.0, 20.0], [-8.0, -20.0], [-16.0, -20.0]]], **double),
+        "assemblers": torch.tensor([[[0.0] * 4, [-2.0, 4.5, 2.0, -4.5]]], **double),
+    }
+
+
+def by_definition(params, p, k, norm):
+    """Both shares for each model, one sequence at a time."""
+    length = params["position"].shape[1]
+    tokens, _ = modular_addition(p, length, k)
+    xi = forward(params, tokens, return_stages=True, norm=norm)[1]["sequence"]
+    shares = []
+    for points in xi:
+        mean = points.mean(0)
+        prefix, cluster = {}, {}
+        for x, point in zip(tokens.tolist(), points, strict=True):
+            prefix.setdefault(tuple(x[:k]), []).append(point)
+        means = {x: torch.stack(group).mean(0) for x, group in prefix.items()}
+        for x, value in means.items():
+            cluster.setdefault(tuple(sorted(x)), []).append(value)
+        total = sum((point - mean).square().sum() for point in points) / len(points)
+        within = sum((point - means[x]).square().sum() for x, group in prefix.items() for point in group) / len(points)
+        centres = {x: torch.stack(group).mean(0) for x, group in cluster.items()}
+        orders = sum((value - centres[tuple(sorted(x))]).square().sum() for x, value in means.items()) / len(means)
+        shares.append((1 - within / total, 1 - orders / total))
+    return torch.tensor(shares, **double)
+
+
+@pytest.mark.parametrize("norm", ["unit", "rms"])
+@pytest.mark.parametrize(("p", "length", "k"), [(2, 5, 3), (3, 4, 2), (2, 4, 1), (3, 3, 3)])
+def test_shares_are_those_of_the_definition(p, length, k, norm, generator):
+    params = init_model(3, p, length, 3, generator=generator)
+    shares = invariance(params, p, k, norm)
+    expected = by_definition(params, p, k, norm)
+    torch.testing.assert_close(torch.stack([shares["suffix"], shares["permutation"]], 1), expected, rtol=1e-10, atol=1e-12)
+
+
+@given(p=st.integers(2, 3), length=st.integers(1, 5), part=st.floats(0, 1), seed=st.integers(0, 2**31))
+def test_shares_lie_between_zero_and_one_and_know_neither_scale_nor_rotation(p, length, part, seed):
+    generator = torch.Generator().manual_seed(seed)
+    k = 1 + round(part * (length - 1))
+    params = init_model(2, p, length, generator=generator)
+    shares = invariance(params, p, k)
+    for share in shares.values():
+        assert (share >= -1e-12).all()
+        assert (share <= 1 + 1e-12).all()
+    assert (shares["suffix"] + shares["permutation"] >= 1 - 1e-12).all()  # what is left the counts explain
+    if k == length:
+        torch.testing.assert_close(shares["suffix"], torch.ones(2, **double), rtol=0, atol=1e-12)
+    if k == 1:
+        torch.testing.assert_close(shares["permutation"], torch.ones(2, **double), rtol=0, atol=1e-12)
+    turn = torch.tensor([[math.cos(1), -math.sin(1)], [math.sin(1), math.cos(1)]], **double)
+    for factor in (1e-6, 1e3):
+        moved = invariance(params | {"value": factor * turn @ params["value"]}, p, k)
+        for name, share in shares.items():
+            torch.testing.assert_close(moved[name], share, rtol=1e-9, atol=1e-11)
+
+
+def test_equal_positions_are_invariant_at_any_sharpness(generator):
+    params = init_model(4, 3, 5, 3, generator=generator)
+    params["position"][:, :3] = params["position"][:, :1].clone()
+    for factor in (0.0, 1.0, 30.0):
+        sharp = params | {"query": factor * params["query"]}
+        torch.testing.assert_close(invariance(sharp, 3, 3)["permutation"], torch.ones(4, **double), rtol=0, atol=1e-12)
+    tokens, _ = modular_addition(3, 5, 3)
+    logits = forward(params, tokens)
+    for order in itertools.permutations(range(3)):
+        torch.testing.assert_close(forward(params, tokens[:, [*order, 3, 4]]), logits, rtol=1e-11, atol=1e-12)
+    assert (invariance(params, 3, 3)["suffix"] < 0.999).all()
+
+
+def test_no_query_and_both_invariances_by_collapse():
+    """For p = 2, spurious positions on the line through the tokens: a suffix with 7/12 of the attention is forgotten."""
+    for query in ([0.0, 0.0], [1.0, 0.0], [0.0, -2.0]):
+        params = model(
+            token=[[0.0, -1.0], [0.0, 1.0]],
+            position=[[1.0, 0.0]] * 5 + [[0.0, 3.0]] * 7,
+            query=query,
+            value=[[1.0, 0.0], [0.5, 2.0]],
+        )
+        tokens, _ = modular_addition(2, 12, 5)
+        xi = forward(params, tokens, return_stages=True)[1]["sequence"][0]
+        assert len((xi * 1e9).round().unique(dim=0)) == 6
+        shares = invariance(params, 2, 5)
+        assert min(shares["suffix"], shares["permutation"]) > 1 - 1e-13
+        if query == [0.0, 0.0]:
+            assert spurious_attention(params, 5)[0].item() == pytest.approx(7 / 12, rel=1e-12)
+
+
+@pytest.mark.parametrize("broken", ["score", "value"])
+def test_suffix_invariance_needs_equal_scores_and_equal_values(broken):
+    """Spurious embeddings (±1, 0, 1)/√2 and a V that drops the first coordinate, and one condition broken at a time."""
+    params = model(
+        token=[[-1.0, 0.0, 0.0], [1.0, 0.0, 0.0]],
+        position=[[0.3, 0.5, 1.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]],
+        query=[0.0, 1.0, 1.0],
+        value=[[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+    )
+    assert invariance(params, 2, 1)["suffix"] > 1 - 1e-13  # the prefix is seen through its length
+    if broken == "score":
+        params["query"] = torch.tensor([[1.0, 1.0, 1.0]], **double)
+    else:
+        params["value"] = torch.eye(3, **double)[None]
+    assert invariance(params, 2, 1)["suffix"] < 0.99
+
+
+def test_different_positions_may_be_permutation_invariant():
+    angles = torch.linspace(0, 2, 4).tolist()
+    weights = {
+        "token": [[1.0, 0.0, 0.0, 0.0], [0.6, 0.8, 0.0, 0.0], [0.0, -1.0, 0.0, 0.0]],
+        "position": [[0.0, 0.0, math.cos(a), math.sin(a)] for a in angles],
+        "value": torch.eye(4).tolist(),
+    }
+    assert invariance(model(query=[0.0] * 4, **weights), 3, 3)["permutation"] > 1 - 1e-13
+    assert invariance(model(query=[0.0, 0.0, 1.0, 0.0], **weights), 3, 3)["permutation"] < 0.999
+
+
+def test_shares_of_zero():
+    reversed_order = model(  # ξ is the same for 00 and 11, and apart for 01 and 10: only the order counts
+        token=[[0.0, -1.0], [0.0, 1.0]],
+        position=[[1.0, 1.0], [1.0, -1.0]],
+        query=[0.0, 0.0],
+        value=[[1.0, 0.0], [0.0, 0.0]],
+    )
+    shares = invariance(reversed_order, 2, 2)
+    assert shares["permutation"].abs() < 1e-12
+    assert shares["suffix"] > 1 - 1e-12
+    prefix_collapsed = model(
+        token=[[0.0, -1.0], [0.0, 1.0]],
+        position=[[0.0, 3.0], [0.0, 2.0], [1.0, 0.0]],
+        query=[0.3, 0.0],
+        value=[[1.0, 0.0], [0.0, 1.0]],
+    )
+    shares = invariance(prefix_collapsed, 2, 2)
+    assert shares["suffix"].abs() < 1e-12
+    constant = prefix_collapsed | {"value": torch.zeros(1, 2, 2, **double)}
+    assert all(share == 1 for share in invariance(constant, 2, 2).values())
+
+
+@pytest.mark.parametrize("norm", ["unit", "rms"])
+@pytest.mark.parametrize(("p", "length", "k"), [(2, 5, 3), (3, 4, 1), (2, 4, 4)])
+def test_leakage_is_the_extreme_over_all_sequences(p, length, k, norm, generator):
+    params = init_model(5, p, length, 3, generator=generator)
+    params["query"] = 3 * params["query"]
+    tokens, _ = modular_addition(p, length, k)
+    leaks = forward(params, tokens, return_stages=True, norm=norm)[1]["attention"][..., k:].sum(-1)
+    least, most = spurious_attention(params, k, norm)
+    torch.testing.assert_close(least, leaks.amin(1), rtol=1e-10, atol=1e-14)
+    torch.testing.assert_close(most, leaks.amax(1), rtol=1e-10, atol=1e-14)
+
+
+def test_figure_one_by_hand_leaks_as_its_formula_says_and_is_right():
+    tokens, targets = modular_addition(2, 12, 5)
+    for sharpness in (0.0, 1.0, 4.0, 8.0, 30.0):
+        params = figure_one(sharpness)
+        for leak in spurious_attention(params, 5):
+            assert leak.item() == pytest.approx(7 / (7 + 5 * math.exp(sharpness)), rel=1e-12)
+        right = (forward(params, tokens)[0].argmax(1) == targets).double().mean()
+        assert (right == 1) == (sharpness >= 4)
+    assert (right == 1).all()
+    lead = forward(figure_one(30.0), tokens)[0] @ torch.tensor([-1.0, 1.0], **double)
+    assert (lead * (2 * targets - 1)).min() == pytest.approx(2.83, abs=0.05)
+
+
+@given(seed=st.integers(0, 2**31), dim=st.integers(1, 4), k=st.integers(1, 4))
+def test_leakage_has_a_floor_and_bounds_the_spread_of_a_prefix(seed, dim, k):
+    params = init_model(3, 2, 5, dim, generator=torch.Generator().manual_seed(seed))
+    params["query"] = 5 * params["query"]
+    tokens, _ = modular_addition(2, 5, k)
+    stages = forward(params, tokens, return_stages=True)[1]
+    least, most = spurious_attention(params, k)
+    gap = 2 * params["query"].norm(dim=1) / dim**0.5
+    assert (least >= (5 - k) / (5 - k + k * gap.exp()) * (1 - 1e-12)).all()
+    points = stages["sequence"].unflatten(1, (2**k, -1))
+    apart = torch.cdist(points, points).amax((1, 2, 3))
+    assert (apart <= 2 * most * torch.linalg.matrix_norm(params["value"], 2) + 1e-7).all()
+
+
+def test_circuits_leakage_is_that_of_its_docstring():
+    for sharpness in (2.0, 5.0):
+        for dim, rate in ((3, math.sqrt(2 / 3)), (2, math.sqrt(2))):
+            least, most = spurious_attention(ideal_circuit(3, 8, 5, sharpness, dim=dim), 5)
+            wanted = 3 / (3 + 5 * math.exp(rate * sharpness))
+            assert least.item() == pytest.approx(wanted, rel=1e-12 if dim == 3 else 0.1)
+            assert most.item() == pytest.approx(wanted, rel=1e-12 if dim == 3 else 0.1)
+
+
+def test_what_cannot_be_measured_is_named(generator):
+    params = init_model(1, 2, 4, generator=generator)
+    for error, name, arguments in (
+        (ValueError, "p must", (params, 1, 2)),
+        (ValueError, "p must be at most the model's 2 tokens", (params, 3, 2)),
+        (ValueError, "k must", (params, 2, 5)),
+        (ValueError, "k must", (params, 2, 0)),
+        (TypeError, "k must", (params, 2, 1.0)),
+    ):
+        with pytest.raises(error, match=name):
+            invariance(*arguments)
+    with pytest.raises(ValueError, match="k must be at most the models' 4 positions"):
+        spurious_attention(params, 5)
+    with pytest.raises(ValueError, match="k must"):
+        spurious_attention(params, 0)
+    with pytest.raises(ValueError, match="norm"):
+        spurious_attention(params, 2, norm="layer")
