@@ -12,6 +12,7 @@ from attnopt.explorers import (
     AttentionFieldExplorer,
     Explorer,
     FeatureFlowExplorer,
+    GradientBoundExplorer,
     LayersExplorer,
     SoftmaxExplorer,
 )
@@ -19,8 +20,20 @@ from attnopt.explorers.base import MIME, module_source
 from attnopt.explorers.html import script_json
 from attnopt.softmax import softmax_jacobian
 
-EXPLORERS = [SoftmaxExplorer, AttentionFieldExplorer, FeatureFlowExplorer, LayersExplorer, image_steps]
-CHANGED = {SoftmaxExplorer: {"temperature": 0.3}, LayersExplorer: {"layers": 3}, image_steps: {"label": "Bag"}}
+EXPLORERS = [
+    SoftmaxExplorer,
+    AttentionFieldExplorer,
+    FeatureFlowExplorer,
+    LayersExplorer,
+    GradientBoundExplorer,
+    image_steps,
+]
+CHANGED = {
+    SoftmaxExplorer: {"temperature": 0.3},
+    LayersExplorer: {"layers": 3},
+    GradientBoundExplorer: {"along": "logits"},
+    image_steps: {"label": "Bag"},
+}
 CORNERS = [
     [list(logits), temperature]
     for logits in [*itertools.product((-3.0, 3.0), repeat=3), (0.0, 0.0, 0.0), (1.0, 0.3, -1.2)]
@@ -113,6 +126,35 @@ def test_layers_have_the_orders_of_their_schemes():
             assert order["printed"] < 0.2  # it does not approach the flow
 
 
+@pytest.mark.parametrize("model", ["solved", "initial"])
+@pytest.mark.parametrize("along", ["value", "receptors", "assemblers", "logits"])
+def test_gradient_bound_at_the_ends_of_its_controls(model, along):
+    for corner in itertools.product((0.001, 10.0), repeat=4):
+        scales = dict(zip(("value", "receptors", "assemblers", "logits"), corner, strict=True))
+        numbers = GradientBoundExplorer(model=model, along=along, **scales).compute()
+        json.dumps(numbers, allow_nan=False)
+        curves, terms = np.array(numbers["curves"]), np.array(numbers["terms"])
+        assert curves.shape == (3, 61)
+        assert (curves[0] <= curves[1] * (1 + 1e-9)).all()
+        assert (terms[0] <= terms[1] * (1 + 1e-9)).all()
+        assert (terms[0, 2:] <= terms[2, 2:] * (1 + 1e-9)).all()
+        at = 0 if scales[along] < 1 else -1
+        np.testing.assert_allclose(numbers["totals"], curves[:, at], rtol=1e-9)
+        np.testing.assert_allclose(numbers["totals"][:2], np.linalg.norm(terms[:2], axis=1), rtol=1e-9)
+
+
+def test_gradient_bound_shows_the_printed_bound_broken():
+    for model in ("solved", "initial"):
+        numbers = GradientBoundExplorer(model=model, value=0.001).compute()
+        gradient, ours, printed = numbers["totals"]
+        assert printed < gradient < ours
+        assert np.array(numbers["curves"])[2, -1] > np.array(numbers["curves"])[0, -1]
+    assert GradientBoundExplorer().compute()["correct"] == 16
+    assert GradientBoundExplorer(model="initial").compute()["correct"] < 16
+    falling = np.array(GradientBoundExplorer(along="logits").compute()["curves"])[0]
+    assert falling[-1] < 1e-10 < 0.1 < falling[45]
+
+
 @pytest.mark.parametrize("kind", EXPLORERS)
 def test_display_is_widget_json_and_still(kind):
     explorer = kind()
@@ -159,6 +201,7 @@ def test_values_beyond_the_controls_are_named():
         (FeatureFlowExplorer, "time", (-1.0, 40.5, float("inf"))),
         (LayersExplorer, "step", (0.0, 4.5, float("nan"))),
         (LayersExplorer, "scale", (0.4, 3.1)),
+        (GradientBoundExplorer, "logits", (0.0009, 11.0, float("nan"))),
     ):
         for value in values:
             with pytest.raises(traitlets.TraitError, match=f"{name} must lie in"):
@@ -170,6 +213,8 @@ def test_values_beyond_the_controls_are_named():
         (LayersExplorer, "layers", 0),
         (LayersExplorer, "layers", 41),
         (LayersExplorer, "scheme", "heun"),
+        (GradientBoundExplorer, "along", "query"),
+        (GradientBoundExplorer, "model", "trained"),
     ):
         with pytest.raises(traitlets.TraitError, match=name):
             kind(**{name: value})

@@ -2,7 +2,8 @@
 
 SOFTMAX, FIELD = "regression/softmax_and_lse.html", "regression/attention_is_a_gradient.html"
 FLOWS, LAYERS = "regression/feature_flows.html", "regression/flows_become_layers.html"
-PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS]
+BOUND = "clustering/gradients_and_bound.html"
+PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, BOUND]
 
 
 def mounted(page):
