@@ -13,6 +13,7 @@ from attnopt.explorers import (
     Explorer,
     FeatureFlowExplorer,
     GdppExplorer,
+    GradientBoundExplorer,
     IdealCircuitExplorer,
     LayersExplorer,
     LayerStepsExplorer,
@@ -33,6 +34,7 @@ EXPLORERS = [
     LayersExplorer,
     GdppExplorer,
     IdealCircuitExplorer,
+    GradientBoundExplorer,
     LayerStepsExplorer,
     OneLayerExplorer,
     StepSizesExplorer,
@@ -49,6 +51,7 @@ CHANGED = {
     GdppExplorer: {"layers": 2},
     TaskModelExplorer: {"query_scale": 3},
     IdealCircuitExplorer: {"noise": 0.3},
+    GradientBoundExplorer: {"along": "logits"},
 }
 CORNERS = [
     [list(logits), temperature]
@@ -217,6 +220,34 @@ def test_task_model_refuses_weights_that_do_not_fit():
     assert len(repr(TaskModelExplorer())) < 200
 
 
+@pytest.mark.parametrize("model", ["solved", "initial"])
+@pytest.mark.parametrize("along", ["value", "receptors", "assemblers", "logits"])
+def test_gradient_bound_at_the_ends_of_its_controls(model, along):
+    for corner in itertools.product((0.001, 10.0), repeat=4):
+        scales = dict(zip(("value", "receptors", "assemblers", "logits"), corner, strict=True))
+        numbers = GradientBoundExplorer(model=model, along=along, **scales).compute()
+        curves, terms = np.array(numbers["curves"]), np.array(numbers["terms"])
+        assert curves.shape == (3, 61)
+        assert (curves[0] <= curves[1] * (1 + 1e-9)).all()
+        assert (terms[0] <= terms[1] * (1 + 1e-9)).all()
+        assert (terms[0, 2:] <= terms[2, 2:] * (1 + 1e-9)).all()
+        at = 0 if scales[along] < 1 else -1
+        np.testing.assert_allclose(numbers["totals"], curves[:, at], rtol=1e-9)
+        np.testing.assert_allclose(numbers["totals"][:2], np.linalg.norm(terms[:2], axis=1), rtol=1e-9)
+
+
+def test_gradient_bound_shows_the_printed_bound_broken():
+    for model in ("solved", "initial"):
+        numbers = GradientBoundExplorer(model=model, value=0.001).compute()
+        gradient, ours, printed = numbers["totals"]
+        assert printed < gradient < ours
+        assert np.array(numbers["curves"])[2, -1] > np.array(numbers["curves"])[0, -1]
+    assert GradientBoundExplorer().compute()["correct"] == 16
+    assert GradientBoundExplorer(model="initial").compute()["correct"] < 16
+    falling = np.array(GradientBoundExplorer(along="logits").compute()["curves"])[0]
+    assert falling[-1] < 1e-10 < 0.1 < falling[45]
+
+
 @pytest.mark.parametrize("kind", EXPLORERS)
 def test_display_is_widget_json_and_still(kind):
     explorer = kind()
@@ -265,6 +296,7 @@ def test_values_beyond_the_controls_are_named():
         (LayersExplorer, "scale", (0.4, 3.1)),
         (TaskModelExplorer, "query_scale", (-0.1, 3.1, float("nan"))),
         (TaskModelExplorer, "value_scale", (-2.1, 2.1)),
+        (GradientBoundExplorer, "logits", (0.0009, 11.0, float("nan"))),
     ):
         for value in values:
             with pytest.raises(traitlets.TraitError, match=f"{name} must lie in"):
@@ -279,6 +311,8 @@ def test_values_beyond_the_controls_are_named():
         (TaskModelExplorer, "tokens", [0] * 11),
         (TaskModelExplorer, "tokens", [2] * 12),
         (TaskModelExplorer, "model", "trained"),
+        (GradientBoundExplorer, "along", "query"),
+        (GradientBoundExplorer, "model", "trained"),
     ):
         with pytest.raises(traitlets.TraitError, match=name):
             kind(**{name: value})

@@ -8,7 +8,8 @@ STEP_SIZES = "in_context/optimal_step_sizes.html"
 GDPP = "in_context/beyond_gradient_descent.html"
 TASK = "clustering/task_and_model.html"
 CIRCUIT = "clustering/ideal_circuit.html"
-PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, ONE_LAYER, STEPS, STEP_SIZES, GDPP, TASK, CIRCUIT]
+BOUND = "clustering/gradients_and_bound.html"
+PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, ONE_LAYER, STEPS, STEP_SIZES, GDPP, TASK, CIRCUIT, BOUND]
 
 
 def mounted(page):

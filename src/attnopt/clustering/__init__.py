@@ -7,6 +7,7 @@ from attnopt.clustering.gradients import (
     gradient_bound,
     gradient_bound_as_printed,
     gradient_bound_terms,
+    gradient_bound_terms_as_printed,
 )
 from attnopt.clustering.invariance import invariance, spurious_attention
 from attnopt.clustering.model import embedding_table, forward, init_model, normalise, sequences_by_table
@@ -21,6 +22,7 @@ __all__ = [
     "gradient_bound",
     "gradient_bound_as_printed",
     "gradient_bound_terms",
+    "gradient_bound_terms_as_printed",
     "ideal_circuit",
     "init_model",
     "invariance",

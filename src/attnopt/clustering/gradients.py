@@ -69,8 +69,8 @@ def gradient_bound_terms(params: Params, tokens: Tensor, targets: Tensor) -> Par
         targets: labels 0 … p - 1, shape (n,) or (M, n).
 
     Returns:
-        A dict with the keys ``query``, ``value``, ``receptors``, ``assemblers``, each of shape (M,); infinite where some ξ
-        is 0.
+        A dict with the keys ``query``, ``value``, ``receptors``, ``assemblers``, each of shape (M,); the first two are
+        infinite where some ξ is 0, unless U or W is.
 
     Raises:
         TypeError: if tokens or targets are not integers.
@@ -82,7 +82,8 @@ def gradient_bound_terms(params: Params, tokens: Tensor, targets: Tensor) -> Par
     diameter = torch.cdist(params["token"], params["token"]).amax((-2, -1))
     discrepancy = distance * diameter.unsqueeze(-1)
     value, receptors, assemblers = (torch.linalg.matrix_norm(params[name], 2) for name in TRAINED[1:])
-    kappa = 1 + (GELU_SLOPE * receptors * assemblers).unsqueeze(-1) / stages["sequence"].norm(dim=-1)
+    layer = (GELU_SLOPE * receptors * assemblers).unsqueeze(-1)
+    kappa = 1 + torch.where(layer > 0, layer / stages["sequence"].norm(dim=-1), 0.0)
     mean = discrepancy.mean(-1)
     through = (kappa * discrepancy).mean(-1)
     return {
@@ -132,13 +133,45 @@ def gradient_bound_as_printed(params: Params, tokens: Tensor, targets: Tensor) -
     Source: Odonnat, Bouaziz, Cabannes (2025), (29)-(33).
     """
     _, _, distance = _discrepancies(params, tokens, targets)
+    factor = torch.stack(list(_printed_factors(params).values())).square().sum(0)
+    largest = params["token"].abs().amax((-2, -1))
+    return (4 * params["token"].shape[-1] * largest**2 * factor * distance.mean(-1)).sqrt()
+
+
+def gradient_bound_terms_as_printed(params: Params, tokens: Tensor, targets: Tensor) -> Params:
+    """The printed bounds on the norm of each of the four gradients; those for query and value are false.
+
+    They are √(E‖C_x‖²) times 2L√d‖V‖(1 + √(2/π)‖W‖²‖U‖), √d(1 + 2‖W‖‖U‖), 2‖U‖ and ‖W‖ (operator norms).
+
+    Args:
+        params: as from `init_model`, without biases.
+        tokens: sequences, shape (n, L) or (M, n, L).
+        targets: labels 0 … p - 1, shape (n,) or (M, n).
+
+    Returns:
+        A dict with the keys ``query``, ``value``, ``receptors``, ``assemblers``, each of shape (M,).
+
+    Raises:
+        TypeError: if tokens or targets are not integers.
+        ValueError: if a shape or a value does not fit, or the parameters have biases.
+
+    Source: Odonnat, Bouaziz, Cabannes (2025), (29)-(32).
+    """
+    _, pull, _ = _discrepancies(params, tokens, targets)
+    size = pull.square().sum(-1).mean(-1).sqrt()
+    return {name: factor * size for name, factor in _printed_factors(params).items()}
+
+
+def _printed_factors(params: Params) -> Params:
+    """The factors of (29)-(32), not squared, each of shape (M,)."""
     value, receptors, assemblers = (torch.linalg.matrix_norm(params[name], 2) for name in TRAINED[1:])
     length, dim = params["position"].shape[-2:]
-    query_term = 2 * length * dim**0.5 * value * (1 + math.sqrt(2 / math.pi) * receptors**2 * assemblers)
-    value_term = dim * (1 + 2 * receptors * assemblers) ** 2
-    factor = query_term**2 + value_term + 4 * assemblers**2 + receptors**2
-    largest = params["token"].abs().amax((-2, -1))
-    return (4 * dim * largest**2 * factor * distance.mean(-1)).sqrt()
+    return {
+        "query": 2 * length * dim**0.5 * value * (1 + math.sqrt(2 / math.pi) * receptors**2 * assemblers),
+        "value": dim**0.5 * (1 + 2 * receptors * assemblers),
+        "receptors": 2 * assemblers,
+        "assemblers": receptors,
+    }
 
 
 def _discrepancies(params: Params, tokens: Tensor, targets: Tensor) -> tuple[dict[str, Tensor], Tensor, Tensor]:
@@ -147,11 +180,20 @@ def _discrepancies(params: Params, tokens: Tensor, targets: Tensor) -> tuple[dic
         raise ValueError("params must have no biases: the paper's gradients are those of a layer without them")
     logits, stages = forward(params, tokens, return_stages=True)
     models, count, p = logits.shape
-    if not isinstance(targets, Tensor) or targets.dtype.is_floating_point:
+    if (
+        not isinstance(targets, Tensor)
+        or targets.dtype.is_floating_point
+        or targets.dtype.is_complex
+        or targets.dtype == torch.bool
+    ):
         raise TypeError(f"targets must be a tensor of integers, got {getattr(targets, 'dtype', type(targets).__name__)}")
     if targets.shape not in ((count,), (models, count)):
         raise ValueError(f"targets must have shape ({count},) or ({models}, {count}), got {tuple(targets.shape)}")
     if targets.min() < 0 or targets.max() >= p:
         raise ValueError(f"targets must lie in 0 … {p - 1}, got {targets.min().item()} … {targets.max().item()}")
-    errors = logits.softmax(-1) - one_hot(targets, p)
-    return stages, errors @ params["token"], errors.abs().sum(-1) / 2
+    right = one_hot(targets, p).bool().expand(models, -1, -1)
+    wrong = logits.softmax(-1).masked_fill(right, 0.0)
+    distance = wrong.sum(-1)
+    # 1 - p̂(y|x) as the sum of the other probabilities, which keeps its digits however small it is
+    errors = torch.where(right, -distance.unsqueeze(-1), wrong)
+    return stages, errors @ params["token"], distance

@@ -4,6 +4,7 @@ from attnopt.explorers.attention_field import AttentionFieldExplorer
 from attnopt.explorers.base import Explorer
 from attnopt.explorers.feature_flow import FeatureFlowExplorer
 from attnopt.explorers.gdpp import GdppExplorer
+from attnopt.explorers.gradient_bound import GradientBoundExplorer
 from attnopt.explorers.ideal_circuit import IdealCircuitExplorer
 from attnopt.explorers.image_steps import ImageStepsExplorer
 from attnopt.explorers.layer_steps import LayerStepsExplorer
@@ -18,6 +19,7 @@ __all__ = [
     "Explorer",
     "FeatureFlowExplorer",
     "GdppExplorer",
+    "GradientBoundExplorer",
     "IdealCircuitExplorer",
     "ImageStepsExplorer",
     "LayerStepsExplorer",

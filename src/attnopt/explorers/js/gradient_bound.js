@@ -1,0 +1,177 @@
+// The gradient of a small clustering-head model beside its true bound and the printed one, as the weights are scaled.
+
+const MODELS = {
+  solved: {
+    token: [[-0.3, -0.8], [1.4, 2.8]], position: [[0.3, 0], [0.3, 0], [0.3, 0], [0.4, 1]], query: [0, -0.2],
+    value: [[-0.5, -0.1], [-0.2, 0.7]], receptors: [[-1.2, 0.7], [2, -1.2], [0.9, 2.1], [-0.5, -1.4]],
+    assemblers: [[-0.5, -0.9, 0.9, 0.5], [-1, -1.9, 1.8, 1.1]],
+  },
+  initial: {
+    token: [[1.1, -0.1], [0.1, -0.9]], position: [[-0.1, 0.4], [-0.5, -0.2], [-0.2, 0.6], [0.9, 2.4]], query: [-0.1, 0],
+    value: [[-0.2, -0.7], [0.4, 0.5]], receptors: [[0.6, -0.1], [0.6, 0.7], [-0.2, 0.1], [0.7, -0.4]],
+    assemblers: [[-0.5, 0.4, 0.2, -0.2], [-0.1, 0.1, -0.4, -0.3]],
+  },
+};
+const CONTROLS = ["value", "receptors", "assemblers", "logits"], LENGTH = 4, COUNTED = 3, POINTS = 61;
+const SLOPE = 1.1289041451202998;  // the largest derivative of the GELU
+const SEQUENCES = Array.from({ length: 16 }, (_, n) => [3, 2, 1, 0].map((bit) => (n >> bit) & 1));
+
+// Standard normal density and distribution; the series has positive terms only, so it loses no digits.
+const density = (x) => Math.exp(-x * x / 2) / Math.sqrt(2 * Math.PI);
+function below(x) {
+  if (Math.abs(x) > 9) return x > 0 ? 1 : 0;
+  let term = x, sum = x;
+  for (let k = 1; Math.abs(term) > 1e-17 * Math.abs(sum); k++) sum += term *= x * x / (2 * k + 1);
+  return 0.5 + density(x) * sum;
+}
+
+// The largest singular value of a matrix with two rows, or with two columns.
+function operatorNorm(matrix) {
+  const rows = matrix.length === 2 ? matrix : [0, 1].map((f) => matrix.map((row) => row[f]));
+  const product = (f, g) => rows[f].reduce((sum, value, k) => sum + value * rows[g][k], 0);
+  const [a, b, c] = [product(0, 0), product(0, 1), product(1, 1)];
+  return Math.sqrt((a + c) / 2 + Math.hypot((a - c) / 2, b));
+}
+
+const dot = ([a, b], [c, d]) => a * c + b * d;
+
+// Norms of the four gradients, our bounds and the printed ones, with what the readout says beside.
+function measure({ token, position, query, value, receptors, assemblers }) {
+  const sums = { query: [0, 0], value: [0, 0, 0, 0], receptors: Array(8).fill(0), assemblers: Array(8).fill(0) };
+  const add = (name, index, number) => { sums[name][index] += number / 16; };
+  const norms = { value: operatorNorm(value), receptors: operatorNorm(receptors), assemblers: operatorNorm(assemblers) };
+  const difference = [0, 1].map((f) => token[1][f] - token[0][f]), diameter = Math.hypot(...difference);
+  let mean = 0, through = 0, square = 0, correct = 0, least = Infinity;
+  for (const sequence of SEQUENCES) {
+    const label = (sequence[0] + sequence[1] + sequence[2]) % 2;
+    const z = sequence.map((x, t) => {
+      const sum = [0, 1].map((f) => token[x][f] + position[t][f]), length = Math.hypot(...sum);
+      return sum.map((number) => number / length);
+    });
+    const s = softmaxOf(z.map((column) => dot(column, query) / Math.SQRT2)).weights;
+    const mixture = [0, 1].map((f) => z.reduce((sum, column, t) => sum + s[t] * column[f], 0));
+    const xi = value.map((row) => dot(row, mixture)), length = Math.hypot(...xi), unit = xi.map((number) => number / length);
+    const activations = receptors.map((row) => dot(row, unit));
+    const gelu = activations.map((x) => x * below(x)), slopes = activations.map((x) => below(x) + x * density(x));
+    const psi = [0, 1].map((f) => xi[f] + assemblers[f].reduce((sum, u, i) => sum + u * gelu[i], 0));
+    const margin = (label ? 1 : -1) * dot(difference, psi), wrong = 1 / (1 + Math.exp(margin));
+    const pull = difference.map((number) => (label ? -1 : 1) * wrong * number);
+    const hidden = slopes.map((slope, i) => slope * (assemblers[0][i] * pull[0] + assemblers[1][i] * pull[1]));
+    const back = [0, 1].map((f) => receptors.reduce((sum, row, i) => sum + row[f] * hidden[i], 0));
+    const radial = dot(back, unit), onXi = pull.map((number, f) => number + (back[f] - radial * unit[f]) / length);
+    const onMixture = [0, 1].map((f) => value[0][f] * onXi[0] + value[1][f] * onXi[1]), centre = dot(mixture, onMixture);
+    for (let f = 0; f < 2; f++) {
+      add("query", f, z.reduce((sum, column, t) => sum + s[t] * (dot(column, onMixture) - centre) * column[f], 0) / Math.SQRT2);
+      for (let g = 0; g < 2; g++) add("value", 2 * f + g, onXi[f] * mixture[g]);
+      for (let i = 0; i < 4; i++) {
+        add("receptors", 2 * i + f, hidden[i] * unit[f]);
+        add("assemblers", 4 * f + i, pull[f] * gelu[i]);
+      }
+    }
+    mean += wrong / 16;
+    through += wrong * diameter * (1 + SLOPE * norms.receptors * norms.assemblers / length) / 16;
+    square += (wrong * diameter) ** 2 / 16;
+    correct += wrong < 0.5 ? 1 : 0;
+    least = Math.min(least, length);
+  }
+  const { value: v, receptors: w, assemblers: u } = norms, size = Math.sqrt(square);
+  const factors = [2 * LENGTH * Math.SQRT2 * v * (1 + Math.sqrt(2 / Math.PI) * w * w * u), Math.SQRT2 * (1 + 2 * w * u), 2 * u, w];
+  const largest = Math.max(...token.flat().map(Math.abs));
+  const ours = [v * through / Math.SQRT2, through, SLOPE * u * mean * diameter, w * mean * diameter];
+  const terms = [["query", "value", "receptors", "assemblers"].map((name) => Math.hypot(...sums[name])), ours, factors.map((factor) => factor * size)];
+  const totals = [Math.hypot(...terms[0]), Math.hypot(...ours), Math.sqrt(8 * mean) * largest * Math.hypot(...factors)];
+  return { terms, totals, distance: mean, correct, least_length: least };
+}
+
+function scaled(state) {
+  const times = (matrix, factor) => matrix.map((row) => row.map((number) => number * factor)), base = MODELS[state.model];
+  return {
+    ...base, value: times(base.value, state.value * state.logits), receptors: times(base.receptors, state.receptors),
+    assemblers: times(base.assemblers, state.assemblers * state.logits),
+  };
+}
+
+// The numbers that the picture shows; the Python class computes the same.
+export function compute(state) {
+  const factors = Array.from({ length: POINTS }, (_, k) => 10 ** (-3 + 4 * k / (POINTS - 1)));
+  const along = factors.map((factor) => measure(scaled({ ...state, [state.along]: factor })).totals);
+  return { factors, curves: [0, 1, 2].map((which) => along.map((totals) => totals[which])), ...measure(scaled(state)) };
+}
+
+const FRAME = [50, 34, 312, 268], FLOOR = 1e-8, NAMES = ["query", "value", "receptors", "assemblers"];
+const SIGNS = { value: "V", receptors: "W", assemblers: "U", logits: "logits" };
+const LOOKS = [
+  { name: "gradient", stroke: COLOURS[0], "stroke-dasharray": "none", "stroke-width": 3 },
+  { name: "our bound", stroke: COLOURS[2], "stroke-dasharray": "none", "stroke-width": 1.8 },
+  { name: "printed", stroke: COLOURS[1], "stroke-dasharray": "7 4", "stroke-width": 1.8 },
+];
+const raised = (exponent) => `10${String(exponent).replace(/./g, (sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)])}`;
+const power = (value) => raised(Math.round(Math.log10(value)));
+const written = (value) => (value >= 0.01 && value < 10000 ? String(Number(value.toPrecision(3))) : value.toExponential(1).replace("-", "−"));
+
+// Decades that hold the numbers, but nothing below the floor.
+function decades(numbers) {
+  const low = Math.floor(Math.log10(Math.max(FLOOR, Math.min(...numbers)))), high = Math.max(low + 1, Math.ceil(Math.log10(Math.max(...numbers))));
+  const gap = Math.ceil((high - low) / 8);
+  return { low: 10 ** low, high: 10 ** high, scale: Math.log, text: power, ticks: Array.from({ length: Math.floor((high - low) / gap) + 1 }, (_, k) => 10 ** (low + gap * k)) };
+}
+
+function render({ model, el }) {
+  const root = stage();
+  const chart = picture("Gradient norm, our bound and the printed bound as one factor varies", "0 0 320 304", root);
+  const termChart = picture("Gradient, our bound and the printed bound for query, value, receptors and assemblers", "0 0 320 304", root);
+  const controls = element("div", { class: "ao-controls" });
+  root.append(controls);
+  const status = readout(root);
+  const setModel = choice(controls, { legend: "model", options: [["solved", "solves the task"], ["initial", "as initialised"]], onChoose: (value) => link.update({ model: value }) });
+  const setAlong = choice(controls, { legend: "curves over", options: Object.entries(SIGNS), onChoose: (along) => link.update({ along }) });
+  const sliders = CONTROLS.map((name) => slider(controls, {
+    label: `factor of ${SIGNS[name]}`, min: 0, max: 1, step: 0.01, digits: 3,
+    to: (factor) => (Math.log10(factor) + 3) / 4, from: (part) => clamp(Number((10 ** (4 * part - 3)).toPrecision(3)), 0.001, 10),
+    onInput: (factor) => link.update({ [name]: factor }),
+  }));
+  const left = drawn("g", {}, chart), right = drawn("g", {}, termChart);
+
+  const link = connect(model, ["model", "along", ...CONTROLS], (state) => {
+    const now = compute(state), factor = state[state.along];
+    setModel(state.model);
+    setAlong(state.along);
+    CONTROLS.forEach((name, index) => sliders[index](state[name]));
+
+    left.replaceChildren();
+    const put = axes(left, FRAME, { label: `factor of ${SIGNS[state.along]}`, low: 0.001, high: 10, scale: Math.log, ticks: [0.001, 0.01, 0.1, 1, 10] }, { label: "norm", ...decades(now.curves.flat()) });
+    const field = clipped(left, FRAME), edges = decades(now.curves.flat());
+    line(field, put([factor, edges.low]), put([factor, edges.high]), { opacity: 0.6, "stroke-dasharray": "1 3" });
+    LOOKS.forEach(({ name, ...look }, which) => {
+      curve(field, now.curves[which].map((value, k) => put([now.factors[k], Math.max(value, FLOOR / 10)])), look);
+      const x = [46, 132, 226][which];
+      line(left, [x, 17], [x + 22, 17], look);
+      drawn("text", { x: x + 26, y: 21, class: "ao-small" }, left, name);
+    });
+
+    right.replaceChildren();
+    const y = decades(now.terms.flat().filter((value) => value > 0));
+    const at = axes(right, FRAME, { label: "gradient in", low: 0, high: 4, ticks: [0.5, 1.5, 2.5, 3.5], text: (value) => NAMES[value - 0.5] }, { label: "norm", ...y });
+    NAMES.forEach((_, term) => {
+      const places = now.terms.map((values) => at([term + 0.5, Math.max(values[term], y.low)]));
+      line(right, places[0], places[1], { opacity: 0.4 });
+      if (now.terms[2][term] < now.terms[0][term]) line(right, places[0], places[2], { stroke: COLOURS[1], "stroke-width": 2 });
+      [2, 1, 0].forEach((which) => mark(right, [0, 1, 2][which], places[which], 5, { fill: LOOKS[which].stroke, stroke: "currentColor" }));
+    });
+    LOOKS.forEach(({ name, stroke }, which) => {
+      const x = [56, 142, 236][which];
+      mark(right, which, [x, 17], 5, { fill: stroke, stroke: "currentColor" });
+      drawn("text", { x: x + 10, y: 21, class: "ao-small" }, right, name);
+    });
+
+    const [gradient, ours, printed] = now.totals, broken = NAMES.filter((_, term) => now.terms[2][term] < now.terms[0][term] * (1 - 1e-12));
+    status.textContent = `${now.correct} of 16 sequences correct, mean distance ${written(now.distance)}, least ‖ξ‖ ${written(now.least_length)}. `
+      + `Gradient norm ${written(gradient)}; our bound ${written(ours)}, ${written(ours / gradient)} times as large; printed bound ${written(printed)}, `
+      + `${printed < gradient ? "broken" : `${written(printed / gradient)} times as large`}. `
+      + (broken.length ? `Broken term by term for ${broken.join(" and ")}.` : "No printed term is broken.");
+  });
+  el.append(root);
+  return link.stop;
+}
+
+export default { render };

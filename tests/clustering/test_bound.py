@@ -1,0 +1,267 @@
+import math
+
+import mpmath
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnopt.clustering import (
+    closed_form_gradients,
+    forward,
+    gradient_bound,
+    gradient_bound_as_printed,
+    gradient_bound_terms,
+    gradient_bound_terms_as_printed,
+    init_model,
+    modular_addition,
+)
+from attnopt.clustering.gradients import GELU_SLOPE
+
+WEIGHTS = ("query", "value", "receptors", "assemblers")
+
+
+def norms(gradients):
+    return torch.stack([gradients[name].flatten(1).norm(dim=1) for name in WEIGHTS])
+
+
+def stacked(terms):
+    return torch.stack([terms[name] for name in WEIGHTS])
+
+
+def small_example(epsilon, receptors=1.0, assemblers=1.0):
+    """The model of the chapter whose gradient grows like 1/ε: V = diag(ε, 1), norms 1."""
+    model = {
+        "token": [[0.0, 1.0], [0.0, -1.0]],
+        "position": [[0.75, 0.0], [0.75, 0.0]],
+        "query": [0.0, 0.0],
+        "value": [[epsilon, 0.0], [0.0, 1.0]],
+        "receptors": [[0.0, receptors]],
+        "assemblers": [[0.0], [assemblers]],
+    }
+    return {name: torch.tensor([value], dtype=torch.float64) for name, value in model.items()}
+
+
+@given(
+    p=st.integers(2, 5),
+    length=st.integers(1, 6),
+    dim=st.integers(1, 6),
+    width=st.integers(1, 8),
+    log_scales=st.lists(st.floats(-3, 2), min_size=4, max_size=4),
+    seed=st.integers(0, 2**31),
+)
+def test_bound_holds_for_thousands_of_models(p, length, dim, width, log_scales, seed):
+    """100 models in each of the examples, weights from a thousandth to a hundred times their usual size."""
+    generator = torch.Generator().manual_seed(seed)
+    params = init_model(100, p, length, dim, width, generator=generator)
+    for name, power in zip(("query", "value", "receptors", "assemblers"), log_scales, strict=True):
+        params[name] = 10**power * params[name]
+    tokens = torch.randint(p, (100, 3, length), generator=generator)
+    targets = torch.randint(p, (100, 3), generator=generator)
+    true, bound = (
+        norms(closed_form_gradients(params, tokens, targets)),
+        stacked(gradient_bound_terms(params, tokens, targets)),
+    )
+    assert (true <= bound * (1 + 1e-9) + 1e-300).all()
+    torch.testing.assert_close(gradient_bound(params, tokens, targets), bound.norm(dim=0))
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_bound_survives_an_opponent(name):
+    """Gradient ascent on the ratio of each gradient to its bound gets close to 1 and never beyond."""
+    generator = torch.Generator().manual_seed(1)
+    params = {key: value.requires_grad_() for key, value in init_model(20, 3, 4, 3, 4, generator=generator).items()}
+    task = torch.randint(3, (2, 4), generator=generator), torch.tensor([0, 1])
+    optimiser = torch.optim.Adam(params.values(), lr=0.03)
+    for _ in range(150):
+        true = closed_form_gradients(params, *task)[name].flatten(1).norm(dim=1)
+        ratio = true / gradient_bound_terms(params, *task)[name]
+        assert (ratio <= 1 + 1e-12).all()
+        optimiser.zero_grad()
+        (-ratio.log().sum()).backward()
+        optimiser.step()
+    assert ratio.max() > 0.9
+
+
+def test_bound_is_what_its_formula_says():
+    """One sequence, all by hand: E = (±3, 0) + (0, 4), so diameter 6; V = 2 I, ‖ξ‖ = 2; W, U of norm 3 and 5."""
+    params = {
+        "token": torch.tensor([[[3.0, 4.0], [-3.0, 4.0]]], dtype=torch.float64),
+        "position": torch.tensor([[[-3.0, -3.0]]], dtype=torch.float64),  # z = (0, 1)
+        "query": torch.tensor([[7.0, -2.0]], dtype=torch.float64),
+        "value": 2 * torch.eye(2, dtype=torch.float64)[None],
+        "receptors": torch.tensor([[[0.0, -3.0]]], dtype=torch.float64),
+        "assemblers": torch.tensor([[[0.0], [5.0]]], dtype=torch.float64),
+    }
+    terms = gradient_bound_terms(params, torch.tensor([[0]]), torch.tensor([1]))
+    kappa = 1 + GELU_SLOPE * 15 / 2
+    delta = 0.5 * 6  # the logits agree
+    expected = {"query": 2 * kappa * delta / math.sqrt(2), "value": kappa * delta}
+    expected |= {"receptors": GELU_SLOPE * 5 * delta, "assemblers": 3 * delta}
+    for name in WEIGHTS:
+        assert terms[name].item() == pytest.approx(expected[name], rel=1e-14)
+    printed = gradient_bound_terms_as_printed(params, torch.tensor([[0]]), torch.tensor([1]))
+    size = 3  # of C_x = (E(0) - E(1))/2
+    by_hand = {"query": 2 * math.sqrt(2) * 2 * (1 + math.sqrt(2 / math.pi) * 9 * 5), "value": math.sqrt(2) * 31}
+    by_hand |= {"receptors": 10, "assemblers": 3}
+    for name in WEIGHTS:
+        assert printed[name].item() == pytest.approx(by_hand[name] * size, rel=1e-14)
+    total = gradient_bound_as_printed(params, torch.tensor([[0]]), torch.tensor([1])).item()
+    squares = sum(value**2 for value in by_hand.values())
+    assert total == pytest.approx(math.sqrt(4 * 2 * 4**2 * squares * 0.5), rel=1e-14)
+
+
+def test_constants_are_attained():
+    """Value and receptors reach their bounds, query and assemblers come as close as one likes."""
+    root = math.sqrt(2)
+    pair = [[root, 2.0], [root, -2.0]], [[0.0, 0.0], [1.0, -1.0]]
+    cases = {
+        ("query", 1 - 1e-4): ([[0.01, math.sqrt(1 - 1e-4)], [0.01, -math.sqrt(1 - 1e-4)]], *pair),
+        ("value", 1.0): ([[1.0, 0.0]], *pair),
+        ("receptors", 1.0): ([[1.0, 0.0]], [[root, 0.0]], [[0.0], [1.0]]),
+        ("assemblers", float(mpmath.ncdf(5))): ([[1.0, 0.0]], [[5.0, 0.0]], [[0.0], [1.0]]),
+    }
+    for (name, share), (columns, receptors, assemblers) in cases.items():
+        token = torch.tensor([[0.0, 1.0], [0.0, -1.0]], dtype=torch.float64)
+        params = {
+            "token": token[None],
+            "position": (torch.tensor(columns, dtype=torch.float64) - token[0])[None],
+            "query": torch.zeros(1, 2, dtype=torch.float64),
+            "value": torch.eye(2, dtype=torch.float64)[None],
+            "receptors": torch.tensor([receptors], dtype=torch.float64),
+            "assemblers": torch.tensor([assemblers], dtype=torch.float64),
+        }
+        task = torch.zeros(1, len(columns), dtype=torch.long), torch.zeros(1, dtype=torch.long)
+        ratio = closed_form_gradients(params, *task)[name].norm() / gradient_bound_terms(params, *task)[name]
+        assert ratio.item() == pytest.approx(share, rel=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.001, 1e-6])
+def test_printed_bound_is_broken_with_norms_fixed(epsilon):
+    model, task = small_example(epsilon), modular_addition(2, 2, 2)
+    for name in ("value", "receptors", "assemblers"):
+        assert torch.linalg.matrix_norm(model[name], 2).item() == 1
+    true, printed = (
+        norms(closed_form_gradients(model, *task))[:, 0],
+        stacked(gradient_bound_terms_as_printed(model, *task))[:, 0],
+    )
+    assert true[0].item() == pytest.approx(4 * math.sqrt(2) / 25 * (1 + 5 / (6 * epsilon)), rel=1e-9)  # by hand
+    # the sequences 00 and 11 contribute at most (1 + c/(4/5)) · 2 to ∇_V, with weight one half
+    assert abs(true[1] - 0.3 * (1 + 5 / (6 * epsilon))) < 1 + GELU_SLOPE * 5 / 4
+    assert true[0] > printed[0]
+    assert true[1] > printed[1]
+    assert (true[2:] <= printed[2:]).all()
+    assert true.norm() > gradient_bound_as_printed(model, *task)
+    assert true.norm() <= gradient_bound(model, *task)
+
+
+def test_query_bound_is_broken_by_small_receptors_too():
+    model = small_example(5 / 3, receptors=0.001, assemblers=1e6)
+    task = modular_addition(2, 2, 2)
+    lengths = forward(model, task[0], return_stages=True)[1]["sequence"].norm(dim=-1)
+    torch.testing.assert_close(lengths[0, 1:3], torch.ones(2, dtype=torch.float64))
+    true = closed_form_gradients(model, *task)["query"].norm()
+    assert true > gradient_bound_terms_as_printed(model, *task)["query"]
+    assert true <= gradient_bound_terms(model, *task)["query"]
+
+
+@given(dim=st.integers(2, 4), log_scales=st.lists(st.floats(-3, 2), min_size=3, max_size=3), seed=st.integers(0, 2**31))
+def test_printed_bounds_of_receptors_and_assemblers_are_true(dim, log_scales, seed):
+    generator = torch.Generator().manual_seed(seed)
+    params = init_model(100, 3, 4, dim, 5, generator=generator)
+    for name, power in zip(("value", "receptors", "assemblers"), log_scales, strict=True):
+        params[name] = 10**power * params[name]
+    task = torch.randint(3, (4, 4), generator=generator), torch.randint(3, (4,), generator=generator)
+    true, printed = norms(closed_form_gradients(params, *task)), stacked(gradient_bound_terms_as_printed(params, *task))
+    assert (true[2:] <= printed[2:] * (1 + 1e-9) + 1e-300).all()
+
+
+@given(dim=st.integers(1, 4), length=st.integers(1, 20), seed=st.integers(0, 2**31))
+def test_norm_of_unit_columns(dim, length, seed):
+    """√(L/d) ≤ ‖z‖ ≤ √L; so ‖z‖ ≤ √d, which is printed, is false whenever L > d²."""
+    generator = torch.Generator().manual_seed(seed)
+    params = init_model(5, 2, length, dim, 1, generator=generator)
+    tokens = torch.randint(2, (3, length), generator=generator)
+    z = forward(params, tokens, return_stages=True)[1]["embeddings"]
+    size = torch.linalg.matrix_norm(z, 2)
+    assert (size >= math.sqrt(length / dim) - 1e-9).all()
+    assert (size <= math.sqrt(length) + 1e-9).all()
+    if length > dim**2:
+        assert (size > math.sqrt(dim)).all()
+
+
+def test_equal_columns_attain_the_largest_norm():
+    column = torch.tensor([0.6, 0.8], dtype=torch.float64)
+    assert torch.linalg.matrix_norm(column[:, None].expand(2, 12), 2).item() == pytest.approx(math.sqrt(12))
+
+
+@given(dim=st.integers(2, 5), length=st.floats(1e-4, 1e4), seed=st.integers(0, 2**31))
+def test_normalisation_jacobian_is_no_projection(dim, length, seed):
+    xi = torch.randn(dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    xi = length * xi / xi.norm()
+    M = torch.func.jacrev(lambda x: x / x.norm())(xi)
+    assert torch.linalg.matrix_norm(M, 2).item() * length == pytest.approx(1)
+    torch.testing.assert_close(M @ M, M / length)
+
+
+@given(p=st.integers(2, 6), dim=st.integers(1, 4), seed=st.integers(0, 2**31))
+def test_error_signal_is_at_most_distance_times_diameter(p, dim, seed):
+    generator = torch.Generator().manual_seed(seed)
+    embeddings = torch.randn(p, dim, generator=generator, dtype=torch.float64)
+    predicted, label = torch.randn(2, 200, p, generator=generator, dtype=torch.float64).mul(3).softmax(-1)
+    signal = ((predicted - label) @ embeddings).norm(dim=1)
+    bound = (predicted - label).abs().sum(1) / 2 * torch.cdist(embeddings, embeddings).max()
+    assert (signal <= bound + 1e-14 * embeddings.norm()).all()
+    if p == 2:
+        torch.testing.assert_close(signal, bound, rtol=1e-9, atol=1e-13)
+
+
+def test_covariance_of_unit_vectors_is_at_most_one(generator):
+    z = torch.nn.functional.normalize(torch.randn(500, 5, 3, generator=generator, dtype=torch.float64), dim=-1)
+    s = torch.randn(500, 5, generator=generator, dtype=torch.float64).mul(2).softmax(-1)
+    covariance = z.mT @ (torch.diag_embed(s) - s[:, :, None] * s[:, None, :]) @ z
+    eigenvalues = torch.linalg.eigvalsh(covariance)
+    assert eigenvalues.min() >= -1e-12
+    assert eigenvalues.max() <= 1
+    delta = z.mT @ (torch.eye(5, dtype=torch.float64) - s[:, :, None] * torch.ones(1, 5, dtype=torch.float64))
+    torch.testing.assert_close(delta @ torch.diag_embed(s), z.mT @ (torch.diag_embed(s) - s[:, :, None] * s[:, None, :]))
+
+
+@pytest.mark.parametrize("norms_of", ["receptors", "assemblers"])
+def test_bound_without_a_layer_is_finite_even_where_the_sequence_vanishes(norms_of):
+    params = init_model(1, 2, 3, 2, 4, generator=torch.Generator().manual_seed(0))
+    params["value"], params[norms_of] = torch.zeros_like(params["value"]), torch.zeros_like(params[norms_of])
+    task = modular_addition(2, 3, 2)
+    assert gradient_bound(params, *task).isfinite().all()
+    params = init_model(1, 2, 3, 2, 4, generator=torch.Generator().manual_seed(0))
+    params["value"] = torch.zeros_like(params["value"])
+    assert gradient_bound_terms(params, *task)["value"].item() == math.inf
+
+
+def test_bounds_name_bad_input(generator):
+    params = init_model(1, 2, 3, generator=generator, biases=True)
+    task = modular_addition(2, 3, 2)
+    for function in (gradient_bound, gradient_bound_terms, gradient_bound_as_printed, gradient_bound_terms_as_printed):
+        with pytest.raises(ValueError, match="params must have no biases"):
+            function(params, *task)
+
+
+def test_along_training_the_bound_grows_where_the_gradient_does_not():
+    """On a plateau the distance stays at one half while the gradient falls by two orders of magnitude."""
+    params = init_model(8, 2, 8, 2, 16, generator=torch.Generator().manual_seed(5))
+    params = {name: value[[2]].clone().requires_grad_() for name, value in params.items()}
+    task = modular_addition(2, 8, 3)
+    optimiser = torch.optim.Adam(params.values(), lr=0.02)
+    seen = []
+    for _ in range(300):
+        logits = forward(params, task[0])
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(logits[0], task[1]).backward()
+        with torch.no_grad():
+            true = norms(closed_form_gradients(params, *task)).norm()
+            wrong = logits[0].softmax(-1).gather(1, 1 - task[1][:, None]).mean()
+            seen.append((wrong.item(), true.item()))
+            assert true <= gradient_bound(params, *task)
+        optimiser.step()
+    plateau = [norm for distance, norm in seen if distance > 0.49]
+    assert max(plateau) > 100 * min(plateau)
