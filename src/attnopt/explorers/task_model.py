@@ -41,7 +41,7 @@ class TaskModelExplorer(Explorer):
     alt = (
         "Left: the unit circle with the normalised embeddings of twelve tokens, larger where attention is larger, and the "
         "query as an arrow. Middle: attention as twelve bars, five of the prefix and seven of the suffix. Right: the plane "
-        "with the sequence embedding, the output, the feed-forward layer's closed curve and the line between the classes."
+        "with the sequence embedding, the output, the feed-forward layer's curve and the line between the classes."
     )
     tokens = traitlets.List(
         traitlets.Int(min=0, max=1), default_value=[1, 0, 1, 1, 0, 0, 1, 0, 0, 1, 1, 0], minlen=LENGTH, maxlen=LENGTH
@@ -116,7 +116,9 @@ class TaskModelExplorer(Explorer):
         plane.plot(*numbers["sequence"], "o", color=BLUE, ms=8, label="ξ")
         plane.plot(*numbers["output"], "s", color=GREEN, ms=8, label="ψ")
         plane.legend(fontsize=8)
-        plane.set_aspect("equal", "datalim")
+        own = max(0.1, *(abs(value) for value in numbers["sequence"] + numbers["output"]))
+        reach = 1.15 * max(own, min(2 * own, curve.abs().max().item()))
+        plane.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
 
     def __repr__(self):
         shown = {name: value for name, value in self.state().items() if name != "weights"}

@@ -38,7 +38,7 @@ export function compute(state) {
   return { embeddings, attention, sequence, direction, output, logits, probabilities: softmaxOf(logits).weights, label: sum(tokens.slice(0, PREFIX)) % 2 };
 }
 
-const CENTRE = [160, 152], RADIUS = 112;
+const CENTRE = [160, 156], RADIUS = 94;
 const place = ([x, y]) => [CENTRE[0] + RADIUS * x, CENTRE[1] - RADIUS * y];
 const look = (t) => (t < PREFIX ? { fill: COLOURS[0], stroke: "currentColor" } : { fill: "none", stroke: COLOURS[1], "stroke-width": 2.5 });
 const pair = (v) => `(${v.map((value) => show(value, Math.max(...v.map(Math.abs)) < 0.1 ? 4 : 2)).join(", ")})`;
@@ -77,7 +77,7 @@ function render({ model, el }) {
   const status = readout(root);
 
   const buttons = [];
-  for (const [legend, from, to] of [["prefix, added up", 0, PREFIX], ["suffix, ignored", PREFIX, LENGTH]]) {
+  for (const [legend, from, to] of [["prefix", 0, PREFIX], ["suffix", PREFIX, LENGTH]]) {
     const field = element("fieldset", {}, element("legend", {}, legend));
     for (let t = from; t < to; t++) {
       const button = element("button", { type: "button", "aria-label": `token ${t + 1}` });
@@ -118,7 +118,7 @@ function render({ model, el }) {
     drawn("circle", { cx: CENTRE[0], cy: CENTRE[1], r: RADIUS, fill: "none", stroke: "currentColor", opacity: 0.5 }, first);
     embeddings.forEach((z, t) => mark(first, tokens[t], place(z), 4 + 12 * Math.sqrt(attention[t]), { ...look(t), "fill-opacity": 0.75 }));
     for (const group of neighbours(embeddings.map(([x, y]) => Math.atan2(y, x)), 0.16)) {
-      const angle = sum(group.map(([value]) => value)) / group.length, [x, y] = place([1.2 * Math.cos(angle), 1.2 * Math.sin(angle)]);
+      const angle = sum(group.map(([value]) => value)) / group.length, [x, y] = place([1.19 * Math.cos(angle), 1.19 * Math.sin(angle)]);
       drawn("text", { x, y: y + 4, "text-anchor": Math.abs(Math.cos(angle)) < 0.5 ? "middle" : Math.cos(angle) > 0 ? "start" : "end", class: "ao-small ao-halo" }, first, ranges(group.map(([, t]) => t + 1)));
     }
     const length = Math.hypot(...params.query), reach = length > 0 ? 0.85 * (1 - Math.exp(-length)) / length : 0;
@@ -148,9 +148,10 @@ function render({ model, el }) {
     });
 
     const ring = Array.from({ length: 121 }, (_, index) => fired(params, [Math.cos(Math.PI * index / 60), Math.sin(Math.PI * index / 60)]));
-    const span = 1.15 * Math.max(0.1, ...[sequence, output, ...ring].flat().map(Math.abs)), frame = [46, 30, 286, 270];
+    const extent = (points) => Math.max(...points.flat().map(Math.abs)), own = Math.max(0.1, extent([sequence, output]));
+    const span = 1.15 * Math.max(own, Math.min(2 * own, extent(ring))), frame = [46, 30, 286, 270];
     drawn("text", { x: 166, y: 14, "text-anchor": "middle" }, third, "ξ, and ψ = ξ + Uσ(Wξ̄)");
-    const gap = ticksUpTo(span).at(1), marks = [-gap, 0, gap];
+    const far = ticksUpTo(span).at(-1), marks = [-far, 0, far];
     const put = axes(third, frame, { label: "", low: -span, high: span, ticks: marks }, { label: "", low: -span, high: span, ticks: marks });
     const inside = clipped(third, frame), difference = params.token[1].map((part, index) => part - params.token[0][index]);
     const across = normalised([-difference[1], difference[0]]).map((part) => 2 * span * part);
