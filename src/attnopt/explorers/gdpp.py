@@ -13,7 +13,7 @@ from attnopt.explorers.base import Explorer, Interval
 from attnopt.in_context import gdpp_residuals
 from attnopt.plotting import BLUE, GREEN, ORANGE
 
-DIM, POINTS, BEYOND = 5, 121, 1e30
+DIM, POINTS, REACH, BEYOND = 5, 181, 1.5, 1e30  # the grid goes half as far again as the bulk of the spectrum
 STYLES = {
     "constant": ("one step size", BLUE, ":"),
     "plain": ("optimal steps", GREEN, "--"),
@@ -98,7 +98,7 @@ class GdppExplorer(Explorer):
         nodes, weights = (torch.tensor(here[name], dtype=torch.float64) for name in ("nodes", "weights"))
         bulk = _bulk(weights)
         low, high = nodes[bulk[0]].item(), nodes[bulk[-1]].item()
-        grid = self.scale**2 * high * torch.arange(POINTS, dtype=torch.float64) / (POINTS - 1)
+        grid = REACH * self.scale**2 * high * torch.arange(POINTS, dtype=torch.float64) / (POINTS - 1)
         chosen = self.scale**2 * nodes[bulk]
         return {
             "grid": grid.tolist(),

@@ -1,6 +1,6 @@
 // Plain steps beside GD++: what k layers leave of the error over the spectrum, and the loss by depth or the eigenvalues carried.
 
-const DIM = 5, POINTS = 121, BEYOND = 1e30, DEPTHS = [1, 2, 3, 4];
+const DIM = 5, POINTS = 181, REACH = 1.5, BEYOND = 1e30, DEPTHS = [1, 2, 3, 4];
 const METHODS = {
   constant: { name: "one step size", stroke: COLOURS[0], "stroke-dasharray": "2 4" },
   plain: { name: "optimal steps", stroke: COLOURS[2], "stroke-dasharray": "9 4" },
@@ -25,7 +25,7 @@ function follow(here, method, k, start) {
 export function compute({ context, layers, scale, table }) {
   const here = table[context], total = here.weights.reduce((sum, weight) => sum + weight, 0);
   const kept = here.nodes.filter((_, index) => here.weights[index] / total >= 1e-4).map((node) => scale ** 2 * node);
-  const grid = Array.from({ length: POINTS }, (_, index) => kept.at(-1) * index / (POINTS - 1));
+  const grid = Array.from({ length: POINTS }, (_, index) => REACH * kept.at(-1) * index / (POINTS - 1));
   const perMethod = (value) => Object.fromEntries(Object.keys(METHODS).map((name) => [name, value(name)]));
   const loss = (name, k) => here.nodes.reduce((sum, node, index) => sum + here.weights[index] * follow(here, name, k, scale ** 2 * node).residual ** 2, 0) / DIM;
   const carried = kept.map((node) => follow(here, "gdpp", layers, node).seen);
@@ -45,7 +45,7 @@ const worded = (value) => (value === null ? "beyond 10³⁰" : value >= 1e4 ? va
 
 function legend(parent, y = 17) {
   Object.values(METHODS).forEach(({ name, ...look }, index) => {
-    const x = [46, 146, 246][index];
+    const x = [34, 142, 258][index];
     line(parent, [x, y], [x + 22, y], { ...look, "stroke-width": 2.4 });
     drawn("text", { x: x + 26, y: y + 4, class: "ao-small" }, parent, name);
   });
@@ -69,16 +69,16 @@ function render({ model, el }) {
   const left = drawn("g", {}, first), right = drawn("g", {}, second);
 
   const link = connect(model, ["context", "layers", "scale", "view", "table"], (state) => {
-    const { layers, view } = state, now = compute(state), [low, high] = now.spread;
+    const { layers, view } = state, now = compute(state), [low, high] = now.spread, edge = now.grid.at(-1);
     setContext(state.context);
     setLayers(layers);
     setScale(state.scale);
     setView(view);
 
     left.replaceChildren();
-    const put = axes(left, FRAME, { label: "eigenvalue λ", low: 0, high, ticks: ticksUpTo(high) },
+    const put = axes(left, FRAME, { label: "eigenvalue λ (marks: the bulk)", low: 0, high: edge, ticks: ticksUpTo(edge) },
       { label: layers === 1 ? "residual after 1 layer" : `residual after ${layers} layers`, low: -1.1, high: 1.1, ticks: [-1, -0.5, 0, 0.5, 1] });
-    line(left, put([0, 0]), put([high, 0]), { opacity: 0.4 });
+    line(left, put([0, 0]), put([edge, 0]), { opacity: 0.4 });
     const inside = clipped(left, FRAME);
     for (const [name, { name: _, ...look }] of Object.entries(METHODS)) {
       const points = now.residuals[name].map((value, index) => put([now.grid[index], clamp(value, -4, 4)]));
@@ -120,7 +120,7 @@ function render({ model, el }) {
     const at = layers - 1, losses = Object.entries(METHODS).map(([name, { name: title }]) => `${title} ${worded(now.losses[name][at])}`).join(", ");
     const harmful = Object.entries(METHODS).filter(([name]) => now.losses[name][at] === null || now.losses[name][at] > 1).map(([, { name }]) => name);
     status.textContent = `n = ${state.context}, ${layers} ${layers === 1 ? "layer" : "layers"}, covariates times ${show(state.scale)}: loss / d of ${losses}. `
-      + `Eigenvalues from ${show(low, 3)} to ${show(high, 3)}. `
+      + `Bulk of the eigenvalues from ${show(low, 3)} to ${show(high, 3)}. `
       + (harmful.length ? `Worse than predicting 0: ${harmful.join(", ")}.` : "All better than predicting 0.");
   });
   el.append(root);
