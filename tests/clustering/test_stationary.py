@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -98,7 +99,7 @@ def test_loss_and_gradient_vanish_exponentially_and_only_in_the_limit():
         found.append(total_norm(closed_form_gradients(scaled, *task)).item())
         assert found[-1] > 0
         assert losses(scaled, *task) < 1e-9
-    rates = [-math.log(b / a) / 4 for a, b in zip(found, found[1:], strict=False)]
+    rates = [-math.log(b / a) / 4 for a, b in pairwise(found)]
     assert rates == pytest.approx([gamma, gamma], rel=0.05)
     assert losses(head, *task) > 0
 

@@ -1,4 +1,4 @@
-"""The explorer of gradients and their bounds in the built page: the same numbers as Python's, and a readout that says them."""
+"""The explorer of the gradient bounds in the built page: the same numbers as Python's, and a readout that says them."""
 
 import numpy as np
 from explorer_pages import BOUND, in_page, mounted, status
