@@ -116,5 +116,5 @@ class GradientBoundExplorer(Explorer):
         left.axvline(getattr(self, self.along), color="black", lw=0.8, ls=":")
         left.set(xscale="log", yscale="log", xlabel=f"factor of {SIGNS[self.along]}", ylabel="norm")
         right.set(yscale="log", xlim=(-0.5, 3.5), ylabel="norm")
-        right.set_xticks(range(4), ["query", "value", "receptors", "assemblers"], fontsize=9)
+        right.set_xticks(range(4), ["query", "value", "receptors", "assemblers"], fontsize=8)
         left.legend(fontsize=8)
