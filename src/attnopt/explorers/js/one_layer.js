@@ -1,6 +1,7 @@
 // One optimal layer: its step in every direction between Newton's method and gradient descent, and three exact losses.
 
 const COUNTS = Array.from({ length: 31 }, (_, k) => Math.round(10 ** (k / 10)));
+const OFFERED = [...new Set(Array.from({ length: 121 }, (_, k) => Math.round(10 ** (k / 40))))];  // so that each step of the slider is one
 const LOW = 0.01, HIGH = 10;
 const total = (values) => values.reduce((sum, value) => sum + value, 0);
 
@@ -55,16 +56,18 @@ function render({ model, el }) {
   const controls = element("div", { class: "ao-controls" });
   root.append(controls);
   const status = readout(root);
-  const log = (label, low, high, digits, round, name) => slider(controls, {
-    label, min: 0, max: 1, step: 0.005, digits,
-    to: (value) => Math.log(value / low) / Math.log(high / low),
-    from: (part) => clamp(round(low * (high / low) ** part), low, high),
-    onInput: (value) => link.update({ [name]: value }),
-  });
-  const rounded = (value) => Number(value.toPrecision(3));
   const names = ["first", "second", "third"];
-  const setEigenvalues = names.map((name, i) => log(`eigenvalue ${i + 1}`, LOW, HIGH, 3, rounded, name));
-  const setExamples = log("examples n", 1, 1000, 0, Math.round, "examples");
+  const setEigenvalues = names.map((name, i) => slider(controls, {
+    label: `eigenvalue ${i + 1}`, min: 0, max: 1, step: 0.005, digits: 3,
+    to: (value) => Math.log(value / LOW) / Math.log(HIGH / LOW),
+    from: (part) => clamp(Number((LOW * (HIGH / LOW) ** part).toPrecision(3)), LOW, HIGH),
+    onInput: (value) => link.update({ [name]: value }),
+  }));
+  const setExamples = slider(controls, {
+    label: "examples n", min: 0, max: OFFERED.length - 1, step: 1, digits: 0,
+    to: (n) => OFFERED.findLastIndex((count) => count <= n), from: (index) => OFFERED[index],
+    onInput: (examples) => link.update({ examples }),
+  });
   const left = drawn("g", {}, stepChart), right = drawn("g", {}, lossChart);
 
   const link = connect(model, [...names, "examples"], (state) => {
