@@ -338,3 +338,31 @@ def test_training_reproduces_the_figures_and_overfits_its_batch():
         exact = gdpp_loss(steps, steps[:2] * b, 5, run["n_context"]).item()
         assert exact == pytest.approx(run["exact_on_S"], rel=1e-3)
         assert exact > 10 * OPTIMA[5, run["n_context"], 3]["loss"]
+
+
+def test_softmax_heads_cancel_the_mean_label():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(100, 21, generator=generator, dtype=torch.float64)
+    centred = (scores - scores.mean(-1, keepdim=True)) / 21
+    errors = []
+    for e in (1e-1, 1e-2):
+        pair = (torch.softmax(e * scores, -1) - torch.softmax(-e * scores, -1)) / (2 * e)
+        errors.append((pair - centred).abs().max().item())
+        assert (torch.softmax(e * scores, -1) - 1 / 21 - e * centred).abs().max() < 2 * e**2
+    assert 50 < errors[0] / errors[1] < 200  # of second order
+
+
+def test_trained_softmax_attention_and_its_linear_control():
+    path = Path(__file__).parents[2] / "results" / "softmax_attention.json"
+    runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    of = lambda *setting: [run for run in runs if (run["layers"], run["kind"], run["heads"]) == setting]  # noqa: E731
+    one_step, gdpp = float(optimal_step_sizes(5, 20, 1)[1]), OPTIMA[5, 20, 2]["loss"]
+    assert all(abs(run["test_loss"] / one_step - 1) < 0.05 for run in of(1, "linear", 1))
+    assert all(run["test_loss"] > 1.7 * one_step for run in of(1, "softmax", 1))
+    pairs = of(1, "softmax", 2)
+    opposite = [run for run in pairs if run["heads_cosine"] < -0.9]
+    assert 0 < len(opposite) < len(pairs)
+    assert all(run["test_loss"] < 1.12 * one_step for run in opposite)
+    assert max(run["test_loss"] for run in pairs) > of(1, "softmax", 1)[0]["test_loss"]
+    assert all(abs(run["test_loss"] / gdpp - 1) < 0.15 for run in of(2, "linear", 1))
+    assert min(run["test_loss"] for run in of(2, "softmax", 2)) > 1.5 * gdpp
