@@ -56,6 +56,15 @@ def test_circuit_is_right_on_every_sequence(p, length, k, dim, clusters):
     assert params["receptors"].shape == (1, neurons, dim)
 
 
+@pytest.mark.parametrize("dim", [2, 3])
+def test_without_a_suffix_the_output_is_the_class_embedding_at_any_sharpness(dim):
+    for sharpness in (0.3, 1.0, 6.0):
+        params = ideal_circuit(3, 4, 4, sharpness, scale=7.0, dim=dim)
+        tokens, targets = modular_addition(3, 4, 4)
+        output = forward(params, tokens, return_stages=True)[1]["output"][0]
+        torch.testing.assert_close(output, 7 * params["token"][0][targets], rtol=1e-8, atol=1e-8)
+
+
 def test_two_and_three_tokens_of_the_papers_task_need_little_sharpness():
     for p, clusters in ((2, "counts"), (3, "counts"), (3, "sums")):
         params = ideal_circuit(p, 12 if p == 2 else 9, 5, 5.0, clusters=clusters)
