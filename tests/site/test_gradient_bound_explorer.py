@@ -30,7 +30,7 @@ def test_readout_says_what_is_drawn_and_what_is_broken(open_page):
     explorer.get_by_role("slider", name="factor of V").press("Home")
     assert "printed bound" in status(explorer)
     assert ", broken. Broken term by term for query and value." in status(explorer)
-    explorer.get_by_role("radio", name="as initialised").check()
+    explorer.get_by_role("radio", name="initial").check()
     correct = GradientBoundExplorer(model="initial", value=0.001).compute()["correct"]
     assert status(explorer).startswith(f"{correct} of 16 sequences correct")
     before = status(explorer)

@@ -123,7 +123,7 @@ function render({ model, el }) {
   const controls = element("div", { class: "ao-controls" });
   root.append(controls);
   const status = readout(root);
-  const setModel = choice(controls, { legend: "model", options: [["solved", "solves the task"], ["initial", "as initialised"]], onChoose: (value) => link.update({ model: value }) });
+  const setModel = choice(controls, { legend: "model", options: [["solved", "solving"], ["initial", "initial"]], onChoose: (value) => link.update({ model: value }) });
   const setAlong = choice(controls, { legend: "curves over", options: Object.entries(SIGNS), onChoose: (along) => link.update({ along }) });
   const sliders = CONTROLS.map((name) => slider(controls, {
     label: `factor of ${SIGNS[name]}`, min: 0, max: 1, step: 0.01, digits: 3,
