@@ -6,6 +6,7 @@ Writes results/in_context_benchmark.json. Long plain computations are timed on a
 """
 
 import json
+import os
 import platform
 import time
 from collections.abc import Callable
@@ -167,6 +168,7 @@ def main() -> None:
         "command": "python3 run.py bench",
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "threads": torch.get_num_threads(),
+        "load_average_before": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         "setting": f"d = {DIM}, n = {CONTEXT}, {LAYERS} layers, {RUNS} runs of {PROMPTS} prompts",
     }
     for name, part in (("exact loss", exact_loss), ("moments", moments), ("training", training)):

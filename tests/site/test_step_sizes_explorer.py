@@ -66,11 +66,11 @@ def test_moving_a_step_takes_it_from_the_optimum_and_the_loss_rises(open_page):
 def test_extremes_stay_finite(end, open_page):
     page = open_page(STEP_SIZES, mathematics=False)
     explorer = mounted(page)
-    explorer.get_by_role("slider", name="layers").press("End")
     for dim in ("1", "10"):
         explorer.get_by_role("radio", name=dim, exact=True).check()
-        for slider in explorer.get_by_role("slider").all():
-            slider.press(end)
+        for name in ("examples n", *(f"size of step {number}" for number in range(1, 5)), "layers"):
+            explorer.get_by_role("slider", name="layers").press("End")  # so that all four steps have a slider
+            explorer.get_by_role("slider", name=name).press(end)
             assert "NaN" not in explorer.inner_html()
             assert "Infinity" not in explorer.inner_html()
     assert page.complaints == []
