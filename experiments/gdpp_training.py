@@ -391,7 +391,9 @@ def written(value: object, indent: int = 0) -> str:
     """JSON with a line for each entry of a dictionary and for each dictionary of a list."""
     gap = " " * (indent + 1)
     if isinstance(value, dict):
-        items = [f"{gap}{json.dumps(str(key), ensure_ascii=False)}: {written(inner, indent + 1)}" for key, inner in value.items()]
+        items = [
+            f"{gap}{json.dumps(str(key), ensure_ascii=False)}: {written(inner, indent + 1)}" for key, inner in value.items()
+        ]
         return "{\n" + ",\n".join(items) + "\n" + " " * indent + "}"
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n" + ",\n".join(gap + written(inner, indent + 1) for inner in value) + "\n" + " " * indent + "]"

@@ -304,7 +304,14 @@ def main() -> None:
         "gdpp": {j: figures(float(gdpp_optimum(DIM, N_CONTEXT, j)[2]), 10) for j in (1, 2, 3)},
         **small_models(),
     }
-    settings = {"dim": DIM, "n_context": N_CONTEXT, "seeds": {layers: list(seeds) for layers, seeds in SEEDS.items()}, "steps": STEPS, "batch": BATCH, "rate": RATE}
+    settings = {
+        "dim": DIM,
+        "n_context": N_CONTEXT,
+        "seeds": {layers: list(seeds) for layers, seeds in SEEDS.items()},
+        "steps": STEPS,
+        "batch": BATCH,
+        "rate": RATE,
+    }
     settings |= {
         "initial_scale": SCALE,
         "test_prompts": TEST,
