@@ -6,7 +6,8 @@ Reads results/gdpp_training.json, writes results/domain_shift.json. Made for d =
 
     scaled      Σ' = s²Σ, s² = 2^(j/4) from ¼ to 4
     context     n' from 5 to 80 examples
-    rotated     Σ' = VΣVᵀ with random orthogonal V, ROTATIONS of them
+    rotated     Σ' = VΣVᵀ with uniformly random rotations V, ROTATIONS of them
+    turned      Σ' = VᵗΣV⁻ᵗ, the same rotations by a fraction t of their angles
 
 with w⋆ ~ N(0, Σ'⁻¹), so that predicting 0 always loses d = 5. The models:
 
@@ -17,17 +18,19 @@ with w⋆ ~ N(0, Σ'⁻¹), so that predicting 0 always loses d = 5. The models:
     gdpp trained    the run at n = 20 of gdpp_training.json with the least loss on its training batch
 
 Keys of the result: "provenance", "settings", "models" (for each "A_whitened", "B_whitened": Σ^½ A_i Σ^½, Σ^(-½) B_i Σ^½) and
-the three shifts. "scaled" and "context" hold for each model a list of
+the four shifts. "scaled", "context" and "turned" hold for each model a list of
 
-    scale or n_context      where
-    median, mean            of the losses over PROMPTS prompts; all points of a shift "scaled" share their prompts
-    exact                   the exact loss, for the three models on S
+    scale, n_context or fraction    where
+    median, mean                    of the losses over PROMPTS prompts (in "turned" PROMPTS/ROTATIONS a rotation); points
+                                    with the same n_context share their prompts
+    exact                           the exact loss in "scaled" and "context", for the three models on S
 
 and "rotated" for each model the lists "medians" and "means" over the rotations (PROMPTS/ROTATIONS prompts each), "median"
 and "mean" of all, "median_unrotated" and "mean_unrotated". "harmless_below": for the models on S the s² from which on the
 exact loss exceeds d, what predicting 0 would lose.
 """
 
+import functools
 import json
 import time
 
@@ -49,6 +52,7 @@ from gdpp_training import (
     store,
     value_and_slope,
 )
+from scipy.linalg import expm, logm
 from scipy.optimize import brentq, minimize_scalar
 from torch import Tensor
 
@@ -57,6 +61,7 @@ from attnopt.in_context import gdpp_loss, gdpp_optimum, optimal_step_sizes, prom
 OUTPUT = ROOT / "results" / "domain_shift.json"
 N_CONTEXT, PROMPTS, ROTATIONS, PART = 20, 100_000, 10, 10_000
 SCALES = [2 ** (j / 4) for j in range(-8, 9)]
+FRACTIONS = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
 CONTEXTS = [5, 6, 7, 8, 10, 12, 14, 17, 20, 25, 30, 40, 60, 80]
 
 
@@ -99,11 +104,28 @@ def trained_plain(seed: int) -> Tensor:
     return root @ torch.from_numpy(points[-1]).reshape(start.shape) @ root
 
 
-def losses(A: Tensor, B: Tensor, n_context: int, prompts: int, seed: int) -> Tensor:
+@functools.lru_cache(4)
+def prompts(n_context: int, count: int, seed: int) -> Tensor:
+    """Whitened Gram matrices, the same for all models."""
+    return sample_grams(count, DIM, n_context, torch.Generator().manual_seed(seed))
+
+
+def losses(A: Tensor, B: Tensor, n_context: int, count: int, seed: int) -> Tensor:
     """Losses on sampled prompts."""
-    generator = torch.Generator().manual_seed(seed)
-    parts = [min(PART, prompts - first) for first in range(0, prompts, PART)]
-    return torch.cat([prompt_losses(sample_grams(part, DIM, n_context, generator), A, B) for part in parts])
+    return torch.cat([prompt_losses(part, A, B) for part in prompts(n_context, count, seed).split(PART)])
+
+
+def random_rotation(generator: torch.Generator) -> Tensor:
+    """A uniformly distributed rotation."""
+    basis, triangle = torch.linalg.qr(torch.randn(DIM, DIM, dtype=torch.float64, generator=generator))
+    basis = basis * triangle.diagonal().sign()
+    basis[:, 0] *= torch.linalg.det(basis).sign()
+    return basis
+
+
+def part_of(rotation: Tensor, fraction: float) -> Tensor:
+    """The rotation by a fraction of its angles."""
+    return torch.from_numpy(expm(fraction * logm(rotation.numpy()).real))
 
 
 def centre(values: Tensor) -> dict[str, float]:
@@ -135,11 +157,9 @@ def main() -> None:
         "plain trained": (trained_plain(best["seed"]), none),
         "gdpp trained": (torch.tensor(best["A_whitened"], dtype=torch.float64), trained_B),
     }
-    results: dict[str, dict] = {"scaled": {}, "context": {}, "rotated": {}}
+    results: dict[str, dict] = {"scaled": {}, "context": {}, "rotated": {}, "turned": {}}
     generator = torch.Generator().manual_seed(5)
-    rotations = [
-        torch.linalg.qr(torch.randn(DIM, DIM, dtype=torch.float64, generator=generator))[0] for _ in range(ROTATIONS)
-    ]
+    rotations = [random_rotation(generator) for _ in range(ROTATIONS)]
     for name, (A, B) in models.items():
         for shift, grid in (("scaled", SCALES), ("context", CONTEXTS)):
             rows = results[shift][name] = []
@@ -150,10 +170,14 @@ def main() -> None:
                 if name in on_S:
                     row["exact"] = exact_loss(*on_S[name], scale, n_context)
                 rows.append({key: figures(number) for key, number in row.items()})
-        seen = [
-            losses(*shifted(A, B, covariance, V @ covariance @ V.mT), N_CONTEXT, PROMPTS // ROTATIONS, 20 + i)
-            for i, V in enumerate(rotations)
-        ]
+        turned = results["turned"][name] = []
+        for fraction in FRACTIONS:
+            seen = []
+            for i, rotation in enumerate(rotations):
+                V = part_of(rotation, fraction)
+                layers = shifted(A, B, covariance, V @ covariance @ V.mT)
+                seen.append(prompt_losses(prompts(N_CONTEXT, PROMPTS, 11).split(PROMPTS // ROTATIONS)[i], *layers))
+            turned.append({"fraction": fraction} | centre(torch.cat(seen)))
         unrotated = {f"{key}_unrotated": value for key, value in centre(losses(A, B, N_CONTEXT, PROMPTS, 11)).items()}
         lists = {f"{key}s": [centre(one)[key] for one in seen] for key in ("median", "mean")}
         results["rotated"][name] = lists | centre(torch.cat(seen)) | unrotated

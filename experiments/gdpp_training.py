@@ -393,6 +393,9 @@ def written(value: object, indent: int = 0) -> str:
     if isinstance(value, dict):
         named = {json.dumps(str(key), ensure_ascii=False): inner for key, inner in value.items()}
         items = [f"{gap}{name}: {written(inner, indent + 1)}" for name, inner in named.items()]
+        items = [
+            f"{gap}{json.dumps(str(key), ensure_ascii=False)}: {written(inner, indent + 1)}" for key, inner in value.items()
+        ]
         return "{\n" + ",\n".join(items) + "\n" + " " * indent + "}"
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n" + ",\n".join(gap + written(inner, indent + 1) for inner in value) + "\n" + " " * indent + "]"

@@ -316,6 +316,16 @@ def test_scaled_covariances_scale_steps_and_curvatures(generator):
     assert math.isclose(domain_shift.exact_loss(steps, None, 0.6, 20), step_loss(0.6 * steps, 5, 20))
 
 
+def test_parts_of_a_rotation(generator):
+    for _ in range(5):
+        rotation = domain_shift.random_rotation(generator)
+        torch.testing.assert_close(torch.linalg.det(rotation).item(), 1.0)
+        half = domain_shift.part_of(rotation, 0.5)
+        torch.testing.assert_close(half @ half, rotation)
+        torch.testing.assert_close(half @ half.mT, torch.eye(5, dtype=torch.float64))
+    torch.testing.assert_close(domain_shift.part_of(rotation, 0.0), torch.eye(5, dtype=torch.float64))
+
+
 def test_stored_domain_shift():
     found = stored("domain_shift")
     assert set(found["models"]) == {"constant", "plain", "gdpp", "plain trained", "gdpp trained"}
@@ -329,3 +339,7 @@ def test_stored_domain_shift():
             assert (row["exact"] > 5) == (row["scale"] > limit)
     assert found["harmless_below"]["gdpp"] < found["harmless_below"]["plain"] < found["harmless_below"]["constant"]
     assert np.isfinite([row["median"] for rows in found["scaled"].values() for row in rows]).all()
+    for name, rows in found["turned"].items():
+        assert [row["fraction"] for row in rows] == domain_shift.FRACTIONS
+        assert rows[0]["median"] == found["rotated"][name]["median_unrotated"]
+        assert rows[-1]["median"] == found["rotated"][name]["median"]
