@@ -391,8 +391,6 @@ def written(value: object, indent: int = 0) -> str:
     """JSON with a line for each entry of a dictionary and for each dictionary of a list."""
     gap = " " * (indent + 1)
     if isinstance(value, dict):
-        named = {json.dumps(str(key), ensure_ascii=False): inner for key, inner in value.items()}
-        items = [f"{gap}{name}: {written(inner, indent + 1)}" for name, inner in named.items()]
         items = [
             f"{gap}{json.dumps(str(key), ensure_ascii=False)}: {written(inner, indent + 1)}" for key, inner in value.items()
         ]
