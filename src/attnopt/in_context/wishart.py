@@ -109,12 +109,12 @@ def spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
     for row in range(small):
         left, right = beyond(list(range(2 * row - 1, -1, -1))), beyond(list(range(2 * row, 2 * small - 1)))
         for i in range(count):
-            for j in range(count - i):
-                ways = math.comb(i + j, i)
-                for a in range(i, count - j):
-                    if left[i][a]:
-                        for b in range(j, count - a):
-                            totals[a + b] += ways * left[i][a] * right[j][b]
+            # the walk's i excursions to the left and j to the right come in any order
+            others = [sum(math.comb(i + j, i) * right[j][b] for j in range(b + 1)) for b in range(count - i)]
+            for a in range(i, count):
+                if left[i][a]:
+                    for b in range(count - a):
+                        totals[a + b] += left[i][a] * others[b]
     totals[0] = dim
     return tuple(totals)
 
