@@ -117,6 +117,15 @@ def test_loss_is_the_sum_of_its_polynomials_moments(d, n, k):
     assert value == pytest.approx(float(exact), rel=1e-9)
 
 
+@pytest.mark.parametrize(("d", "n"), [(1, 1), (2, 5), (5, 20), (10, 3)])
+def test_far_nodes_carry_their_tiny_weights(d, n):
+    nodes, weights = wishart_quadrature(d, n, 41)
+    moments = spectral_moments(d, n, 82)
+    for degree in (0, 1, 10, 40, 60, 81):  # the last ones weigh the far nodes by as much as 10^70
+        exact = float(Fraction(moments[degree], n**degree))
+        assert nodes**degree @ weights == pytest.approx(exact, rel=1e-9)
+
+
 @pytest.mark.parametrize(("d", "n", "k"), [(2, 2, 2), (3, 6, 3), (5, 4, 2), (5, 20, 3)])
 def test_loss_against_a_large_sample_of_prompts(d, n, k):
     generator = torch.Generator().manual_seed(0)
@@ -178,7 +187,8 @@ def test_stored_optima_are_critical_interior_and_beat_plain_steps(d, n, k):
     assert scales.abs().min() > 1e-3
     assert scales.abs().max() < 1e3
     plain = float(optimal_step_sizes(d, n, k)[1])
-    assert float(optimal_step_sizes(d, n, (3**k - 1) // 2)[1]) <= found["loss"] * (1 + 1e-9) if k < 4 else True
+    if k == 2:  # as many optimal plain steps as the degree are at least as good
+        assert float(optimal_step_sizes(d, n, 4)[1]) <= found["loss"] * (1 + 1e-9)
     assert found["loss"] < plain
 
 

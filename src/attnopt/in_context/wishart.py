@@ -172,9 +172,15 @@ def wishart_quadrature(dim: int, n_context: int, n_nodes: int) -> tuple[np.ndarr
     Source: Golub and Welsch (1969), Calculation of Gauss quadrature rules.
     """
     alpha, beta = wishart_recurrence(dim, n_context, n_nodes)
-    diagonal = np.array([float(a) for a in alpha])
-    nodes, vectors = scipy.linalg.eigh_tridiagonal(diagonal, np.sqrt([float(b) for b in beta[1:]]))
-    weights = float(beta[0]) * vectors[0] ** 2
+    diagonal, beside = np.array([float(a) for a in alpha]), np.sqrt([float(b) for b in beta])
+    nodes = scipy.linalg.eigvalsh_tridiagonal(diagonal, beside[1:])
+    # 1 / Σ_j p_j(x)² and not the eigenvectors' first entries, which lose the tiny weights of the far nodes to rounding
+    before, now = np.zeros(n_nodes), np.full(n_nodes, 1 / beside[0])
+    inverse = now**2
+    for j in range(n_nodes - 1):
+        before, now = now, ((nodes - diagonal[j]) * now - (beside[j] * before if j else 0)) / beside[j + 1]
+        inverse += now**2
+    weights = 1 / inverse
     nodes.flags.writeable = weights.flags.writeable = False
     return nodes, weights
 
