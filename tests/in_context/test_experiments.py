@@ -151,7 +151,7 @@ def test_stored_gdpp_training():
         assert math.isclose(optimum["test_mean"], loss, rel_tol=0.1)
     settings = {(run["n_context"], run["seed"]) for run in found["runs"]}
     assert settings == {(n, seed) for n in (10, 20) for seed in found["settings"]["seeds"]}
-    assert len(settings) == len(found["runs"]) >= 4
+    assert len(settings) == len(found["runs"]) >= 10
 
 
 def test_stored_gdpp_runs():
