@@ -328,8 +328,8 @@ def test_steps_often_but_not_always_grow_from_layer_to_layer():
     assert grows[5, 10, 3]
     assert grows[5, 20, 3]
     assert all(grow for case, grow in grows.items() if case[2] == 2)
-    assert [sum(grow for case, grow in grows.items() if case[2] == k) for k in (3, 4)] == [20, 5]
-    assert not grows[5, 5, 3]
+    assert [sum(grow for case, grow in grows.items() if case[2] == k) for k in (3, 4)] == [21, 6]
+    assert not grows[5, 3, 3]
 
 
 def test_training_reproduces_the_figures_and_overfits_its_batch():
@@ -372,7 +372,9 @@ def test_trained_softmax_attention_and_its_linear_control():
     pairs = of(1, "softmax", 2)
     opposite = [run for run in pairs if run["heads_cosine"] < -0.9]
     assert 0 < len(opposite) < len(pairs)
-    assert all(run["test_loss"] < 1.12 * one_step for run in opposite)
-    assert max(run["test_loss"] for run in pairs) > of(1, "softmax", 1)[0]["test_loss"]
+    single = min(run["test_loss"] for run in of(1, "softmax", 1))
+    assert all(run["test_loss"] < 0.7 * single for run in opposite)
+    assert np.median([run["test_loss"] for run in opposite]) < 1.12 * one_step
+    assert all(run["test_loss"] > 0.97 * single for run in pairs if run not in opposite)
     assert all(abs(run["test_loss"] / gdpp - 1) < 0.15 for run in of(2, "linear", 1))
     assert min(run["test_loss"] for run in of(2, "softmax", 2)) > 1.5 * gdpp
