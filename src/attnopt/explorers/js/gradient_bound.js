@@ -111,7 +111,8 @@ const written = (value) => (value >= 0.01 && value < 10000 ? String(Number(value
 
 // Decades that hold the numbers, but nothing below the floor.
 function decades(numbers) {
-  const low = Math.floor(Math.log10(Math.max(FLOOR, Math.min(...numbers)))), high = Math.max(low + 1, Math.ceil(Math.log10(Math.max(...numbers))));
+  const shown = numbers.length ? numbers : [FLOOR]; // a solved task can leave no error that a computer can tell from 0
+  const low = Math.floor(Math.log10(Math.max(FLOOR, Math.min(...shown)))), high = Math.max(low + 1, Math.ceil(Math.log10(Math.max(...shown))));
   const gap = Math.ceil((high - low) / 8);
   return { low: 10 ** low, high: 10 ** high, scale: Math.log, text: power, ticks: Array.from({ length: Math.floor((high - low) / gap) + 1 }, (_, k) => 10 ** (low + gap * k)) };
 }
@@ -165,9 +166,10 @@ function render({ model, el }) {
     });
 
     const [gradient, ours, printed] = now.totals, broken = NAMES.filter((_, term) => now.terms[2][term] < now.terms[0][term] * (1 - 1e-12));
+    const beside = (bound) => (gradient > 0 ? `, ${written(bound / gradient)} times as large` : "");
     status.textContent = `${now.correct} of 16 sequences correct, mean distance ${written(now.distance)}, least ‖ξ‖ ${written(now.least_length)}. `
-      + `Gradient norm ${written(gradient)}; our bound ${written(ours)}, ${written(ours / gradient)} times as large; printed bound ${written(printed)}, `
-      + `${printed < gradient ? "broken" : `${written(printed / gradient)} times as large`}. `
+      + `Gradient norm ${written(gradient)}; our bound ${written(ours)}${beside(ours)}; printed bound ${written(printed)}`
+      + `${printed < gradient ? ", broken" : beside(printed)}. `
       + (broken.length ? `Broken term by term for ${broken.join(" and ")}.` : "No printed term is broken.");
   });
   el.append(root);
