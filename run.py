@@ -23,7 +23,6 @@ import sys
 import time
 import venv
 import webbrowser
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -179,17 +178,6 @@ def lint() -> None:
     call([PYTHON, "tools/notebooks.py", "--check"], "Chapters and notebooks differ: `python3 run.py notebooks`.")
 
 
-def compare() -> None:
-    """Execute every notebook and compare it with what it shows, two parts of the book at a time."""
-    parts = sorted(part for part in (ROOT / "book").iterdir() if any(part.glob("*.ipynb")))
-    command = [PYTHON, "-m", "pytest", "--nbval", "--nbval-current-env", "-q"]
-    advice = "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks`."
-    with ThreadPoolExecutor(2) as pool:
-        targets = [*parts, *(ROOT / "book").glob("*.ipynb")]
-        for done in [pool.submit(call, [*command, target], advice) for target in targets]:
-            done.result()
-
-
 def test(arguments: list[str]) -> None:
     """Run everything, or pytest alone with the arguments given."""
     pytest = [PYTHON, "-m", "pytest"]
@@ -204,7 +192,13 @@ def test(arguments: list[str]) -> None:
             "unit and property tests",
             lambda: call([*pytest, *spread, "tests", "--ignore=tests/site", "--evidence"], "Some tests failed: see above."),
         ),
-        ("notebooks executed and compared", compare),
+        (
+            "notebooks executed and compared",
+            lambda: call(
+                [*pytest, "--nbval", "--nbval-current-env", "book", "-q"],
+                "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks`.",
+            ),
+        ),
         ("the book built", build),
         ("a browser for the site tests", browser),
         (
