@@ -72,9 +72,14 @@ def pinned(package: str) -> str:
 
 
 def environment() -> None:
-    """Make `.venv`, or renew it; the stamp is written last, so an interrupted attempt is recognised and made anew."""
+    """Make `.venv`, or renew it; the stamp is written last, so an interrupted attempt is recognised and made anew.
+
+    A `.venv` that is a link belongs to another checkout and is used as it is.
+    """
     if sys.version_info < (3, 11):
         raise Failure(f"Python 3.11 or later is needed; this is {platform.python_version()}.")
+    if VENV.is_symlink():
+        return
     wanted = fingerprint()
     if STAMP.exists() and STAMP.read_text() == wanted:
         return

@@ -73,6 +73,13 @@ def test_changed_requirements_renew_the_environment(run):
     assert run.made == [True]  # renewed in place
 
 
+def test_another_checkouts_environment_is_left_alone(run, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    run.VENV.symlink_to(tmp_path / "theirs")
+    run.environment()
+    assert not run.made and not run.calls and not list((tmp_path / "theirs").iterdir())
+
+
 def test_an_old_python_is_told_what_is_needed(run, monkeypatch):
     monkeypatch.setattr(run.sys, "version_info", (3, 10))
     with pytest.raises(run.Failure, match=r"Python 3\.11 or later is needed"):
