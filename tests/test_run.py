@@ -77,7 +77,9 @@ def test_another_checkouts_environment_is_left_alone(run, tmp_path):
     (tmp_path / "theirs").mkdir()
     run.VENV.symlink_to(tmp_path / "theirs")
     run.environment()
-    assert not run.made and not run.calls and not list((tmp_path / "theirs").iterdir())
+    assert not run.made
+    assert not run.calls
+    assert not list((tmp_path / "theirs").iterdir())
 
 
 def test_an_old_python_is_told_what_is_needed(run, monkeypatch):
