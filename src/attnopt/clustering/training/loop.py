@@ -25,11 +25,12 @@ from attnopt.clustering.training.step import (
     loss_and_gradients,
     marks,
     normaliser,
+    pair_table,
 )
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 LISTED = 2**13  # up to so many sequences the models are evaluated on all of them, beyond on a sample of half as many
-CHUNK = 2**18  # activations that are evaluated at a time
+CHUNK = 2**19  # activations that are evaluated at a time
 TEST_SEED, ORDER_SEED = 2**40, 2**41  # of the test sample and of the order of the mini-batches, the same for all models
 FEED_FORWARD = ("receptors", "assemblers", "receptor_biases", "assembler_bias")
 
@@ -361,19 +362,19 @@ class _Group:
         }
 
     def predict(self, views: Params, batch: Tensor, truth: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Losses and whether the label has the largest logit, (M, n), and sequence embeddings (M, d, n)."""
+        """Losses and whether the label's logit exceeds all others, (M, n), and sequence embeddings (M, d, n)."""
         chunk = max(32, CHUNK // (self.models * views["receptors"].shape[1]) // 32 * 32)
-        losses, right, sequences = [], [], []
-        for at in range(0, batch.shape[1], chunk):
-            part = slice(at, at + chunk)
-            sequence = attend(views, batch[:, part], self.common["norm"])["sequence"]
+        rows = pair_table(views, self.common["norm"])["rows"]
+        logits, sequences = [], []
+        for part in batch.split(chunk, 1):
+            sequence, _ = attend(rows, part)
             factor, _ = normaliser(sequence, self.common["norm"])
-            logits = torch.bmm(views["token"], feed_forward(views, sequence, sequence * factor)[2])
-            labels = truth[..., part].expand_as(logits)
-            losses.append(cross_entropy(logits, labels)[0])
-            right.append(logits.argmax(1) == labels.argmax(1))
+            logits.append(torch.bmm(views["token"], feed_forward(views, sequence, sequence * factor)[2]))
             sequences.append(sequence)
-        return torch.cat(losses, 1), torch.cat(right, 1).to(self.rows.dtype), torch.cat(sequences, 2)
+        logits, sequence = torch.cat(logits, 2), torch.cat(sequences, 2)
+        losses, _ = cross_entropy(logits, truth)
+        rival = logits.masked_fill(truth > 0, -math.inf).amax(1)
+        return losses, (rival < (logits * truth).sum(1)).to(losses.dtype), sequence
 
     def save(self, file: Path) -> None:
         """Write all that going on needs, in one move."""
