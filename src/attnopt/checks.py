@@ -113,6 +113,19 @@ def check_count(name: str, value: int) -> int:
     return count
 
 
+def check_integers(name: str, value: Tensor, below: int) -> None:
+    """Require a tensor of whole numbers in 0 … below - 1, of any shape.
+
+    Raises:
+        TypeError: if it is not a tensor of integers.
+        ValueError: if a number lies outside.
+    """
+    if not isinstance(value, Tensor) or value.dtype == torch.bool or value.is_floating_point() or value.is_complex():
+        raise TypeError(f"{name} must be a tensor of integers, got {getattr(value, 'dtype', type(value).__name__)}")
+    if value.numel() and (value.min() < 0 or value.max() >= below):
+        raise ValueError(f"{name} must lie in 0 … {below - 1}, got {value.min().item()} … {value.max().item()}")
+
+
 def check_covariance(name: str, value: Tensor) -> None:
     """Require symmetric positive definite matrices.
 
