@@ -45,6 +45,11 @@ def check_matrices(**arguments: Tensor) -> None:
             raise ValueError(f"{name} must be finite, got {value[~torch.isfinite(value)][0].item()}")
 
 
+def as_column(vector: Tensor) -> Tensor:
+    """A vector as a matrix of one column, for these checks; what is no tensor stays, to be refused by them."""
+    return vector.unsqueeze(-1) if isinstance(vector, Tensor) else vector
+
+
 def check_matrix_shape(name: str, value: Tensor, expected: tuple[int, int], why: str) -> None:
     """Require the last two dimensions of ``value`` to be ``expected``.
 

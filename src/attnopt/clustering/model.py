@@ -98,9 +98,9 @@ def forward(
 ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
     """Logits of every model on every sequence.
 
-    Normalised, the zero vector stays zero: ξ = 0 gives the logits of the feed-forward layer at 0, and with "unit" no
-    gradient passes through the normalisation there. A model with weights that are not finite has such logits; the others of
-    the ensemble are not affected.
+    Normalised, the zero vector stays zero: ξ = 0 gives the logits of the feed-forward layer at 0, and with "unit" its
+    gradient comes through the residual connection alone (likewise where ‖ξ‖² underflows to 0). A model with weights that
+    are not finite has such logits; the others of the ensemble are not affected.
 
     Args:
         params: as from `init_model`.
