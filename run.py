@@ -189,7 +189,8 @@ def test(arguments: list[str]) -> None:
     if arguments:
         call([*pytest, *arguments], "Some tests failed: see above.")
         return
-    spread = ["-n", str(min(4, os.cpu_count() or 1)), "-q"]
+    spread = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "-q"]
+    notebooks = ["-q"] if os.name == "nt" else spread  # on Windows kernels started side by side can meet on a port
     steps = [
         ("style and pairs", lint),
         ("Fashion-MNIST for the tests", data),
@@ -200,7 +201,7 @@ def test(arguments: list[str]) -> None:
         (
             "notebooks executed and compared",
             lambda: call(
-                [*pytest, "--nbval", "--nbval-current-env", "book", "-q"],
+                [*pytest, *notebooks, "--nbval", "--nbval-current-env", "book"],
                 "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks`.",
             ),
         ),

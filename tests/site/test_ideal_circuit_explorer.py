@@ -1,16 +1,9 @@
 """The explorer of the ideal circuit in the built page: the same numbers as Python's, and a readout that says them."""
 
 import numpy as np
-from explorer_pages import CIRCUIT, in_page, mounted, status
+from explorer_pages import CIRCUIT, assert_same, in_page, mounted, status
 
 from attnopt.explorers import IdealCircuitExplorer
-
-
-def assert_same(here, there):
-    """Equal keys, and numbers equal to a billionth."""
-    assert set(here) == set(there)
-    for name, value in here.items():
-        np.testing.assert_allclose(there[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
 def test_ideal_circuit_module_computes_what_python_computes(open_page):

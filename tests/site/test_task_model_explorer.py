@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from explorer_pages import TASK, in_page, mounted, status
+from explorer_pages import TASK, assert_same, in_page, mounted, status
 
 from attnopt.explorers import TaskModelExplorer
 
@@ -19,10 +19,7 @@ def test_task_model_module_computes_what_python_computes(model, open_page):
             value_scale=float(rng.uniform(-2, 2)) if number else 0.0,
             neuron_scale=float(rng.uniform(0, 2)),
         )
-        here, there = explorer.compute(), in_page(page, "task_model", explorer.state())
-        assert set(here) == set(there)
-        for name, value in here.items():
-            np.testing.assert_allclose(there[name], value, rtol=1e-9, atol=1e-9)
+        assert_same(explorer.compute(), in_page(page, "task_model", explorer.state()))
 
 
 def test_task_model_buttons_change_tokens_by_mouse_and_keyboard(open_page):
