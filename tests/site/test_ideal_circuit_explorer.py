@@ -9,7 +9,12 @@ from attnopt.explorers import IdealCircuitExplorer
 def test_ideal_circuit_module_computes_what_python_computes(open_page):
     page = open_page(CIRCUIT, mathematics=False)
     rng = np.random.default_rng(0)
-    states = [{}, {"length": 16.0, "angle": 180.0, "split": 1.0, "noise": 1.0}, {"length": 0.0, "noise": 0.3}]
+    states = [
+        {},
+        {"length": 16.0, "angle": 180.0, "split": 1.0, "noise": 1.0},
+        {"length": 0.0, "noise": 0.3},
+        {"length": 0.0},
+    ]
     for _ in range(6):
         length, part, split, noise = rng.uniform(size=4)
         states.append({"length": 16 * length, "angle": 360 * part - 180, "split": split, "noise": noise**2})
