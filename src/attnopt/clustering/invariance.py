@@ -37,9 +37,21 @@ def invariance(params: Params, p: int, k: int, norm: Norm = "unit") -> dict[str,
         raise ValueError(f"p must be at most the model's {params['token'].shape[-2]} tokens, got {p}")
     tokens = modular_addition(p, length, k)[0].to(params["token"].device)
     sequence = forward(params, tokens, return_stages=True, norm=norm)[1]["sequence"]
+    return variance_shares(sequence, p, length, k)
+
+
+def variance_shares(sequence: Tensor, p: int, length: int, k: int) -> dict[str, Tensor]:
+    """What `invariance` returns, from sequence embeddings that are at hand.
+
+    Args:
+        sequence: ξ of all pᴸ sequences in lexicographic order, shape (M, pᴸ, d).
+        p: size of the vocabulary.
+        length: L, tokens a sequence.
+        k: length of the prefix.
+    """
+    prefixes = modular_addition(p, k, k)[0].to(sequence.device).sort(1).values
     by_prefix = sequence.unflatten(1, (p**k, p ** (length - k)))
     prefix_means = by_prefix.mean(2)
-    prefixes = tokens[:: p ** (length - k), :k].sort(1).values
     _, cluster = prefixes.unique(dim=0, return_inverse=True)
     sizes = torch.bincount(cluster)
     sums = prefix_means.new_zeros(len(prefix_means), len(sizes), prefix_means.shape[-1])

@@ -11,7 +11,7 @@ from attnopt.checks import check_count
 from attnopt.clustering.task import check_task
 
 Params = dict[str, Tensor]
-Norm = Literal["unit", "rms"]
+Norm = Literal["unit", "rms", "smooth"]
 TRAINED = ("query", "value", "receptors", "assemblers")  # the weights of the paper's theory
 BIASES = ("receptor_biases", "assembler_bias")
 
@@ -72,20 +72,25 @@ def init_model(
 
 
 def normalise(vectors: Tensor, norm: Norm) -> Tensor:
-    """Vectors of length 1 ("unit"), or divided by 1e-5 plus their root mean square ("rms"); the zero vector stays zero.
+    """Vectors of length 1 ("unit"), or divided by 1e-5 plus their root mean square ("rms"), or smoothed ("smooth").
 
-    The paper's formula is "unit"; its released code is "rms", with vectors of length √d. At zero "unit" has no derivative,
-    and gets the derivative 0; "rms" has the derivative 10⁵ times the identity.
+    The paper's formula is "unit"; its released code is "rms", with vectors of length √d. "smooth" is what section 4.2
+    proposes, √d σ(r) x/r for a vector x of length r, with σ(r) = r(2 - r) up to 1 and 1 from there. The zero vector stays
+    zero. There "unit" has no derivative, and gets the derivative 0; "rms" has the derivative 10⁵ times the identity,
+    "smooth" 2√d times.
 
     Raises:
-        ValueError: if ``norm`` is neither.
+        ValueError: if ``norm`` is none of the three.
     """
     lengths = vectors.norm(dim=-1, keepdim=True)
     if norm == "unit":
         return torch.where(lengths > 0, vectors / torch.where(lengths > 0, lengths, 1.0), 0.0)
     if norm == "rms":
         return vectors / (lengths / vectors.shape[-1] ** 0.5 + 1e-5)
-    raise ValueError(f'norm must be "unit" or "rms", got {norm!r}')
+    if norm == "smooth":
+        inner = lengths < 1
+        return vectors.shape[-1] ** 0.5 * vectors * torch.where(inner, 2 - lengths, 1 / torch.where(inner, 1.0, lengths))
+    raise ValueError(f'norm must be "unit", "rms" or "smooth", got {norm!r}')
 
 
 def embedding_table(params: Params, norm: Norm = "unit") -> Tensor:
@@ -106,7 +111,7 @@ def forward(
         params: as from `init_model`.
         tokens: sequences, integers in 0 … p - 1, shape (n, L), the same for all models, or (M, n, L).
         return_stages: also return what each stage holds.
-        norm: which normalisation both layers use, "unit" or "rms".
+        norm: which normalisation both layers use, "unit", "rms" or "smooth".
 
     Returns:
         Logits ζ, shape (M, n, p). With ``return_stages`` also a dict: ``embeddings`` z (M, n, L, d), ``attention`` s

@@ -1,0 +1,179 @@
+"""Loss and gradients of an ensemble of small transformers on mini-batches, written out: what training does all day.
+
+Arrays are laid out features first, (models, features, sequences), so that every elementwise operation runs along the
+sequences. Parameters of all models are the rows of one matrix.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu
+
+from attnopt.clustering.model import Norm, Params
+
+FLOOR = -80.0  # a pair's score this far below the table's largest counts as that far: e⁻⁸⁰ is still a float32
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each parameter of a model lies in its row.
+
+    Attributes:
+        shapes: of each parameter of one model, in order.
+        size: numbers a row: those of the parameters and zeros that fill it up to a multiple of 32.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, params: Params) -> "Layout":
+        """The layout of an ensemble's parameters, as from `init_model`."""
+        return cls({name: tuple(value.shape[1:]) for name, value in params.items()})
+
+    @property
+    def size(self) -> int:
+        """Numbers a row, a multiple of 32: no operation meets a remainder that it would treat otherwise."""
+        return -32 * (-sum(math.prod(shape) for shape in self.shapes.values()) // 32)
+
+    def spans(self) -> dict[str, slice]:
+        """The columns of each parameter."""
+        spans, start = {}, 0
+        for name, shape in self.shapes.items():
+            spans[name] = slice(start, start + math.prod(shape))
+            start += math.prod(shape)
+        return spans
+
+    def views(self, rows: Tensor) -> Params:
+        """The parameters in a matrix of rows, as views, with any leading dimensions."""
+        return {name: rows[..., span].unflatten(-1, self.shapes[name]) for name, span in self.spans().items()}
+
+    def rows(self, params: Params) -> Tensor:
+        """One row a model."""
+        first = next(iter(params.values()))
+        rows = first.new_zeros(len(first), self.size)
+        for name, view in self.views(rows).items():
+            view.copy_(params[name])
+        return rows
+
+
+def marks(tokens: Tensor, p: int, dtype: torch.dtype) -> Tensor:
+    """Sequences (…, L) as rows of ones and zeros over the p·L pairs of token and position, (…, pL)."""
+    length = tokens.shape[-1]
+    at = tokens * length + torch.arange(length, device=tokens.device)
+    return torch.zeros(*tokens.shape[:-1], p * length, dtype=dtype, device=tokens.device).scatter_(-1, at, 1.0)
+
+
+def normaliser(vectors: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+    """The factors φ(r) that `normalise` multiplies vectors of length r by, and φ′(r)/r; vectors (M, d, …)."""
+    dim, squares = vectors.shape[1], vectors.square().sum(1, keepdim=True)
+    lengths = squares.clamp_min(torch.finfo(squares.dtype).tiny).sqrt()
+    if norm == "rms":
+        factor = 1 / (lengths / dim**0.5 + 1e-5)
+        return factor, -factor.square() / (dim**0.5 * lengths)
+    if norm == "unit":
+        factor = torch.where(squares > 0, 1 / lengths, 0.0)
+        return factor, -(factor**3)
+    outer = lengths.clamp_min(1.0)
+    factor = dim**0.5 * torch.where(lengths < 1, 2 - lengths, 1 / outer)
+    return factor, -(dim**0.5) / (lengths * outer.square())
+
+
+def pull_back(grad: Tensor, vectors: Tensor, factor: Tensor, bend: Tensor) -> Tensor:
+    """The gradient in the vectors of a function of their normalised form: φ·grad + (φ′/r)(x·grad) x."""
+    return grad * factor + vectors * (bend * (grad * vectors).sum(1, keepdim=True))
+
+
+def attend(views: Params, batch: Tensor, norm: Norm) -> dict[str, Tensor]:
+    """The stages up to the sequence embeddings ξ: all that attention does, as one product with the table of pairs.
+
+    Args:
+        views: parameters, as from `Layout.views`.
+        batch: marks of the sequences, shape (M, B, pL).
+        norm: the models' normalisation.
+
+    Returns:
+        ``sums`` of embeddings, their normalised ``table`` and ``values`` (M, d, pL), ``weights`` (M, 1, pL), the factors of
+        the normalisation, ``inverse`` of each sequence's total weight (M, 1, B) and ``sequence`` ξ (M, d, B).
+    """
+    token, position, query = views["token"], views["position"], views["query"]
+    dim = token.shape[-1]
+    sums = (token.mT.unsqueeze(-1) + position.mT.unsqueeze(-2)).flatten(2)
+    factor, bend = normaliser(sums, norm)
+    table = sums * factor
+    scores = torch.bmm(query.unsqueeze(1), table) / dim**0.5
+    weights = (scores - scores.amax(-1, keepdim=True)).clamp_min(FLOOR).exp()
+    values = torch.bmm(views["value"], table)
+    totals = torch.bmm(torch.cat([values * weights, weights], 1), batch.mT)
+    inverse = totals[:, dim:].reciprocal()
+    return {
+        "sums": sums,
+        "factor": factor,
+        "bend": bend,
+        "table": table,
+        "weights": weights,
+        "values": values,
+        "inverse": inverse,
+        "sequence": totals[:, :dim] * inverse,
+    }
+
+
+def feed_forward(views: Params, sequence: Tensor, direction: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Activations before and after the GELU (M, h, B) and output ψ (M, d, B) from ξ and ξ normalised."""
+    before = torch.baddbmm(views["receptor_biases"].unsqueeze(-1), views["receptors"], direction)
+    after = gelu(before)
+    return before, after, torch.baddbmm(sequence + views["assembler_bias"].unsqueeze(-1), views["assemblers"], after)
+
+
+def cross_entropy(logits: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropies (M, B) and probabilities (M, v, B) from logits and ones at the labels, (M, v, B)."""
+    shifted = logits - logits.amax(1, keepdim=True)
+    powers = shifted.exp()
+    mass = powers.sum(1, keepdim=True)
+    return (mass.log() - (shifted * truth).sum(1, keepdim=True)).squeeze(1), powers / mass
+
+
+def loss_and_gradients(views: Params, grads: Params, batch: Tensor, truth: Tensor, norm: Norm) -> Tensor:
+    """Mean cross-entropy of every model on its own batch; the gradients are written into ``grads``.
+
+    Args:
+        views: parameters, as from `Layout.views`, with biases.
+        grads: views of the same shapes, overwritten.
+        batch: marks of the sequences, shape (M, B, pL).
+        truth: ones at the labels, shape (M, v, B), for the v tokens of the vocabulary.
+        norm: the models' normalisation.
+
+    Returns:
+        Losses, shape (M,).
+
+    Source: Odonnat, Bouaziz, Cabannes (2025), Appendix D.1, with the gradients in the embeddings added.
+    """
+    token, query, value = views["token"], views["query"], views["value"]
+    receptors, assemblers = views["receptors"], views["assemblers"]
+    dim, length, count = token.shape[-1], views["position"].shape[1], batch.shape[1]
+    stage = attend(views, batch, norm)
+    table, weights, sequence = stage["table"], stage["weights"], stage["sequence"]
+    factor, bend = normaliser(sequence, norm)
+    direction = sequence * factor
+    before, after, output = feed_forward(views, sequence, direction)
+    losses, predicted = cross_entropy(torch.bmm(token, output), truth)
+    surprise = (predicted - truth) / count
+    pull = torch.bmm(token.mT, surprise)
+    torch.sum(pull, -1, out=grads["assembler_bias"])
+    grads["assemblers"].copy_(torch.bmm(pull, after.mT))
+    hidden = torch.ops.aten.gelu_backward(torch.bmm(assemblers.mT, pull), before)
+    torch.sum(hidden, -1, out=grads["receptor_biases"])
+    grads["receptors"].copy_(torch.bmm(hidden, direction.mT))
+    lifted = stage["inverse"] * (pull + pull_back(torch.bmm(receptors.mT, hidden), sequence, factor, bend))
+    d_totals = torch.cat([lifted, -(lifted * sequence).sum(1, keepdim=True)], 1)
+    d_rows = torch.bmm(d_totals, batch)
+    d_values = d_rows[:, :dim] * weights
+    felt = weights * ((d_rows[:, :dim] * stage["values"]).sum(1, keepdim=True) + d_rows[:, dim:]) / dim**0.5
+    grads["query"].copy_(torch.bmm(table, felt.mT).squeeze(-1))
+    grads["value"].copy_(torch.bmm(d_values, table.mT))
+    d_table = torch.baddbmm(query.unsqueeze(-1) * felt, value.mT, d_values)
+    d_sums = pull_back(d_table, stage["sums"], stage["factor"], stage["bend"]).unflatten(2, (-1, length))
+    grads["position"].copy_(d_sums.sum(2).mT)
+    grads["token"].copy_(d_sums.sum(3).mT + torch.bmm(surprise, output.mT))
+    return losses.mean(1)
