@@ -1,20 +1,93 @@
-"""Training runs for the visual sandbox: many models are trained, typical ones are recorded.
+"""The recorded runs of the visual sandbox: typical ones out of 200, and one that goes on from p = 2 to p = 3.
 
     python experiments/sandbox_runs.py
+
+Writes src/attnopt/data/sandbox_runs.npz. The 200 runs are those of the ensemble "main" (experiments/ensembles.py), which is
+trained unless it has been; of these are chosen
+
+    success             right on all sequences with both invariances above 0.99: the median in reaching 98 %
+    failure             right on less than 55 % at the end: the median in final loss
+    spike               right on all at the end: the loss that rises highest in one epoch from below 0.01
+    faulty_attention    as success: the most attention on spurious tokens, as a mean over all sequences
+    partial_invariance  right on all: the least suffix invariance
+    fuzzy               right on all with suffix invariance above 0.99: the least permutation invariance
+    fine_tuning         of TUNED runs with three token embeddings, trained with p = 2 and, from there and with a fresh Adam,
+                        with p = 3: the highest accuracy at the end
+
+and trained again, to the same numbers, with a snapshot after every epoch. The frames are the epochs at equal distances along
+the curve of the logarithm of the loss, and all epochs about its largest jump.
 """
+
+import time
 
 import numpy as np
 import torch
+from ensembles import record
+from gdpp_training import provenance
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from attnopt.clustering import forward, invariance, modular_addition, sequences_by_table
+from attnopt.clustering import forward, modular_addition, sequences_by_table
+from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import Params
-from attnopt.clustering.sandbox import LAYERS, Run, pack
+from attnopt.clustering.sandbox import DATA, LAYERS, Run, pack, save_runs
+from attnopt.clustering.training import Training, ensemble, train
 
-FRAMES, THINNED = 140, 5  # frames a run, about; epochs from one point of the history to the next
-LENGTH, PREFIX, NORM = 12, 5, "rms"
+FRAMES, THINNED = 120, 5  # frames a run, about; epochs from one point of the history to the next
+LENGTH, PREFIX, NORM, EPOCHS, TUNED = 12, 5, "rms", 1000, 60
 WITH_BIAS = {"receptors": "receptor_biases", "assemblers": "assembler_bias"}
+HISTORY = {"loss": "loss", "train": "accuracy", "unseen": "accuracy_unseen", "all": "accuracy_all"}
+SETTINGS = {"n_train": 2048, "epochs": EPOCHS, "batch_size": 32, "learning_rate": 3e-3, "optimiser": "Adam", "width": 32}
+
+
+def spurious_share(params: Params) -> Tensor:
+    """Attention on the tokens after the prefix, as a mean over all sequences, shape (M,)."""
+    tokens, _ = modular_addition(2, LENGTH, PREFIX)
+    parts = [{name: value[at : at + 10] for name, value in params.items()} for at in range(0, len(params["token"]), 10)]
+    attention = [forward(part, tokens, return_stages=True, norm=NORM)[1]["attention"] for part in parts]
+    return torch.cat([weights[..., PREFIX:].sum(-1).mean(1) for weights in attention])
+
+
+def choose(training: Training) -> dict[str, int]:
+    """The seed of each kind, by the measures at the top."""
+    history = training.history
+    final = {name: values[-1] for name, values in history.items() if name != "epoch"}
+    right, loss = final["accuracy_all"] == 1, history["loss"]
+    ideal = right & (final["suffix"] > 0.99) & (final["permutation"] > 0.99)
+    reached = (history["accuracy_all"] >= 0.98).int().argmax(0)
+    rises = torch.where(loss[:-1] < 0.01, loss[1:], 0.0).amax(0)
+
+    def first(wanted: Tensor, measure: Tensor) -> int:
+        return int(torch.where(wanted, measure, torch.inf).argmin())
+
+    def median(wanted: Tensor, measure: Tensor) -> int:
+        seeds = wanted.nonzero()[:, 0]
+        return int(seeds[measure[seeds].argsort(stable=True)[(len(seeds) - 1) // 2]])
+
+    return {
+        "success": median(ideal, reached),
+        "failure": median(final["accuracy_all"] < 0.55, final["loss"]),
+        "spike": first(right, -rises),
+        "faulty_attention": first(ideal, -spurious_share(training.params)),
+        "partial_invariance": first(right, final["suffix"]),
+        "fuzzy": first(right & (final["suffix"] > 0.99), final["permutation"]),
+    }
+
+
+def chosen_epochs(losses: Tensor) -> np.ndarray:
+    """Epochs for frames: denser where the loss changes, every one about its largest jump, the first and the last."""
+    logarithms = losses.double().clamp(min=1e-6).log()
+    change = logarithms.diff().abs()
+    smooth = torch.nn.functional.avg_pool1d(change[None, None], 5, 1, 2, count_include_pad=False)[0, 0]
+    density = smooth / smooth.sum() + 0.7 / len(smooth)
+    along = torch.cat([density.new_zeros(1), density.cumsum(0)])
+    for points in range(FRAMES, 10 * FRAMES):  # some fall together
+        wanted = torch.linspace(0, along[-1].item(), points, dtype=along.dtype)
+        epochs = torch.searchsorted(along, wanted).clamp(max=len(change)).unique()
+        if len(epochs) >= FRAMES:
+            break
+    jump = int(losses.diff().argmax()) + 1
+    around = torch.arange(max(0, jump - 6), min(len(change), jump + 12) + 1)
+    return torch.cat([epochs, around, torch.tensor([0, len(change)])]).unique().numpy()
 
 
 def figures(values: Tensor, digits: int = 3) -> np.ndarray:
@@ -22,79 +95,26 @@ def figures(values: Tensor, digits: int = 3) -> np.ndarray:
     return np.array([float(f"{value:.{digits}g}") for value in values.tolist()])
 
 
-def chosen_epochs(losses: Tensor) -> np.ndarray:
-    """Epochs for frames: denser where the loss changes, every one about its largest jump, the first and the last."""
-    change = losses.log().diff().abs()
-    smooth = change.unfold(0, 5, 1).mean(1)
-    smooth = torch.cat([smooth[:1].expand(2), smooth, smooth[-1:].expand(2)])
-    density = smooth / smooth.sum() + 0.7 / len(smooth)
-    along = torch.cat([density.new_zeros(1), density.cumsum(0)])
-    wanted = torch.linspace(0, along[-1].item(), FRAMES, dtype=along.dtype)
-    epochs = torch.searchsorted(along, wanted).clamp(max=len(change))
-    jump = int((losses.log().diff(2).abs() if len(losses) > 2 else change).argmax()) + 1
-    around = torch.arange(max(0, jump - 5), min(len(change), jump + 8) + 1)
-    return torch.cat([epochs, around]).unique().numpy()
+def frame_of(training: Training, model: int, epoch: int) -> Params:
+    """One model after an epoch, as an ensemble of one in float64."""
+    return {name: value[model : model + 1].double() for name, value in training.snapshots[epoch].items()}
 
 
-def losses_by_epoch(params: Params, tokens: Tensor, targets: Tensor, part: int = 25) -> tuple[Tensor, Params]:
-    """Training loss of every epoch's parameters, shape (E,), and the norms of its gradients."""
-    losses, norms = [], {name: [] for name in LAYERS}
-    for start in range(0, len(params["token"]), part):
-        now = {name: value[start : start + part].double().requires_grad_() for name, value in params.items()}
-        logits = forward(now, tokens, norm=NORM)
-        each = cross_entropy(logits.flatten(0, 1), targets.repeat(len(logits)), reduction="none")
-        loss = each.unflatten(0, logits.shape[:2]).mean(1)
-        gradients = dict(zip(now, torch.autograd.grad(loss.sum(), list(now.values())), strict=True))
-        losses.append(loss.detach())
-        for name in LAYERS:
-            square = gradients[name].flatten(1).square().sum(1)
-            if name in WITH_BIAS:
-                square = square + gradients[WITH_BIAS[name]].flatten(1).square().sum(1)
-            norms[name].append(square.sqrt())
-    return torch.cat(losses), {name: torch.cat(values) for name, values in norms.items()}
-
-
-def right_answers(params: Params, tokens: Tensor, targets: Tensor, part: int) -> Tensor:
-    """Which of the sequences each model answers rightly, shape (M, n)."""
-    right = []
-    for start in range(0, len(params["token"]), part):
-        now = {name: value[start : start + part].double() for name, value in params.items()}
-        sequence = sequences_by_table(now, tokens, NORM)
-        direction = sequence / (sequence.norm(dim=-1, keepdim=True) / sequence.shape[-1] ** 0.5 + 1e-5)
-        active = torch.nn.functional.gelu(direction @ now["receptors"].mT + now["receptor_biases"].unsqueeze(1))
-        output = sequence + active @ now["assemblers"].mT + now["assembler_bias"].unsqueeze(1)
-        right.append((output @ now["token"].mT).argmax(-1) == targets)
-    return torch.cat(right)
-
-
-def record(name: str, title: str, description: str, params: Params, tokens: Tensor, targets: Tensor, p: int, settings: dict) -> Run:
-    """A run from the parameters after every epoch.
-
-    Args:
-        name: of the run.
-        title: a few words.
-        description: one sentence.
-        params: parameters after epochs 0, 1, …, shape (E + 1, …) each.
-        tokens: training sequences.
-        targets: their labels.
-        p: size of the vocabulary.
-        settings: of the training.
-    """
-    losses, norms = losses_by_epoch(params, tokens, targets)
-    frames = chosen_epochs(losses)
-    points = np.union1d(frames, np.arange(0, len(losses), THINNED))
-    at = lambda epochs: {name: value[torch.from_numpy(epochs)] for name, value in params.items()}  # noqa: E731
-    everything, labels = modular_addition(p, LENGTH, PREFIX)
-    places = lambda rows: (rows * p ** torch.arange(LENGTH - 1, -1, -1)).sum(1)  # noqa: E731
-    unseen = torch.ones(len(everything), dtype=torch.bool)
-    unseen[places(tokens)] = False
-    few = 50 if p == 2 else 1
-    history = {"all": [], "unseen": [], "train": []}
-    for start in range(0, len(points), few):
-        right = right_answers(at(points[start : start + few]), everything, labels, few)
-        for which, rows in (("all", slice(None)), ("unseen", unseen), ("train", places(tokens))):
-            history[which] += right[:, rows].double().mean(1).tolist()
-    shares = [invariance(at(frames[start : start + few]), p, PREFIX, NORM) for start in range(0, len(frames), few)]
+def recorded(name: str, title: str, description: str, training: Training, model: int, seed: int, p: int = 2) -> Run:
+    """One model of a training with snapshots of every epoch, as a run."""
+    history = {key: values[:, model] for key, values in training.history.items() if key != "epoch"}
+    epochs = chosen_epochs(history["loss"])
+    points = np.union1d(epochs, np.arange(0, len(history["loss"]), THINNED))
+    tokens, _ = modular_addition(p, LENGTH, PREFIX)
+    shares = []
+    for epoch in epochs:
+        sequence = sequences_by_table(frame_of(training, model, epoch), tokens, NORM)
+        shares.append(variance_shares(sequence, p, LENGTH, PREFIX))
+    norms = {
+        layer: torch.stack([history[f"gradient_{part}"] for part in (layer, WITH_BIAS.get(layer)) if part]).norm(dim=0)
+        for layer in LAYERS
+    }
+    frames = [frame_of(training, model, epoch) for epoch in epochs]
     return Run(
         name=name,
         title=title,
@@ -103,11 +123,84 @@ def record(name: str, title: str, description: str, params: Params, tokens: Tens
         length=LENGTH,
         k=PREFIX,
         norm=NORM,
-        settings=settings,
-        epochs=frames,
-        packed=pack(at(frames)),
-        frames={key: torch.cat([share[key] for share in shares]).double().numpy().round(4) for key in ("suffix", "permutation")},
-        history={"epoch": points, "loss": figures(losses[points])}
-        | {key: np.array(values).round(4) for key, values in history.items()}
-        | {key: figures(norms[key][points]) for key in LAYERS},
+        settings=SETTINGS | {"seed": seed},
+        epochs=epochs,
+        packed=pack({key: torch.cat([frame[key] for frame in frames]) for key in frames[0]}),
+        frames={key: torch.cat([share[key] for share in shares]).numpy().round(4) for key in ("suffix", "permutation")},
+        history={"epoch": points}
+        | {ours: figures(history[theirs][points], 4 if ours != "loss" else 3) for ours, theirs in HISTORY.items()}
+        | {layer: figures(values[points]) for layer, values in norms.items()},
     )
+
+
+def described(training: Training, kinds: dict[str, int]) -> dict[str, tuple[str, str]]:
+    """Title and sentence of each kind."""
+    history, spurious = training.history, spurious_share(training.params)
+    at = lambda name, kind: history[name][-1, kinds[kind]].item()  # noqa: E731
+    reached = int((history["accuracy_all"][:, kinds["success"]] >= 0.98).int().argmax())
+    jump = int(history["loss"][:, kinds["spike"]].diff().argmax()) + 1
+    before, top = history["loss"][jump - 1 : jump + 1, kinds["spike"]].tolist()
+    share = lambda kind: f"{100 * spurious[kinds[kind]].item():.0f} %"  # noqa: E731
+    return {
+        "success": (
+            "success",
+            f"Nearly all sequences are answered rightly from epoch {reached} on; six clusters, one for each number of ones.",
+        ),
+        "failure": (
+            "failure",
+            f"After {EPOCHS} epochs {100 * at('accuracy_all', 'failure'):.0f} % are right, as by guessing.",
+        ),
+        "spike": (
+            "loss spike",
+            f"The loss has fallen to {before:.1g} when at epoch {jump}, in one epoch, it rises to {top:.2g}; it recovers.",
+        ),
+        "faulty_attention": (
+            "faulty attention",
+            f"{share('faulty_attention')} of the attention goes to spurious tokens, but the value matrix sends them where "
+            "they make no difference.",
+        ),
+        "partial_invariance": (
+            "partial invariance",
+            f"All answers are right, although the suffix still moves the sequence embeddings: suffix invariance is "
+            f"{at('suffix', 'partial_invariance'):.2f}.",
+        ),
+        "fuzzy": (
+            "other clusters",
+            f"All answers are right, but not by counting: permutation invariance is {at('permutation', 'fuzzy'):.2f}.",
+        ),
+    }
+
+
+def main() -> None:
+    """Choose, train again, write."""
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    main_runs = record("main")
+    kinds = choose(main_runs)
+    told = described(main_runs, kinds)
+    seeds = sorted(set(kinds.values()))
+    again = train(seeds, snapshots=range(EPOCHS + 1), epochs=EPOCHS)
+    for place, seed in enumerate(seeds):
+        assert torch.equal(again.history["loss"][:, place], main_runs.history["loss"][:, seed]), seed
+    runs = [recorded(kind, *told[kind], again, seeds.index(seed), seed) for kind, seed in kinds.items()]
+
+    before = ensemble(range(TUNED), vocabulary=3, epochs=EPOCHS, evaluate_every=EPOCHS)
+    after = ensemble(range(TUNED), p=3, start=before.params, epochs=EPOCHS, evaluate_every=EPOCHS)
+    best = int(after.history["accuracy_all"][-1].argmax())
+    start = {name: value[best : best + 1] for name, value in before.params.items()}
+    tuned = train([best], p=3, start=start, snapshots=range(EPOCHS + 1), epochs=EPOCHS)
+    final = 100 * tuned.history["accuracy_all"][-1, 0].item()
+    before_final = 100 * before.history["accuracy_all"][-1, best].item()
+    text = (
+        f"A model that was right on {before_final:.0f} % of the sequences of zeros and ones goes on with p = 3, from an "
+        f"untrained third token, and ends with {final:.0f} %."
+    )
+    runs.append(recorded("fine_tuning", "fine-tuning", text, tuned, 0, best, p=3))
+    for run in runs:
+        print(f"{run.name:20} seed {run.settings['seed']:3}, {len(run.epochs)} frames: {run.description}")
+    print("fine-tuned, right on 98 %:", (after.history["accuracy_all"][-1] >= 0.98).sum().item(), "of", TUNED)
+    save_runs(DATA, runs, provenance("sandbox_runs.py", time.perf_counter() - began))
+
+
+if __name__ == "__main__":
+    main()

@@ -151,7 +151,10 @@ def write_video(run: Run, path: Path, fps: int = 12) -> None:
     use_style()
     figure = Figure(figsize=(9, 9), layout="constrained", facecolor="white")
     writer = FFMpegWriter(fps=fps, extra_args=["-pix_fmt", "yuv420p"])
-    with mpl.rc_context({"figure.facecolor": "white", "savefig.facecolor": "white"}), writer.saving(figure, str(path), dpi=100):
+    with (
+        mpl.rc_context({"figure.facecolor": "white", "savefig.facecolor": "white"}),
+        writer.saving(figure, str(path), dpi=100),
+    ):
         for frame in tqdm(range(len(run.epochs)), desc=run.name):
             figure.clear()
             draw_frame(figure, run, frame)

@@ -6,7 +6,7 @@ import torch
 import traitlets
 from matplotlib.figure import Figure
 
-from attnopt.clustering.sandbox import Run, load_run
+from attnopt.clustering.sandbox import Run, load_run, run_names
 from attnopt.clustering.video import draw_frame, prefix_colours
 from attnopt.explorers.base import Explorer
 
@@ -50,6 +50,13 @@ class Sandbox(Explorer):
         loaded = [load_run(name) for name in runs]
         traits = {"data": {run.name: _for_page(run) for run in loaded}, "run": runs[0]} | traits
         super().__init__(epoch=int(loaded[0].epochs[-1]) if epoch is None else epoch, **traits)
+
+    @traitlets.validate("data")
+    def _check_data(self, proposal):
+        unknown = set(proposal["value"]) - set(run_names())
+        if unknown:
+            raise traitlets.TraitError(f"data must be of recorded runs, {', '.join(run_names())}, got {sorted(unknown)}")
+        return proposal["value"]
 
     @traitlets.validate("run")
     def _check_run(self, proposal):

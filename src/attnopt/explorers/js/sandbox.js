@@ -1,7 +1,7 @@
 // The visual sandbox: a recorded training run, frame by frame, and all that the model does in the plane.
 // A frame is its parameters; everything drawn is computed from them.
 
-const CELLS = 24, FINE = 120, RING = 720;  // cells a side of the tested map and of the drawn one; directions tabulated for it
+const CELLS = 24, FINE = 220, RING = 1440;  // cells a side of the tested map and of the drawn one; directions tabulated for it
 const LAYERS = [["token", "E"], ["position", "P"], ["query", "q"], ["value", "V"], ["receptors", "W"], ["assemblers", "U"]];
 const HUES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"];
 const dot = (a, b) => a[0] * b[0] + a[1] * b[1];
@@ -111,26 +111,38 @@ const spelled = (tokens) => tokens.join("");
 const percent = (value, digits = 0) => `${show(100 * value, digits)} %`;
 const power = (exponent) => `10${String(exponent).replace("-", "⁻").replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit])}`;
 const brief = (value) => Number(value.toPrecision(2)).toString();
+const small = (value) => (value === 0 || value >= 1e-3 ? brief(value) : `${brief(value / 10 ** Math.floor(Math.log10(value)))} × ${power(Math.floor(Math.log10(value)))}`);
 
+// Fill a canvas cell by cell: `shade(x, y)` gives the index of a colour and its opacity, 0 to 255.
 function paint(canvas, width, height, shade) {
   [canvas.width, canvas.height] = [width, height];
-  const pen = canvas.getContext("2d"), image = pen.createImageData(width, height);
-  for (let y = 0, at = 0; y < height; y++) for (let x = 0; x < width; x++, at += 4) image.data.set(shade(x, y), at);
+  const pen = canvas.getContext("2d"), image = pen.createImageData(width, height), { data } = image;
+  for (let y = 0, at = 0; y < height; y++) {
+    for (let x = 0; x < width; x++, at += 4) {
+      const [colour, opacity] = shade(x, y);
+      [data[at], data[at + 1], data[at + 2]] = TINTS[colour];
+      data[at + 3] = opacity;
+    }
+  }
   pen.putImageData(image, 0, 0);
 }
 
 // The classes' regions: the class's colour, the more transparent the less certain. The layer sees only a direction, up to
-// the 1e-5 in its normalisation, so one table of directions serves all cells.
+// the 1e-5 in its normalisation, so one table of what each direction adds to the logits serves all cells.
 function paintRegions(canvas, params, reach, norm) {
-  const scale = norm === "rms" ? Math.SQRT2 : 1, p = params.token.length;
-  const table = Array.from({ length: RING }, (_, index) => fired(params, [scale * Math.cos(2 * Math.PI * index / RING), scale * Math.sin(2 * Math.PI * index / RING)]));
+  const scale = norm === "rms" ? Math.SQRT2 : 1, { token } = params, p = token.length;
+  const table = Array.from({ length: RING + 1 }, (_, index) => {
+    const turn = 2 * Math.PI * index / RING, added = fired(params, [scale * Math.cos(turn), scale * Math.sin(turn)]);
+    return token.map((e) => dot(e, added));
+  });
   paint(canvas, FINE, FINE, (column, row) => {
     const x = ((column + 0.5) * 2 / FINE - 1) * reach, y = (1 - (row + 0.5) * 2 / FINE) * reach;
     const turn = (Math.atan2(y, x) / (2 * Math.PI) + 1) % 1 * RING, low = Math.floor(turn), part = turn - low;
-    const [a, b] = [table[low % RING], table[(low + 1) % RING]];
-    const probabilities = decide(params.token, [x + a[0] + part * (b[0] - a[0]), y + a[1] + part * (b[1] - a[1])]);
-    const best = probabilities.indexOf(Math.max(...probabilities));
-    return [...TINTS[best], 150 * (probabilities[best] - 1 / p) / (1 - 1 / p)];
+    const logits = token.map((e, v) => dot(e, [x, y]) + table[low][v] + part * (table[low + 1][v] - table[low][v]));
+    const top = Math.max(...logits);
+    let total = 0;
+    for (const logit of logits) total += Math.exp(logit - top);
+    return [logits.indexOf(top), 150 * (1 / total - 1 / p) / (1 - 1 / p)];
   });
 }
 
@@ -143,27 +155,27 @@ function render({ model, el }) {
   const about = element("p", { class: "ao-about" }), status = readout(root);
   const layers = {};
   const panel = (name, title, label, { canvas = false, key = [] } = {}) => {
-    const plot = element("div", { class: "ao-plot" }), caption = element("figcaption", {}, title);
+    const plot = element("div", { class: "ao-plot" }), caption = element("div", { class: "ao-caption" }, title);
     for (const [sign, text, colour] of key) {
       const mark = element("span", { class: "ao-key" }, element("b", {}, sign), text);
       if (colour) mark.firstChild.style.color = colour;
       caption.append(" ", mark);
     }
-    panels.append(element("figure", { class: `ao-panel ao-panel-${name}` }, caption, plot));
+    panels.append(element("div", { class: `ao-panel ao-panel-${name}` }, caption, plot));
     const cloth = canvas ? element("canvas", { "aria-hidden": "true" }) : null;
     if (cloth) plot.append(cloth);
     const svg = drawn("svg", { role: "img", "aria-label": label }, plot);
-    layers[name] = { plot, svg, cloth, behind: drawn("g", {}, svg), front: drawn("g", {}, svg), places: [], caption };
+    layers[name] = { plot, svg, cloth, behind: drawn("g", {}, svg), front: drawn("g", {}, svg), places: [] };
   };
   panel("positions", "embeddings E and P", "Token embeddings, and position embeddings as numbers in circles (prefix) and squares (suffix)");
   panel("embeddings", "normalised: Z(x, t), query q", "Normalised embeddings of all tokens at all positions on a circle, with the query as an arrow");
   panel("attention", "attention, a row a sentence", "Attention of every sentence on its twelve tokens; those of the chosen sentence in percent", { canvas: true });
   panel("values", "values VZ(x, t), ◎ their mean ξ", "Transformed embeddings; those of the chosen sentence joined to its sequence embedding");
   panel("sequence", "sequence embeddings ξ", "Sequence embeddings of all sentences, coloured by prefix");
-  panel("regions", "answers over the plane of ξ, ✕ wrong", "Regions of the classes in the plane of sequence embeddings", { canvas: true });
+  panel("regions", "answers by ξ, ✕ wrong", "Regions of the classes in the plane of sequence embeddings", { canvas: true });
   panel("neurons", "receptors wᵢ ●, assemblers uᵢ ▲", "Receptors and assemblers; the two of a neuron have one colour");
   panel("loss", "loss, accuracy", "Training loss and accuracy against the epoch", { key: [["━", "training", HUES[0]], ["╍", "unseen", HUES[1]]] });
-  panel("gradients", "gradient norms", "Norms of the loss's gradient, one curve a layer", { key: LAYERS.map(([, letter], index) => [index < 3 ? "━" : "╍", letter, HUES[index]]) });
+  panel("gradients", "gradient norms", "Norms of the loss's gradient, one curve a layer", { key: LAYERS.map(([, letter], index) => ["━", letter, HUES[index]]) });
 
   const setRun = choice(top, { legend: "run", options: Object.entries(model.get("data")).map(([name, run]) => [name, run.title]), onChoose: (value) => { pause(); link.update({ run: value, prefix: 0, suffix: 0 }); } });
   top.append(about);
@@ -293,7 +305,7 @@ function render({ model, el }) {
     const { size } = layers.loss, middle = size * 0.52;
     curves("loss", [[history.loss, HUES[0]]], 6, middle - 6, decades(history.loss));
     curves("loss", [[history.train, HUES[0]], [history.unseen, HUES[1], true]], middle + 6, size - 18, { low: 0, high: 1, ticks: [0, 0.5, 1], text: (tick) => tick === 0.5 ? "½" : String(tick), epochs: true });
-    curves("gradients", LAYERS.map(([name], index) => [history[name], HUES[index], index >= 3]), 6, size - 18, { ...decades(LAYERS.flatMap(([name]) => history[name])), epochs: true });
+    curves("gradients", LAYERS.map(([name], index) => [history[name], HUES[index]]), 6, size - 18, { ...decades(LAYERS.flatMap(([name]) => history[name])), epochs: true });
   }
 
   function draw(state) {
@@ -340,7 +352,7 @@ function render({ model, el }) {
       const parent = cleared("attention"), layer = layers.attention, { size, cloth } = layer, gutter = 12, strip = 40, height = size - strip, unit = (size - gutter) / run.length;
       layer.rowHeight = height / sentences.length;
       Object.assign(cloth.style, { left: `${gutter}px`, top: "0", width: `${size - gutter}px`, height: `${height}px`, imageRendering: "pixelated" });
-      paint(cloth, run.length, sentences.length, (t, n) => [...TINTS[sentences[n][t]], 255 * Math.sqrt(attention[n][t])]);
+      paint(cloth, run.length, sentences.length, (t, n) => [sentences[n][t], 255 * Math.sqrt(attention[n][t])]);
       frameOf(parent, [gutter + 0.5, 0.5, size - 0.5, height]);
       line(parent, [gutter + run.k * unit, 0], [gutter + run.k * unit, height], { "stroke-width": 1.5, opacity: 0.8 });
       run.prefixes.forEach((_, number) => drawn("rect", { x: 2, y: height * number / run.prefixes.length + 0.5, width: 6, height: height / run.prefixes.length - 1, fill: run.colours[number] }, parent));
@@ -389,7 +401,7 @@ function render({ model, el }) {
     }
 
     const then = run.history.epoch.indexOf(run.epochs[frame]), best = probabilities[chosen].indexOf(Math.max(...probabilities[chosen]));
-    status.textContent = `Epoch ${run.epochs[frame]}: loss ${brief(run.history.loss[then])}; right on ${percent(run.history.train[then], 1)} of the training set, `
+    status.textContent = `Epoch ${run.epochs[frame]}: loss ${small(run.history.loss[then])}; right on ${percent(run.history.train[then], 1)} of the training set, `
       + `${percent(run.history.unseen[then], 1)} of unseen and ${percent(run.history.all[then], 1)} of all sequences. Invariance: suffix ${show(run.frames.suffix[frame], 3)}, permutation ${show(run.frames.permutation[frame], 3)}. `
       + `Sentence ${spelled(tokens.slice(0, run.k))} ${spelled(tokens.slice(run.k))}: ${percent(sum(weights.slice(0, run.k)), 1)} of its attention on the prefix; label ${label(chosen)}, `
       + `answer ${best} with probability ${show(probabilities[chosen][best], 3)}${wrong[chosen] ? ", wrong" : ""}.`;
