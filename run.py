@@ -256,16 +256,8 @@ def main() -> None:
     elif options.command == "new":
         call([PYTHON, "tools/new_chapter.py", options.part, options.name], "No chapter was made: see above.")
     elif options.command == "video":
-        call(
-            [
-                PYTHON,
-                "-m",
-                "attnopt.clustering.video",
-                options.run,
-                *(["--output", options.output] if options.output else []),
-            ],
-            "No film was written: see above.",
-        )
+        output = ["--output", options.output] if options.output else []
+        call([PYTHON, "-m", "attnopt.clustering.video", options.run, *output], "No film was written: see above.")
     elif options.command == "bench":
         call([PYTHON, "benchmarks/in_context.py"], "The benchmark failed: see above.")
     else:

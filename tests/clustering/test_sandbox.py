@@ -153,7 +153,7 @@ def test_prefixes_of_one_multiset_have_similar_colours():
 
 
 def test_regions_are_those_of_directions():
-    """The picture tabulates directions: what the layer adds depends on nothing else but for the 1e-5 in the normalisation."""
+    """The picture tabulates directions: what the layer adds depends on them alone, but for a 1e-5."""
     run = load_run("success")
     points = torch.randn(50, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     torch.testing.assert_close(normalise(points, "rms"), 2**0.5 * normalise(points, "unit"), rtol=1e-3, atol=1e-3)

@@ -31,11 +31,6 @@ def sandbox(browser, open_page):
     return sandbox
 
 
-def words(explorer, frame=None):
-    """The status line up to the sentence."""
-    return status(explorer).split(" Sentence")[0]
-
-
 @pytest.mark.parametrize("name", RUNS)
 def test_module_computes_what_python_computes(name, sandbox):
     page = sandbox()
@@ -65,9 +60,8 @@ def test_sliders_and_runs_by_keyboard(sandbox):
         frame = len(run.epochs) - 2
         then = run.history["epoch"].tolist().index(run.epochs[frame])
         assert f"right on {100 * run.history['train'][then]:.1f} % of the training set" in status(explorer)
-        assert f"suffix {run.frames['suffix'][frame]:.3f}, permutation {run.frames['permutation'][frame]:.3f}" in status(
-            explorer
-        )
+        shares = {name: f"{values[frame]:.3f}" for name, values in run.frames.items()}
+        assert f"suffix {shares['suffix']}, permutation {shares['permutation']}." in status(explorer)
         slider["prefix"].press("End")
         slider["suffix"].press("End")
         tokens = "".join(str(x) for x in run.tokens[-1].tolist())

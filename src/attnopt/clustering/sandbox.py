@@ -1,4 +1,4 @@
-"""Recorded training runs: the parameters at chosen epochs, the histories, and what every stage does with a set of sentences."""
+"""Recorded training runs: the parameters at chosen epochs, histories, and what the stages do with a set of sentences."""
 
 import dataclasses
 import functools

@@ -3,7 +3,6 @@
 import argparse
 import colorsys
 import math
-import shutil
 import sys
 from pathlib import Path
 
@@ -151,10 +150,8 @@ def write_video(run: Run, path: Path, fps: int = 12) -> None:
     use_style()
     figure = Figure(figsize=(9, 9), layout="constrained", facecolor="white")
     writer = FFMpegWriter(fps=fps, extra_args=["-pix_fmt", "yuv420p"])
-    with (
-        mpl.rc_context({"figure.facecolor": "white", "savefig.facecolor": "white"}),
-        writer.saving(figure, str(path), dpi=100),
-    ):
+    white = {"figure.facecolor": "white", "savefig.facecolor": "white"}
+    with mpl.rc_context(white), writer.saving(figure, str(path), dpi=100):
         for frame in tqdm(range(len(run.epochs)), desc=run.name):
             figure.clear()
             draw_frame(figure, run, frame)

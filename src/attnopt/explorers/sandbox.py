@@ -68,7 +68,7 @@ class Sandbox(Explorer):
         return load_run(self.run)
 
     def compute(self) -> dict:
-        """What the stages hold at the frame, the map of the answers over the plane, the planes' widths, and the curves there."""
+        """What the stages hold at the frame, the answers over the plane, the planes' widths, and where the curves are."""
         run = self._recorded()
         frame = run.frame(self.epoch)
         reaches = {name: float(values[frame]) for name, values in run.reaches.items()}
