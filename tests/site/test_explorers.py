@@ -149,7 +149,8 @@ def test_explorers_follow_the_theme(scheme, open_page):
     lightness = sum(int(part) for part in colour.strip("rgb()").split(",")) / 3
     assert (lightness > 128) == (scheme == "dark")
     page.locator("button.theme-switch-button").first.click()
-    page.wait_for_timeout(300)
+    now = "getComputedStyle(document.querySelector('div.attnopt-explorer svg text')).fill"
+    page.wait_for_function(f"before => {now} !== before", arg=colour)
 
 
 def test_explorers_fit_a_phone_and_their_targets_are_large_enough(open_page):
