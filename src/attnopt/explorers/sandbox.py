@@ -6,7 +6,7 @@ import torch
 import traitlets
 from matplotlib.figure import Figure
 
-from attnopt.clustering.sandbox import Run, load_run, run_names
+from attnopt.clustering.sandbox import Run, load_run
 from attnopt.clustering.video import draw_frame, prefix_colours
 from attnopt.explorers.base import Explorer
 
@@ -24,7 +24,8 @@ class Sandbox(Explorer):
         epoch: to begin with; the last of the run unless given.
 
     Traits:
-        run: the run shown.
+        runs: the names of the runs, in the order of the chooser.
+        run: the one shown.
         epoch: the frame shown is the last one that is not after it.
         prefix: number of the prefix of the chosen sentence.
         suffix: number of its suffix.
@@ -38,6 +39,7 @@ class Sandbox(Explorer):
         "circle with the query; attention, a row a sentence; the values; sequence embeddings, coloured by prefix; the "
         "regions of the classes with the sequence embeddings; receptors and assemblers; loss and accuracy; gradient norms."
     )
+    runs = traitlets.List(traitlets.Unicode(), minlen=1).tag(sync=True)
     run = traitlets.Unicode().tag(sync=True)
     epoch = traitlets.Int(min=0).tag(sync=True)
     prefix = traitlets.Int(0, min=0).tag(sync=True)
@@ -49,19 +51,18 @@ class Sandbox(Explorer):
             raise ValueError(f"runs must be a sequence of names of recorded runs, got {runs!r}")
         loaded = [load_run(name) for name in runs]
         traits = {"data": {run.name: _for_page(run) for run in loaded}, "run": runs[0]} | traits
-        super().__init__(epoch=int(loaded[0].epochs[-1]) if epoch is None else epoch, **traits)
+        super().__init__(runs=list(runs), epoch=int(loaded[0].epochs[-1]) if epoch is None else epoch, **traits)
 
     @traitlets.validate("data")
     def _check_data(self, proposal):
-        unknown = set(proposal["value"]) - set(run_names())
-        if unknown:
-            raise traitlets.TraitError(f"data must be of recorded runs, {', '.join(run_names())}, got {sorted(unknown)}")
+        if set(proposal["value"]) != set(self.runs):
+            raise traitlets.TraitError(f"data must be of the runs {', '.join(self.runs)}, got {sorted(proposal['value'])}")
         return proposal["value"]
 
     @traitlets.validate("run")
     def _check_run(self, proposal):
-        if proposal["value"] not in self.data:
-            raise traitlets.TraitError(f"run must be one of {', '.join(self.data)}, got {proposal['value']!r}")
+        if proposal["value"] not in self.runs:
+            raise traitlets.TraitError(f"run must be one of {', '.join(self.runs)}, got {proposal['value']!r}")
         return proposal["value"]
 
     def _recorded(self) -> Run:
@@ -94,7 +95,7 @@ class Sandbox(Explorer):
 
     def __repr__(self):
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in ("run", "epoch", "prefix", "suffix"))
-        return f"Sandbox(runs={tuple(self.data)!r}, {shown})"
+        return f"Sandbox(runs={tuple(self.runs)!r}, {shown})"
 
 
 def _for_page(run: Run) -> dict:

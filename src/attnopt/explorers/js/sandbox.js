@@ -177,7 +177,7 @@ function render({ model, el }) {
   panel("loss", "loss, accuracy", "Training loss and accuracy against the epoch", { key: [["━", "training", HUES[0]], ["╍", "unseen", HUES[1]]] });
   panel("gradients", "gradient norms", "Norms of the loss's gradient, one curve a layer", { key: LAYERS.map(([, letter], index) => ["━", letter, HUES[index]]) });
 
-  const setRun = choice(top, { legend: "run", options: Object.entries(model.get("data")).map(([name, run]) => [name, run.title]), onChoose: (value) => { pause(); link.update({ run: value, prefix: 0, suffix: 0 }); } });
+  const setRun = choice(top, { legend: "run", options: model.get("runs").map((name) => [name, model.get("data")[name].title]), onChoose: (value) => { pause(); link.update({ run: value, prefix: 0, suffix: 0 }); } });
   top.append(about);
   const button = element("button", { type: "button", class: "ao-play" });
   bar.append(button);
