@@ -34,7 +34,7 @@ def test_gradients_are_autograds(norm, dim, p, vocabulary):
 
 def plain_training(seed, epochs, batch_size, **adam):
     """One model, one loop, torch's own Adam and autograd."""
-    from attnopt.clustering.training.loop import ORDER_SEED
+    from attnopt.clustering.training.group import ORDER_SEED
 
     params = {name: value.requires_grad_() for name, value in initial_models([seed], dtype=torch.float64).items()}
     tokens, targets = training_data([seed], 2, 12, 5, 256)
@@ -77,7 +77,7 @@ def test_a_model_does_not_notice_its_company():
 
 
 def test_an_interrupted_training_goes_on_to_the_same_numbers(tmp_path, monkeypatch):
-    from attnopt.clustering.training import loop
+    from attnopt.clustering.training import group
 
     settings = {"n_train": 256, "snapshots": (0, 3, 5), "evaluate_every": 2, "batch_size": [32, 64], "clip": 0.5}
     whole = train([1, 2], epochs=5, **settings)
@@ -89,11 +89,11 @@ def test_an_interrupted_training_goes_on_to_the_same_numbers(tmp_path, monkeypat
             raise KeyboardInterrupt
         original(self)
 
-    original = loop._Group.pass_through
-    monkeypatch.setattr(loop._Group, "pass_through", until_four)
+    original = group.Group.pass_through
+    monkeypatch.setattr(group.Group, "pass_through", until_four)
     with pytest.raises(KeyboardInterrupt):
         train([1, 2], epochs=5, checkpoint=tmp_path / "run", checkpoint_every=1, **settings)
-    monkeypatch.setattr(loop._Group, "pass_through", original)
+    monkeypatch.setattr(group.Group, "pass_through", original)
     resumed = train([1, 2], epochs=5, checkpoint=tmp_path / "run", checkpoint_every=1, **settings)
     for name, value in whole.history.items():
         assert torch.equal(value, resumed.history[name]), name
