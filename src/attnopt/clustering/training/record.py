@@ -91,7 +91,7 @@ def read_arrays(file: Path, description: str | None) -> dict[str, np.ndarray]:
         ValueError: if it cannot be read, or bears another description.
     """
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         found = arrays.pop("description").tobytes().decode()
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError) as error:
