@@ -5,7 +5,7 @@
     python3 run.py test [PYTEST ARGUMENTS]        everything; with arguments, pytest alone with those arguments
     python3 run.py notebooks [--all] [NAME ...]   execute stale chapters and write their notebooks
     python3 run.py new PART NAME                  start a chapter from the template
-    python3 run.py bench                          what the exact formulas of Part II save, measured here
+    python3 run.py bench                          what is said to be fast, beside plain code, measured here
     python3 run.py lint                           style of code and prose, notebooks in step with their text
 
 Standard library only. The environment lives in `.venv` and is made on the first call.
@@ -232,7 +232,7 @@ def main() -> None:
     new = commands.add_parser("new", help="start a chapter from the template")
     new.add_argument("part")
     new.add_argument("name")
-    commands.add_parser("bench", help="measure what the exact formulas of Part II save, and write it to results/")
+    commands.add_parser("bench", help="measure what is said to be fast beside plain code, and write it to results/")
     commands.add_parser("lint", help="style of code and prose, notebooks in step with their text")
     options, rest = parser.parse_known_args()
     if rest and options.command != "test":
@@ -252,7 +252,8 @@ def main() -> None:
     elif options.command == "new":
         call([PYTHON, "tools/new_chapter.py", options.part, options.name], "No chapter was made: see above.")
     elif options.command == "bench":
-        call([PYTHON, "benchmarks/in_context.py"], "The benchmark failed: see above.")
+        for name in ("in_context", "training"):
+            call([PYTHON, f"benchmarks/{name}.py"], "The benchmark failed: see above.")
     else:
         lint()
 
