@@ -47,7 +47,8 @@ def train(
     the same for all models, whose data are independent. Who else is in the ensemble does not change a model's numbers: not
     a bit of them at the paper's sizes, on the CPU; at other sizes products are rounded by how a model's matrices happen to
     be aligned in memory. Each of width, batch_size, learning_rate, mlp_discount, weight_decay and clip is one number or one
-    a model, so that a grid of settings is one call. One thread of the CPU is used; `ensemble` uses all cores.
+    a model, so that a grid of settings is one call. One thread of the CPU is used; `ensemble` uses all cores. A model takes
+    about 1 MB of memory, most of it data and evaluation.
 
     Args:
         seeds: M of them.

@@ -16,7 +16,7 @@ from attnopt.clustering.model import Params
 class Training(NamedTuple):
     """An ensemble's training: what it came to, and how.
 
-    Attributes:
+    Args:
         params: the trained models, as from `init_model`.
         history: each of shape (evaluations, M): ``loss`` and ``accuracy`` on the training set, ``loss_unseen`` and
             ``accuracy_unseen`` on the other sequences (nan if there is none), ``accuracy_all`` on all, ``suffix`` and
