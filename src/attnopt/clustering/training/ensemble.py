@@ -23,7 +23,7 @@ def ensemble(
         folder: where each finished chunk is saved at once and a running one leaves its checkpoints; nothing is saved unless
             given. Chunks that other settings wrote are refused.
         chunk: models a task.
-        jobs: tasks at a time, joblib's ``n_jobs``; ``joblib.parallel_config(backend="dask")`` moves them elsewhere.
+        jobs: tasks at a time, joblib's ``n_jobs``; its ``parallel_config`` moves them to a cluster.
         settings: as for `train`, but for its checkpoint.
 
     Returns:

@@ -47,7 +47,13 @@ def join(parts: list[Training], order: Tensor | None = None) -> Training:
 
 
 def save_training(file: Path | str, training: Training, description: str = "") -> None:
-    """Write a training to an npz file, in one move, with a description of where it comes from."""
+    """Write a training to an npz file, in one move.
+
+    Args:
+        file: where, in a folder that is made if there is none.
+        training: as from `train`.
+        description: of where it comes from, for `load_training` to compare.
+    """
     arrays = {f"params/{name}": value for name, value in training.params.items()}
     arrays |= {f"history/{name}": value for name, value in training.history.items()}
     for epoch, params in training.snapshots.items():
@@ -57,6 +63,13 @@ def save_training(file: Path | str, training: Training, description: str = "") -
 
 def load_training(file: Path | str, description: str | None = None) -> Training:
     """What `save_training` wrote.
+
+    Args:
+        file: which.
+        description: that it must bear; any unless given.
+
+    Returns:
+        The training, the same to the last bit.
 
     Raises:
         FileNotFoundError: if there is no such file.
