@@ -6,7 +6,7 @@
     python3 run.py notebooks [--all] [NAME ...]   execute stale chapters and write their notebooks
     python3 run.py new PART NAME                  start a chapter from the template
     python3 run.py video RUN [--output FILE]      a recorded training run of Part III as an mp4 film
-    python3 run.py bench                          what the exact formulas of Part II save, measured here
+    python3 run.py bench                          what is said to be fast, beside plain code, measured here
     python3 run.py lint                           style of code and prose, notebooks in step with their text
 
 Standard library only. The environment lives in `.venv` and is made on the first call.
@@ -237,7 +237,7 @@ def main() -> None:
     video = commands.add_parser("video", help="write a recorded training run of Part III as an mp4 film")
     video.add_argument("run", metavar="RUN", help="its name; another word lists them")
     video.add_argument("--output", metavar="FILE", help="RUN.mp4 unless given")
-    commands.add_parser("bench", help="measure what the exact formulas of Part II save, and write it to results/")
+    commands.add_parser("bench", help="measure what is said to be fast beside plain code, and write it to results/")
     commands.add_parser("lint", help="style of code and prose, notebooks in step with their text")
     options, rest = parser.parse_known_args()
     if rest and options.command != "test":
@@ -260,7 +260,8 @@ def main() -> None:
         output = ["--output", options.output] if options.output else []
         call([PYTHON, "-m", "attnopt.clustering.video", options.run, *output], "No film was written: see above.")
     elif options.command == "bench":
-        call([PYTHON, "benchmarks/in_context.py"], "The benchmark failed: see above.")
+        for name in ("in_context", "training"):
+            call([PYTHON, f"benchmarks/{name}.py"], "The benchmark failed: see above.")
     else:
         lint()
 
