@@ -190,14 +190,15 @@ def test(arguments: list[str]) -> None:
     if arguments:
         call([*pytest, *arguments], "Some tests failed: see above.")
         return
-    spread = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "-q"]
-    notebooks = ["-q"] if os.name == "nt" else spread  # on Windows kernels started side by side can meet on a port
+    workers = ["-q", "-n", str(min(4, os.cpu_count() or 1)), "--dist"]
+    by_file = [*workers, "loadfile"]  # a file's kernel, fixtures and caches stay with one worker
+    notebooks = ["-q"] if os.name == "nt" else by_file  # on Windows kernels started side by side can meet on a port
     steps = [
         ("style and pairs", lint),
         ("Fashion-MNIST for the tests", data),
         (
             "unit and property tests",
-            lambda: call([*pytest, *spread, "tests", "--ignore=tests/site", "--evidence"], "Some tests failed: see above."),
+            lambda: call([*pytest, *by_file, "tests", "--ignore=tests/site", "--evidence"], "Some tests failed: see above."),
         ),
         (
             "notebooks executed and compared",
@@ -210,7 +211,7 @@ def test(arguments: list[str]) -> None:
         ("a browser for the site tests", browser),
         (
             "the built site in Chromium",
-            lambda: call([*pytest, *spread, "tests/site"], "The built site is at fault: see above."),
+            lambda: call([*pytest, *workers, "worksteal", "tests/site"], "The built site is at fault: see above."),
         ),
     ]
     start = time.perf_counter()
