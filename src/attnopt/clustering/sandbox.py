@@ -151,7 +151,6 @@ def pack(params: Params) -> dict[str, tuple[np.ndarray, float]]:
     return packed
 
 
-@functools.cache
 def run_names() -> list[str]:
     """The names of the recorded runs."""
     with np.load(DATA, allow_pickle=False) as arrays:
