@@ -28,7 +28,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 from attnopt.clustering import forward, modular_addition
 from attnopt.clustering.training import initial_models, train
 
-RUNS, ROUNDS, PROCESSES = 100, 5, 2
+RUNS, ROUNDS, PROCESSES = 100, 3, 2
 RESULT = Path(__file__).resolve().parents[1] / "results" / "training_benchmark.json"
 MEMORY = """
 import sys

@@ -48,7 +48,7 @@ def train(
     a bit of them at the paper's sizes, on the CPU; at other sizes products are rounded by how a model's matrices happen to
     be aligned in memory. Each of width, batch_size, learning_rate, mlp_discount, weight_decay and clip is one number or one
     a model, so that a grid of settings is one call. One thread of the CPU is used; `ensemble` uses all cores. A model takes
-    about 1 MB of memory, most of it data and evaluation.
+    less than 1 MB of memory at the defaults.
 
     Args:
         seeds: M of them.
