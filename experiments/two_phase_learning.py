@@ -62,7 +62,11 @@ EPOCHS, CONTINUED, START_EPOCHS, STARTED = 150, 32, 300, 16
 SLICE, SLICE_EPOCHS = (1, 20, 61, 62, 85), 51  # runs that escape early, which the chapter trains again
 QUARTILES = (0.25, 0.5, 0.75)
 NAMES = ("token", "position", "query", "value", "receptors", "assemblers", "receptor_biases", "assembler_bias")
-ARMS = {"all": (3e-3, 1.0), "feed-forward": (3e-12, 1e-9), "the rest": (3e-3, 1e9)}  # learning rate and what divides the MLP's
+ARMS = {
+    "all": (3e-3, 1.0),
+    "feed-forward": (3e-12, 1e-9),
+    "the rest": (3e-3, 1e9),
+}  # learning rate and what divides the MLP's
 
 
 def finished(name: str) -> Training | None:
@@ -102,7 +106,8 @@ def events(training: Training) -> dict:
         result["slice"] = {str(run): loss[:SLICE_EPOCHS, run].tolist() for run in SLICE}
     result |= {"final": accuracy[-1].tolist(), "final_training": history["accuracy"][-1].tolist()}
     drops = [
-        [find_drops(curve, fall, max(1, window // step), 9 if step == 1 else 3) for curve in loss.T] for fall, window in CRITERIA
+        [find_drops(curve, fall, max(1, window // step), 9 if step == 1 else 3) for curve in loss.T]
+        for fall, window in CRITERIA
     ]
     result["drops"] = [[len(found) for found in one] for one in drops]
     result["drop_starts"] = [[int(epochs[start]) for start, _ in found] for found in drops[0]]
@@ -123,7 +128,9 @@ def events(training: Training) -> dict:
                 seen[name].append((gradient[at, run] / calm).tolist())
         result[kind] = {"runs": len(late)} | {name: quartiles(np.array(rows).T) for name, rows in seen.items() if rows}
     fallen = (loss[:-1].log() - loss[1:].log()).T.unfold(1, max(1, 10 // step), 1).sum(-1)
-    total = sum(gradient.square() for gradient in gradients.values()).sqrt().T[:, 1:].unfold(1, max(1, 10 // step), 1).mean(-1)
+    total = (
+        sum(gradient.square() for gradient in gradients.values()).sqrt().T[:, 1:].unfold(1, max(1, 10 // step), 1).mean(-1)
+    )
     result["correlation"] = [
         float(np.corrcoef(torch.stack([fallen[run].double(), total[run].log()]).argsort(1).argsort(1).numpy())[0, 1])
         for run in late
@@ -172,7 +179,9 @@ def measure(params: dict[str, Tensor], nearest: bool = True) -> dict[str, list[f
 def walsh_part(training: Training, found: dict) -> dict:
     """What `walsh` of the module's description holds."""
     runs = [run for run, at in enumerate(found["escape"]) if at is not None][:WATCHED]
-    table: dict = {name: [[None] * len(runs) for _ in OFFSETS] for name in ("parity", "free", "power", "apart", "nearest", "accuracy")}
+    table: dict = {
+        name: [[None] * len(runs) for _ in OFFSETS] for name in ("parity", "free", "power", "apart", "nearest", "accuracy")
+    }
     wanted: dict[int, list[tuple[int, int]]] = {}
     for row, at in enumerate(around_escape(training, [found["escape"][run] for run in runs]).values()):
         for column, epoch in enumerate(at):

@@ -1,4 +1,4 @@
-"""What a model knows of the parity before its loss shows it: Walsh coefficients of its margin, curvature, drops of a loss."""
+"""What a model knows of the parity before its loss shows it: Walsh coefficients, curvature, drops of a loss."""
 
 import torch
 from torch import Tensor
