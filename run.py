@@ -5,6 +5,7 @@
     python3 run.py test [PYTEST ARGUMENTS]        everything; with arguments, pytest alone with those arguments
     python3 run.py notebooks [--all] [NAME ...]   execute stale chapters and write their notebooks
     python3 run.py new PART NAME                  start a chapter from the template
+    python3 run.py video RUN [--output FILE]      a recorded training run of Part III as an mp4 film
     python3 run.py bench                          what the exact formulas of Part II save, measured here
     python3 run.py lint                           style of code and prose, notebooks in step with their text
 
@@ -232,6 +233,9 @@ def main() -> None:
     new = commands.add_parser("new", help="start a chapter from the template")
     new.add_argument("part")
     new.add_argument("name")
+    video = commands.add_parser("video", help="write a recorded training run of Part III as an mp4 film")
+    video.add_argument("run", metavar="RUN", help="its name; another word lists them")
+    video.add_argument("--output", metavar="FILE", help="RUN.mp4 unless given")
     commands.add_parser("bench", help="measure what the exact formulas of Part II save, and write it to results/")
     commands.add_parser("lint", help="style of code and prose, notebooks in step with their text")
     options, rest = parser.parse_known_args()
@@ -251,6 +255,9 @@ def main() -> None:
         )
     elif options.command == "new":
         call([PYTHON, "tools/new_chapter.py", options.part, options.name], "No chapter was made: see above.")
+    elif options.command == "video":
+        output = ["--output", options.output] if options.output else []
+        call([PYTHON, "-m", "attnopt.clustering.video", options.run, *output], "No film was written: see above.")
     elif options.command == "bench":
         call([PYTHON, "benchmarks/in_context.py"], "The benchmark failed: see above.")
     else:

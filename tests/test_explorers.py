@@ -18,6 +18,7 @@ from attnopt.explorers import (
     LayersExplorer,
     LayerStepsExplorer,
     OneLayerExplorer,
+    Sandbox,
     SoftmaxExplorer,
     StepSizesExplorer,
     TaskModelExplorer,
@@ -37,6 +38,7 @@ EXPLORERS = [
     IdealCircuitExplorer,
     LayerStepsExplorer,
     OneLayerExplorer,
+    Sandbox,
     StepSizesExplorer,
     TaskModelExplorer,
     image_steps,
@@ -52,6 +54,7 @@ CHANGED = {
     TaskModelExplorer: {"query_scale": 3},
     IdealCircuitExplorer: {"noise": 0.3},
     GradientBoundExplorer: {"along": "logits"},
+    Sandbox: {"epoch": 20},
 }
 CORNERS = [
     [list(logits), temperature]
@@ -313,6 +316,9 @@ def test_values_beyond_the_controls_are_named():
         (TaskModelExplorer, "model", "trained"),
         (GradientBoundExplorer, "along", "query"),
         (GradientBoundExplorer, "model", "trained"),
+        (Sandbox, "run", "spike"),
+        (Sandbox, "epoch", -1),
+        (Sandbox, "data", {"other": {}}),
     ):
         with pytest.raises(traitlets.TraitError, match=name):
             kind(**{name: value})

@@ -10,6 +10,7 @@ from attnopt.explorers.image_steps import ImageStepsExplorer
 from attnopt.explorers.layer_steps import LayerStepsExplorer
 from attnopt.explorers.layers import LayersExplorer
 from attnopt.explorers.one_layer import OneLayerExplorer
+from attnopt.explorers.sandbox import Sandbox
 from attnopt.explorers.softmax import SoftmaxExplorer
 from attnopt.explorers.step_sizes import StepSizesExplorer
 from attnopt.explorers.task_model import TaskModelExplorer
@@ -25,6 +26,7 @@ __all__ = [
     "LayerStepsExplorer",
     "LayersExplorer",
     "OneLayerExplorer",
+    "Sandbox",
     "SoftmaxExplorer",
     "StepSizesExplorer",
     "TaskModelExplorer",

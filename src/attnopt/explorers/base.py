@@ -62,6 +62,7 @@ class Explorer(anywidget.AnyWidget):
 
     module = ""
     alt = ""
+    size: tuple[float, float] = (7, 3.2)
     _css = (MODULES / "explorers.css").read_text(encoding="utf-8")
 
     def __init_subclass__(cls, **arguments):
@@ -85,7 +86,7 @@ class Explorer(anywidget.AnyWidget):
     def still(self) -> bytes:
         """The present state as a PNG."""
         use_style()
-        figure = Figure(figsize=(7, 3.2), layout="constrained")
+        figure = Figure(figsize=self.size, layout="constrained")
         self.draw_still(figure)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=110)

@@ -90,15 +90,15 @@ function curve(parent, points, attributes = {}) {
   return drawn("polyline", { points: places, fill: "none", stroke: "currentColor", "stroke-linejoin": "round", ...attributes }, parent);
 }
 
-// A labelled range input with its value shown; `set` moves it without calling back. `to` and `from` bend the scale:
-// the input holds `to(value)`, and min, max and step are in its units.
-function slider(parent, { label, min, max, step, digits, onInput, to = Number, from = Number }) {
+// A labelled range input with its value shown; `set` moves it without calling back, and carries the `input`. `to` and
+// `from` bend the scale: the input holds `to(value)`, and min, max and step are in its units.
+function slider(parent, { label, min, max, step, digits, text = (value) => show(value, digits), onInput, to = Number, from = Number }) {
   const input = element("input", { type: "range", min, max, step, "aria-label": label });
   const output = element("span", { class: "ao-value", "aria-hidden": "true" });
   parent.append(element("label", { class: "ao-slider" }, element("span", {}, label), input, output));
   const set = (value) => {
     input.value = to(value);
-    output.textContent = show(value, digits);
+    output.textContent = text(value);
     input.setAttribute("aria-valuetext", output.textContent);
   };
   input.addEventListener("input", () => {
@@ -106,7 +106,7 @@ function slider(parent, { label, min, max, step, digits, onInput, to = Number, f
     set(value);
     onInput(value);
   });
-  return set;
+  return Object.assign(set, { input });
 }
 
 // Radio buttons; `options` maps values to labels. The setter carries the `field`, to hide or disable it.

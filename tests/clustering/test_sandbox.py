@@ -1,0 +1,194 @@
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from attnopt.clustering import embedding_table, forward, init_model, invariance
+from attnopt.clustering.model import normalise
+from attnopt.clustering.sandbox import DATA, LARGEST, PARTS, load_run, pack, run_names, save_runs, sentence_parts
+from attnopt.clustering.video import draw_frame, main, prefix_colours, write_video
+from attnopt.explorers import Sandbox
+
+NAMES = ["success", "failure", "spike", "faulty_attention", "partial_invariance", "fuzzy", "fine_tuning"]
+
+
+def test_the_recorded_runs():
+    assert run_names() == sorted(NAMES)
+    with np.load(DATA, allow_pickle=False) as arrays:
+        assert json.loads(str(arrays["about"]))["provenance"]["command"] == "python experiments/sandbox_runs.py"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_is_whole(name):
+    run = load_run(name)
+    count = len(run.epochs)
+    assert 100 <= count <= 160
+    assert run.epochs[0] == 0
+    assert run.epochs[-1] == 1000
+    assert (np.diff(run.epochs) > 0).all()
+    assert set(run.epochs) <= set(run.history["epoch"])
+    assert len(run.description) < 200
+    for values in run.history.values():
+        assert len(values) == len(run.history["epoch"])
+        assert np.isfinite(values).all()
+    for part in PARTS:
+        assert run.params[part].shape[0] == count
+    assert run.params["token"].shape == (count, run.p, 2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stages_are_those_of_the_model(name):
+    run = load_run(name)
+    for frame in (0, len(run.epochs) // 2, len(run.epochs) - 1):
+        held, params = run.stages(frame), run.at(frame)
+        logits, stages = forward(params, run.tokens, return_stages=True, norm=run.norm)
+        torch.testing.assert_close(held["embeddings"], embedding_table(params, run.norm)[0])
+        for part in ("attention", "sequence"):
+            torch.testing.assert_close(held[part], stages[part][0])
+        torch.testing.assert_close(held["probabilities"], logits[0].softmax(-1))
+        torch.testing.assert_close(run.classify(frame, held["sequence"]), held["probabilities"])
+        picked = held["values"][run.tokens, torch.arange(run.length)]
+        torch.testing.assert_close(torch.einsum("nt,ntd->nd", held["attention"], picked), held["sequence"])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "fine_tuning"])
+def test_what_is_told_of_a_frame_is_what_its_parameters_do(name):
+    run = load_run(name)
+    frames = [0, len(run.epochs) // 2, len(run.epochs) - 1]
+    params = {part: value[frames] for part, value in run.params.items()}
+    tokens = torch.tensor([[number >> (11 - t) & 1 for t in range(12)] for number in range(4096)])
+    right = forward(params, tokens, norm=run.norm).argmax(-1) == tokens[:, :5].sum(1) % 2
+    then = [run.history["epoch"].tolist().index(epoch) for epoch in run.epochs[frames]]
+    np.testing.assert_allclose(right.double().mean(1), run.history["all"][then], atol=0.003)  # they are quantised
+    for part, values in invariance(params, 2, 5, run.norm).items():
+        np.testing.assert_allclose(values, run.frames[part][frames], atol=0.003)
+
+
+def test_the_runs_are_what_they_are_called():
+    last = {name: {key: values[-1] for key, values in load_run(name).history.items()} for name in NAMES}
+    shares = {name: {key: values[-1] for key, values in load_run(name).frames.items()} for name in NAMES}
+    assert last["failure"]["all"] < 0.55
+    for name in NAMES[:1] + NAMES[2:6]:
+        assert last[name]["all"] == 1
+    for name in ("success", "faulty_attention"):
+        assert min(shares[name].values()) > 0.99
+    spike = load_run("spike")
+    at = int(np.diff(spike.history["loss"]).argmax())
+    assert spike.history["loss"][at] < 0.01
+    assert spike.history["loss"][at + 1] > 0.5
+    epochs = spike.epochs.tolist()
+    here = epochs.index(spike.history["epoch"][at + 1])
+    assert epochs[here - 3 : here + 4] == list(range(epochs[here] - 3, epochs[here] + 4))  # every epoch around it
+    assert shares["partial_invariance"]["suffix"] < 0.7
+    assert shares["fuzzy"]["permutation"] < 0.2
+    assert shares["fuzzy"]["suffix"] > 0.99
+    assert load_run("fine_tuning").p == 3
+    assert last["fine_tuning"]["all"] > 0.95
+
+
+def test_quantisation_error_is_at_most_half_a_step():
+    params = init_model(7, 2, 12, generator=torch.Generator().manual_seed(0), biases=True)
+    params["query"] *= 0
+    for name, (integers, step) in pack(params).items():
+        assert integers.dtype == np.int16
+        assert np.abs(integers * step - params[name].numpy()).max() <= step / 2 * (1 + 1e-9)
+        assert step == pytest.approx(params[name].abs().max().item() / LARGEST or 1)
+
+
+def test_a_saved_run_is_read_back(tmp_path, monkeypatch):
+    run = load_run("success")
+    save_runs(tmp_path / "runs.npz", [run], {})
+    monkeypatch.setattr("attnopt.clustering.sandbox.DATA", tmp_path / "runs.npz")
+    again = load_run.__wrapped__("success")
+    assert again.settings == run.settings
+    assert (again.epochs == run.epochs).all()
+    assert all((again.packed[part][0] == run.packed[part][0]).all() for part in PARTS)
+    with pytest.raises(ValueError, match="name must be one of the recorded runs success, got 'spike'"):
+        load_run.__wrapped__("spike")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_stays_small_in_the_page(name):
+    assert len(json.dumps(Sandbox(runs=(name,)).data)) < 130_000
+
+
+def test_frames_of_epochs():
+    run = load_run("success")
+    for frame, epoch in enumerate(run.epochs):
+        assert run.frame(int(epoch)) == frame
+    assert run.frame(10**6) == len(run.epochs) - 1
+    assert run.frame(int(run.epochs[5]) - 1) == 4
+
+
+@pytest.mark.parametrize(("p", "length", "k"), [(2, 12, 5), (3, 12, 5), (2, 6, 3), (3, 4, 4)])
+def test_sentences_hold_every_multiset_in_several_orders(p, length, k):
+    prefixes, suffixes = sentence_parts(p, length, k)
+    assert prefixes.shape[1] + suffixes.shape[1] == length
+    assert len({tuple(row) for row in prefixes.tolist()}) == len(prefixes)
+    kinds = [tuple(sorted(row)) for row in prefixes.tolist()]
+    assert kinds == sorted(kinds)
+    assert len(set(kinds)) == {2: k + 1, 3: (k + 1) * (k + 2) // 2}[p]
+    assert (suffixes[0] != suffixes[1]).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_planes_hold_what_is_drawn_and_change_slowly(name):
+    run = load_run(name)
+    for frame in range(0, len(run.epochs), 7):
+        held = run.stages(frame)
+        assert held["sequence"].abs().max() < run.reaches["sequence"][frame]
+        assert held["values"].abs().max() < run.reaches["values"][frame]
+        assert run.params["position"][frame].abs().max() < run.reaches["embeddings"][frame]
+        assert run.params["assemblers"][frame].abs().max() < run.reaches["neurons"][frame]
+    assert np.abs(np.diff(np.log(run.reaches["embeddings"]))).max() < 0.3
+
+
+def test_prefixes_of_one_multiset_have_similar_colours():
+    run = load_run("success")
+    colours = prefix_colours(run)
+    assert len(set(colours)) == len(run.sentences[0])
+
+
+def test_regions_are_those_of_directions():
+    """The picture tabulates directions: what the layer adds depends on them alone, but for a 1e-5."""
+    run = load_run("success")
+    points = torch.randn(50, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(normalise(points, "rms"), 2**0.5 * normalise(points, "unit"), rtol=1e-3, atol=1e-3)
+    assert run.classify(3, points).shape == (50, 2)
+
+
+@pytest.mark.parametrize("name", ["success", "fine_tuning"])
+def test_a_frame_is_drawn(name):
+    run = load_run(name)
+    pictures = []
+    for frame in (0, len(run.epochs) - 1):
+        figure = Figure(figsize=(4, 4), dpi=50)
+        draw_frame(figure, run, frame, sentence=3)
+        assert len(figure.axes) == 10
+        picture = io.BytesIO()
+        figure.savefig(picture, format="raw")
+        pictures.append(picture.getvalue())
+    assert pictures[0] != pictures[1]
+
+
+def test_video_names_the_package_that_is_missing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match="ffmpeg is needed.*apt-get install ffmpeg"):
+        main(["success", "--output", str(tmp_path / "out.mp4")])
+    assert not (tmp_path / "out.mp4").exists()
+
+
+def test_video_names_the_runs_there_are():
+    with pytest.raises(SystemExit, match="must be one of the recorded runs .*success.*got 'other'"):
+        main(["other"])
+
+
+@pytest.mark.skipif(not shutil.which("ffmpeg"), reason="ffmpeg is not installed")
+def test_video_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("attnopt.clustering.video.draw_frame", lambda figure, run, frame: figure.text(0.5, 0.5, str(frame)))
+    write_video(load_run("success"), tmp_path / "out.mp4")
+    assert (tmp_path / "out.mp4").read_bytes()[4:8] == b"ftyp"

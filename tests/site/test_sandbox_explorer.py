@@ -1,0 +1,181 @@
+"""The visual sandbox in the built site, on a page of its own with every recorded run: numbers, mouse, keyboard, touch."""
+
+import numpy as np
+import pytest
+from explorer_pages import in_page, mounted, status
+
+from attnopt.clustering.sandbox import load_run, run_names
+from attnopt.explorers import Sandbox
+from attnopt.explorers.html import script_json
+
+RUNS = ("success", *(name for name in run_names() if name != "success"))
+PAGE = """<!doctype html><html lang="en"><head><title>Sandbox</title><meta name="viewport" content="width=device-width">
+<link rel="icon" href="data:,"><link rel="stylesheet" href="../_static/explorers/explorers.css">
+<script type="module" src="../_static/explorers/host.js"></script></head>
+<body><div class="attnopt-explorer"><script type="application/json">{}</script></div></body></html>"""
+
+
+@pytest.fixture
+def sandbox(browser, open_page):
+    """Open the page; as `open_page`."""
+
+    def sandbox(epoch=None, runs=RUNS, **options):
+        page = open_page("genindex.html", mathematics=False, **options)
+        widget = Sandbox(runs=runs, epoch=epoch)
+        body = PAGE.format(script_json({"module": "sandbox", "state": widget.state()}))
+        page.route("**/clustering/alone.html", lambda route: route.fulfill(body=body, content_type="text/html"))
+        page.complaints.clear()
+        page.goto(page.url.replace("genindex.html", "clustering/alone.html"), wait_until="load")
+        return page
+
+    return sandbox
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_module_computes_what_python_computes(name, sandbox):
+    page = sandbox()
+    epochs = load_run(name).epochs
+    for epoch in (0, int(epochs[len(epochs) // 3]), 517, 1000):
+        widget = Sandbox(runs=(name,), epoch=epoch)
+        here, there = widget.compute(), in_page(page, "sandbox", widget.state())
+        assert set(here) == set(there)
+        for key, value in here.items():
+            pairs = [(value[part], there[key][part]) for part in value] if isinstance(value, dict) else [(value, there[key])]
+            for mine, theirs in pairs:
+                np.testing.assert_allclose(theirs, mine, rtol=1e-6, atol=1e-9)
+    assert page.complaints == []
+
+
+def test_sliders_and_runs_by_keyboard(sandbox):
+    page = sandbox()
+    explorer = mounted(page)
+    slider = {name: explorer.get_by_role("slider", name=name) for name in ("epoch", "prefix", "suffix")}
+    for name in RUNS:
+        run = load_run(name)
+        explorer.get_by_role("radio", name=run.title, exact=True).press("Space")
+        for key, epoch in (("Home", 0), ("ArrowRight", run.epochs[1]), ("End", 1000), ("ArrowLeft", run.epochs[-2])):
+            slider["epoch"].press(key)
+            assert f"Epoch {epoch}:" in status(explorer)
+            assert slider["epoch"].get_attribute("aria-valuetext") == str(epoch)
+        frame = len(run.epochs) - 2
+        then = run.history["epoch"].tolist().index(run.epochs[frame])
+        assert f"right on {100 * run.history['train'][then]:.1f} % of the training set" in status(explorer)
+        shares = {name: f"{values[frame]:.3f}" for name, values in run.frames.items()}
+        assert f"suffix {shares['suffix']}, permutation {shares['permutation']}." in status(explorer)
+        slider["prefix"].press("End")
+        slider["suffix"].press("End")
+        tokens = "".join(str(x) for x in run.tokens[-1].tolist())
+        assert f"Sentence {tokens[:5]} {tokens[5:]}:" in status(explorer)
+        share = run.stages(frame)["attention"][-1, :5].sum().item()
+        assert f": {100 * share:.1f} % of its attention" in status(explorer)
+        assert slider["prefix"].get_attribute("aria-valuetext") == tokens[:5]
+        for text in ("NaN", "Infinity", "undefined"):
+            assert text not in explorer.inner_html()
+    assert page.complaints == []
+
+
+def test_play_and_pause(sandbox):
+    page = sandbox(epoch=0)
+    explorer = mounted(page)
+    live = explorer.get_by_role("status")
+    explorer.get_by_role("button", name="play").press("Enter")
+    assert live.get_attribute("aria-live") == "off"
+    page.wait_for_function("!document.querySelector('[role=status]').textContent.startsWith('Epoch 0:')")
+    explorer.get_by_role("button", name="pause").click()
+    held = status(explorer)
+    assert live.get_attribute("aria-live") == "polite"
+    page.wait_for_timeout(400)
+    assert status(explorer) == held
+    epoch = explorer.get_by_role("slider", name="epoch")
+    epoch.press("End")
+    epoch.press("ArrowLeft")
+    explorer.get_by_role("button", name="play").click()
+    page.wait_for_function("document.querySelector('[role=status]').textContent.startsWith('Epoch 1000:')")
+    explorer.get_by_role("button", name="play").wait_for()  # it stops at the end
+    explorer.get_by_role("button", name="play").click()  # and begins anew
+    page.wait_for_function("!document.querySelector('[role=status]').textContent.startsWith('Epoch 1000:')")
+    epoch.press("ArrowRight")
+    assert explorer.get_by_role("button", name="play").is_visible()  # who moves the slider takes over
+    assert page.complaints == []
+
+
+def test_a_frame_is_drawn_in_time(sandbox):
+    page = sandbox()
+    explorer = mounted(page)
+    slider = explorer.get_by_role("slider", name="epoch")
+    script = """slider => { const start = performance.now(); for (let frame = 0; frame < 20; frame++) {
+      slider.value = frame; slider.dispatchEvent(new Event("input")); } return (performance.now() - start) / 20; }"""
+    assert slider.evaluate(script) < 300  # milliseconds, on a busy machine
+
+
+def test_less_motion_means_slower_frames(sandbox):
+    page = sandbox(epoch=0, reduced_motion="reduce")
+    explorer = mounted(page)
+    explorer.get_by_role("button", name="play").click()
+    page.wait_for_timeout(1500)
+    explorer.get_by_role("button", name="pause").click()
+    assert int(status(explorer).split()[1].rstrip(":")) <= load_run("success").epochs[4]
+
+
+def test_the_sentence_under_the_mouse_lights_up_everywhere(sandbox):
+    page = sandbox(runs=("success",))
+    explorer = mounted(page)
+    run = load_run("success")
+    own = status(explorer)
+    rows = explorer.locator(".ao-panel-attention svg").bounding_box()
+    page.mouse.move(rows["x"] + 60, rows["y"] + 2)
+    assert status(explorer) == own  # the first row is the chosen sentence
+    page.mouse.move(rows["x"] + 60, rows["y"] + 40)
+    hovered = status(explorer)
+    assert hovered != own
+    page.mouse.move(rows["x"] + 60, rows["y"] - 30)
+    assert status(explorer) == own
+    for name in ("sequence", "regions"):
+        plane = explorer.locator(f".ao-panel-{name} svg").bounding_box()
+        last = len(run.epochs) - 1
+        reach, points = run.reaches["sequence"][last], run.stages(last)["sequence"].numpy()
+        at = points[len(points) - 1]
+        page.mouse.click(
+            plane["x"] + plane["width"] * (1 + at[0] / reach) / 2, plane["y"] + plane["height"] * (1 - at[1] / reach) / 2
+        )
+        assert "Sentence 11111" in status(explorer)
+        explorer.get_by_role("slider", name="prefix").press("Home")
+        page.mouse.move(5, 5)
+        assert "Sentence 00000" in status(explorer)
+    assert page.complaints == []
+
+
+def test_the_curves_are_a_slider_too(sandbox):
+    page = sandbox(runs=("success",))
+    explorer = mounted(page)
+    for name in ("loss", "gradients"):
+        curves = explorer.locator(f".ao-panel-{name} svg")
+        box = curves.bounding_box()
+        for part, low, high in ((0.25, 0, 300), (0.7, 400, 800)):
+            page.mouse.click(box["x"] + part * box["width"], box["y"] + 0.4 * box["height"])
+            assert low < int(status(explorer).split()[1].rstrip(":")) < high
+    assert page.complaints == []
+
+
+def test_on_a_phone_by_touch(sandbox):
+    page = sandbox(width=390, has_touch=True, is_mobile=True)
+    explorer = mounted(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    for svg in explorer.locator("svg").all():
+        box = svg.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+        assert box["width"] >= 150
+    before = status(explorer)
+    rows = explorer.locator(".ao-panel-attention svg")
+    rows.scroll_into_view_if_needed()
+    box = rows.bounding_box()
+    page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + 0.6 * box["height"])
+    assert status(explorer) != before
+    button = explorer.get_by_role("button", name="play")
+    box = button.bounding_box()
+    assert min(box["width"], box["height"]) >= 24
+    assert 0 <= box["y"] <= 900 - box["height"]  # the player stays in sight
+    button.tap()
+    page.wait_for_function("!document.querySelector('[role=status]').textContent.startsWith('Epoch 1000:')")
+    assert page.complaints == []
