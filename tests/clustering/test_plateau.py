@@ -214,3 +214,11 @@ def test_embeddings_separate_before_the_classifier_does(record):
 def test_full_batch_gradients_go_with_the_fall(record):
     mini, full = (np.median(record["events"][name]["correlation"]) for name in ("main", "full_batch"))
     assert mini < 0.3 < full
+
+
+def test_feed_forward_layer_alone_does_not_make_the_second_phase(record):
+    parts = record["parts"]["main"]
+    solved = {arm: sum(best > 0.9 for best in parts[arm]["best"]) for arm in ("all", "feed-forward", "the rest")}
+    assert solved["feed-forward"] < 0.5 * solved["all"]
+    assert solved["the rest"] < 0.5 * solved["all"]
+    assert min(parts["start: feed-forward"]["least_loss"]) > 0.6
