@@ -105,12 +105,13 @@ def realisations() -> dict:
         "early": short,
     }
     success = accuracy > SUCCESS
-    suffix, permutation = found["suffix"], found["permutation"]
-    correction = (1 - found["mixture_suffix"]) / (1 - suffix)
+    weights, suffix = found["weights"], found["suffix"]
+    counts = (weights[:, :K] % 2 == 1).all(1) & (weights[:, K:] % 2 == 0).all(1) & (found["explained"] > 0.95)
+    plain = (weights[:, :K].abs() == 1).all(1) & (weights[:, K:] == 0).all(1)
     kinds = {
-        "corrected": (success & (suffix > 0.95), correction),
-        "partial": (success & ((suffix > 0.95) != (permutation > 0.95)), suffix + permutation),
-        "fuzzy": (success & (suffix < 0.95) & (permutation < 0.95), suffix + permutation),
+        "corrected": (success & (suffix > 0.95), (1 - found["mixture_suffix"]) / (1 - suffix)),
+        "partial": (success & counts & ~plain, torch.tensor([len((TOKENS @ m).unique()) for m in weights])),
+        "fuzzy": (success & ~counts, found["explained"]),
     }
     result["typical"] = {}
     for name, (among, measure) in kinds.items():
@@ -131,8 +132,6 @@ def initialisation() -> dict:
     own, others = rank_correlations(before["pairs"].flatten(1)[success], after["pairs"].flatten(1)[success])
     result["own"], result["others"] = rounded(own), rounded(np.quantile(others, [0.05, 0.25, 0.5, 0.75, 0.95]))
     result["others_mean"] = rounded(others.mean())
-    signs = lambda weights: weights[:, :K].sign()  # noqa: E731
-    result["signs_before"] = signs(before["weights"])[success].tolist()
     result["mass_before"] = rounded(before["pairs"].mean(1)[:, :K].sum(1))
     return result
 
@@ -151,7 +150,7 @@ def sparsity() -> dict:
         if finished(name) and dim <= 32:
             result[str(dim)] = sparsity_of(record(name))
     main = record("main")
-    accuracy, dense = main.history["accuracy_all"], -sparse(main.params)
+    accuracy, dense = main.history["accuracy_all"], -sparse(main.params)  # in the models' own float32
     success = accuracy[-1] > SUCCESS
     norm = receptor_norm(main.params)
     pairs = [(a, b) for a in success.nonzero().flatten() for b in (~success).nonzero().flatten()]
@@ -161,7 +160,7 @@ def sparsity() -> dict:
     result["norms"] = [rounded(norm[success]), rounded(norm[~success])]
     result["matched"] = {"pairs": len(pairs), "auc": rounded(ahead.mean(0))}
     result["before"] = {}
-    for epoch in (0, 10, 20, 50, 100, 150, 200, 300, 400):
+    for epoch in (0, 50, 100, 200):
         waiting = accuracy[: epoch + 1].amax(0) < 0.6
         late, never = waiting & success, waiting & ~success
         dense, norm = -sparse(main.snapshots[epoch]), receptor_norm(main.snapshots[epoch])
@@ -180,7 +179,8 @@ def receptor_norm(params: Params) -> Tensor:
 
 def sparse(params: Params) -> Tensor:
     """Sparsity of each model at every threshold."""
-    return in_parts(params, lambda part: {"sparsity": activation_sparsity(part, TOKENS, THRESHOLDS, "rms")})["sparsity"]
+    parts = [{name: value[at : at + 10] for name, value in params.items()} for at in range(0, len(params["token"]), 10)]
+    return torch.cat([activation_sparsity(part, TOKENS, THRESHOLDS, "rms").double() for part in parts])
 
 
 def sparsity_of(training: Training) -> dict:

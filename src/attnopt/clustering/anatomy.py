@@ -37,7 +37,7 @@ def activation_sparsity(params: Params, tokens: Tensor, thresholds: Sequence[flo
     Args:
         params: as from `init_model`.
         tokens: sequences, shape (n, L).
-        thresholds: ε, E of them.
+        thresholds: ε, E of them, ascending.
         norm: the models' normalisation.
 
     Returns:
@@ -46,7 +46,10 @@ def activation_sparsity(params: Params, tokens: Tensor, thresholds: Sequence[flo
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.2.
     """
     active = gelu(forward(params, tokens, return_stages=True, norm=norm)[1]["activations"]).abs().flatten(1)
-    return torch.stack([(active < threshold).to(active.dtype).mean(1) for threshold in thresholds], 1)
+    limits = torch.tensor(thresholds, dtype=active.dtype)
+    passed = torch.bucketize(active, limits, right=True)  # how many thresholds, in ascending order, do not exceed it
+    counts = torch.stack([torch.bincount(row, minlength=len(limits) + 1) for row in passed])
+    return counts.cumsum(1)[:, :-1].to(active.dtype) / active.shape[1]
 
 
 def position_effects(sequence: Tensor, p: int, length: int) -> Tensor:
