@@ -21,8 +21,9 @@ import torch
 from ensembles import CACHE, record, settings
 from scipy.stats import mannwhitneyu, spearmanr
 from torch import Tensor
+from torch.nn.functional import gelu
 
-from attnopt.clustering import forward, modular_addition
+from attnopt.clustering import forward, modular_addition, normalise, sequences_by_table
 from attnopt.clustering.anatomy import activation_sparsity, attention_by_pair, counting_form, position_effects
 from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import Norm, Params
@@ -241,13 +242,8 @@ def transfer() -> dict:
         return result
     tuned = record("tuned_p3")
     accuracy = tuned.history["accuracy_all"][-1]
-    everything, answers = modular_addition(3, LENGTH, K)
-    result["exact"] = {}
-    for model in (accuracy > 0.99).nonzero().flatten().tolist():
-        params = exact(tuned.params, torch.tensor([model]))
-        parts = zip(everything.split(2**15), answers.split(2**15), strict=True)
-        wrong = sum(int((forward(params, tokens, norm="rms")[0].argmax(1) != wanted).sum()) for tokens, wanted in parts)
-        result["exact"][model] = wrong
+    close = (accuracy > 0.99).nonzero().flatten()
+    result["exact"] = dict(zip(close.tolist(), errors_at_three(exact(tuned.params, close)).tolist(), strict=True))
     tokens, _ = modular_addition(3, LENGTH, K, 4096, torch.Generator().manual_seed(0))
     other = torch.cat([tokens[:, :K], tokens.roll(1, 0)[:, K:]], 1)
     before = {name: value[:, :3] if name == "token" else value for name, value in start.params.items()}
@@ -260,10 +256,9 @@ def transfer() -> dict:
             leak[name] = change / stages[name].var(1, correction=0).sum(-1)
         return {"pairs": attention_by_pair(params, tokens, "rms"), **leak}
 
-    first, last = in_parts(before, seen), in_parts(tuned.params, seen)
     success = accuracy > SUCCESS
-    pairs = [part["pairs"].flatten(1) for part in (first, last)]
-    own, others = rank_correlations(pairs[0][success], pairs[1][success])
+    first, last = (in_parts(exact(params, success), seen) for params in (before, tuned.params))
+    own, others = rank_correlations(*(part["pairs"].flatten(1) for part in (first, last)))
     result["attention"] = {
         "own": rounded(own),
         "others": rounded(np.quantile(others, [0.05, 0.25, 0.5, 0.75, 0.95])),
@@ -276,6 +271,18 @@ def transfer() -> dict:
     model = int(index[np.argsort(own)[(len(own) - 1) // 2]])
     result["typical"] = {"seed": model, "before": one(before, model), "after": one(tuned.params, model)}
     return result
+
+
+def errors_at_three(params: Params) -> Tensor:
+    """Sequences of all 3^12 that each model gets wrong."""
+    wrong = torch.zeros(len(params["token"]), dtype=torch.int64)
+    everything, answers = modular_addition(3, LENGTH, K)
+    for tokens, wanted in zip(everything.split(2**14), answers.split(2**14), strict=True):
+        xi = sequences_by_table(params, tokens, "rms")
+        before = normalise(xi, "rms") @ params["receptors"].mT + params["receptor_biases"].unsqueeze(1)
+        output = xi + gelu(before) @ params["assemblers"].mT + params["assembler_bias"].unsqueeze(1)
+        wrong += ((output @ params["token"].mT).argmax(-1) != wanted).sum(1)
+    return wrong
 
 
 def wider() -> dict:
