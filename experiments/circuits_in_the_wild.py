@@ -27,7 +27,7 @@ from attnopt.clustering import forward, modular_addition, normalise, sequences_b
 from attnopt.clustering.anatomy import activation_sparsity, attention_by_pair, counting_form, position_effects
 from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import Norm, Params
-from attnopt.clustering.training import Training
+from attnopt.clustering.training import Training, ensemble
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "circuits_in_the_wild.json"
 LENGTH, K, SUCCESS, AT_A_TIME = 12, 5, 0.9, 10
@@ -92,7 +92,9 @@ def realisations() -> dict:
     accuracy = main.history["accuracy_all"][-1]
     found = in_parts(main.params, anatomy)
     mass = found["pairs"].mean(1)[:, :K].sum(1)
-    short = {epoch: [rounded(main.history[name][epoch, :10]) for name in ("loss", "accuracy_all")] for epoch in (0, 2, 5, 10, 20)}
+    short = {
+        epoch: [rounded(main.history[name][epoch, :10]) for name in ("loss", "accuracy_all")] for epoch in (0, 2, 5, 10, 20)
+    }
     result = {
         "accuracy": rounded(accuracy),
         "suffix": rounded(found["suffix"]),
@@ -199,7 +201,12 @@ def sparsity_of(training: Training) -> dict:
 
 def ablations() -> dict:
     """Figure 16: accuracies of 100 runs a point; the default's are those of the first 100 seeds of "main"."""
-    grid = {"batch_size": (32, "main"), "width": (32, "main"), "learning_rate": (3e-3, "main"), "mlp_discount": (1.0, "main")}
+    grid = {
+        "batch_size": (32, "main"),
+        "width": (32, "main"),
+        "learning_rate": (3e-3, "main"),
+        "mlp_discount": (1.0, "main"),
+    }
     result = {}
     for factor, (default, name) in grid.items():
         points = {default: name} | {
@@ -213,6 +220,15 @@ def ablations() -> dict:
             if finished(points[value])
         }
     return result
+
+
+def grown() -> Training:
+    """The first 100 models of "main", given a new token's embedding from N(0, 1), and 1000 epochs on p = 3."""
+    before = {name: value[:100] for name, value in record("main").params.items()}
+    new = [torch.randn(1, 2, generator=torch.Generator().manual_seed(2**33 + seed)) for seed in range(100)]
+    before["token"] = torch.cat([before["token"], torch.stack(new)], 1)
+    settings = {"p": 3, "epochs": 1000, "evaluate_every": 1000, "snapshots": [0], "start": before}
+    return ensemble(range(100), CACHE / "grown_p3", chunk=100, jobs=1, **settings)
 
 
 def transfer() -> dict:
@@ -229,24 +245,28 @@ def transfer() -> dict:
     start = record("vocabulary_10")
     two = {name: value[:, :2] if name == "token" else value for name, value in start.params.items()}
     found = in_parts(two, anatomy)
-    logits = in_parts(start.params, lambda part: {"right": forward(part, TOKENS, norm="rms").argmax(-1) == TARGETS})["right"]
     result["start"] = {
-        "accuracy": rounded(logits.double().mean(1)),
+        "accuracy": rounded(start.history["accuracy_all"][-1]),
         "suffix": rounded(found["suffix"]),
         "permutation": rounded(found["permutation"]),
         "weights": found["weights"].clamp(-99, 99).tolist(),
         "explained": rounded(found["explained"]),
         "mass": rounded(found["pairs"].mean(1)[:, :K].sum(1)),
     }
-    if not finished("tuned_p3"):
-        return result
-    tuned = record("tuned_p3")
-    accuracy = tuned.history["accuracy_all"][-1]
-    close = (accuracy > 0.99).nonzero().flatten()
-    result["exact"] = dict(zip(close.tolist(), errors_at_three(exact(tuned.params, close)).tolist(), strict=True))
+    before = {name: value[:, :3] if name == "token" else value for name, value in start.params.items()}
+    if finished("tuned_p3"):
+        result["tuned_p3"] = followed(before, record("tuned_p3"))
+    if (CACHE / "grown_p3" / "chunk_00000.npz").exists():
+        after = grown()
+        result["grown_p3"] = followed(after.snapshots[0], after)
+    return result
+
+
+def followed(before: Params, training: Training) -> dict:
+    """What becomes of models that go on to p = 3: errors, and attention before and after in those that succeed."""
+    accuracy = training.history["accuracy_all"][-1]
     tokens, _ = modular_addition(3, LENGTH, K, 4096, torch.Generator().manual_seed(0))
     other = torch.cat([tokens[:, :K], tokens.roll(1, 0)[:, K:]], 1)
-    before = {name: value[:, :3] if name == "token" else value for name, value in start.params.items()}
 
     def seen(params: Params) -> dict[str, Tensor]:
         stages, again = (forward(params, batch, return_stages=True, norm="rms")[1] for batch in (tokens, other))
@@ -257,20 +277,28 @@ def transfer() -> dict:
         return {"pairs": attention_by_pair(params, tokens, "rms"), **leak}
 
     success = accuracy > SUCCESS
-    first, last = (in_parts(exact(params, success), seen) for params in (before, tuned.params))
+    first, last = (in_parts(exact(params, success), seen) for params in (before, training.params))
     own, others = rank_correlations(*(part["pairs"].flatten(1) for part in (first, last)))
-    result["attention"] = {
+    typical = np.argsort(own)[(len(own) - 1) // 2]
+    return {
+        "accuracy": rounded(accuracy),
+        "errors": close_calls(training),
         "own": rounded(own),
         "others": rounded(np.quantile(others, [0.05, 0.25, 0.5, 0.75, 0.95])),
         "mass_before": rounded(first["pairs"].mean(1)[:, :K].sum(1)),
         "mass_after": rounded(last["pairs"].mean(1)[:, :K].sum(1)),
         "mixture_leak": rounded(last["mixture"]),
         "leak": rounded(last["sequence"]),
+        "seed": int(success.nonzero()[typical]),
+        "pairs_before": rounded(first["pairs"][typical], 3),
+        "pairs_after": rounded(last["pairs"][typical], 3),
     }
-    index = success.nonzero().flatten()
-    model = int(index[np.argsort(own)[(len(own) - 1) // 2]])
-    result["typical"] = {"seed": model, "before": one(before, model), "after": one(tuned.params, model)}
-    return result
+
+
+def close_calls(training: Training) -> dict[int, int]:
+    """For each model that is almost always right on p = 3, how many of all sequences it gets wrong."""
+    close = (training.history["accuracy_all"][-1] > 0.99).nonzero().flatten()
+    return dict(zip(close.tolist(), errors_at_three(exact(training.params, close)).tolist(), strict=True))
 
 
 def errors_at_three(params: Params) -> Tensor:
@@ -349,9 +377,7 @@ def in_step(loss: Tensor, gradient: Tensor) -> dict:
     }
 
 
-SECTIONS = {
-    function.__name__: function for function in (realisations, initialisation, sparsity, ablations, transfer, wider)
-}
+SECTIONS = {function.__name__: function for function in (realisations, initialisation, sparsity, ablations, transfer, wider)}
 
 
 def main() -> None:
@@ -361,7 +387,9 @@ def main() -> None:
     chosen = parser.parse_args().sections or SECTIONS
     torch.set_num_threads(1)
     found = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     found["provenance"] = {
         "command": "python experiments/circuits_in_the_wild.py",
         "commit": commit,

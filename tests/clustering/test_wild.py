@@ -125,3 +125,37 @@ def test_gradients_in_step_with_falls_and_jumps():
     assert found["ratio_at_jumps"][1] == pytest.approx(7)
     assert found["rank_at_steepest"][0] > 0.9
     assert experiment.auc(torch.tensor([2.0, 3.0]), torch.tensor([1.0, 2.0])) == pytest.approx(7 / 8)
+
+
+def test_plain_counts_transfer_and_failures_never_do():
+    begin, tuned = section("transfer")["start"], np.array(section("transfer")["tuned"]["3"])
+    weights, accuracy = arrays(begin, "weights", "accuracy")
+    solved = accuracy > 0.9
+    plain = solved & is_count(begin) & (abs(weights) == ([1] * K + [0] * (L - K))).all(1)
+    plain &= (weights[:, :K] == weights[:, :1]).all(1)
+    learns = tuned > 0.4
+    assert learns[plain].mean() > 2 * learns[solved & ~plain].mean()
+    assert not learns[~solved].any()
+
+
+def test_training_on_two_tokens_first_does_not_raise_success_on_three():
+    scratch, tuned = (np.array(section("transfer")[name]["3"]) for name in ("scratch", "tuned"))
+    assert len(scratch) == len(tuned) == 100
+    assert (tuned > 0.9).sum() <= (scratch > 0.9).sum()
+    assert abs(tuned.mean() - scratch.mean()) < 0.05
+    assert scratch.max() > 0.999
+    assert tuned.max() > 0.999
+
+
+def test_errors_on_all_sequences_are_those_of_the_forward_pass():
+    params = init_model(2, 3, L, generator=torch.Generator().manual_seed(3), biases=True)
+    found = experiment.errors_at_three(params)
+    tokens, targets = modular_addition(3, L, K, 3000, torch.Generator().manual_seed(4))
+    share = (forward(params, tokens, norm="rms").argmax(-1) != targets).double().mean(1)
+    torch.testing.assert_close(found / 3**L, share, atol=0.04, rtol=0)
+
+
+def test_no_weights_below_five_know_both_labels_but_the_plain_ones():
+    found = [m for m in range(-4, 5) if m % 2 == 1 and m % 3 == 1]
+    behind = [m for m in range(-4, 5) if m % 2 == 0 and m % 3 == 0]
+    assert (found, behind) == ([1], [0])
