@@ -110,7 +110,7 @@ def two_layer_certificate(dim: int, n_context: int) -> dict[str, sp.Expr]:
 
 
 def _require_nowhere_negative(quartic: sp.Poly, steps: sp.Poly, p: sp.Symbol, m: sp.Symbol) -> None:
-    """Refuse a quartic in p that is negative for some m; for m other than the two roots of ``steps`` it may not even be 0."""
+    """Refuse a quartic in p that is negative for some m; for m other than the roots of ``steps`` it may not even be 0."""
     leading = sp.Poly(quartic.coeff_monomial(p**4), m)
     _require(leading.eval(0) > 0 and not leading.intervals(), "the leading coefficient vanishes")
     discriminant = _quartic_discriminant(quartic, p, m)
