@@ -46,7 +46,7 @@ from attnopt.clustering.spikes import (
     stages,
 )
 from attnopt.clustering.training import Training, ensemble, load_training
-from attnopt.clustering.training.loop import join
+from attnopt.clustering.training.record import join
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "loss_spikes.json"

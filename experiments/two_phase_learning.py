@@ -48,7 +48,7 @@ from tqdm import tqdm
 from attnopt.clustering import forward, modular_addition
 from attnopt.clustering.plateau import curvature, find_drops, log_cosh_half, margins, parity_coefficient
 from attnopt.clustering.training import Training, load_training, train, training_data
-from attnopt.clustering.training.loop import join
+from attnopt.clustering.training.record import join
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "two_phase_learning.json"

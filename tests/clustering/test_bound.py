@@ -267,3 +267,20 @@ def test_along_training_the_bound_grows_where_the_gradient_does_not():
         optimiser.step()
     plateau = [norm for distance, norm in seen if distance > 0.49]
     assert max(plateau) > 100 * min(plateau)
+
+
+@given(rows=st.integers(1, 5), columns=st.integers(1, 5), seed=st.integers(0, 2**32 - 1))
+def test_facts_about_norms(rows, columns, seed):
+    generator = torch.Generator().manual_seed(seed)
+    norm = torch.linalg.matrix_norm
+    A = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+    B = torch.randn(columns, rows, generator=generator, dtype=torch.float64)
+    a, b = A[:, 0], B[:, 0]
+    torch.testing.assert_close(norm(torch.outer(a, b)), a.norm() * b.norm())
+    assert (A @ b).norm() <= norm(A, 2) * b.norm() + 1e-12
+    for order in (2, "fro"):
+        assert norm(A @ B, order) <= norm(A, order) * norm(B, order) + 1e-12
+    assert norm(A, 2) <= A.abs().max() * (rows * columns) ** 0.5 + 1e-12
+    torch.testing.assert_close(torch.linalg.svdvals(A), torch.linalg.svdvals(A.mT))
+    projection = torch.outer(a, a) / a.square().sum()
+    torch.testing.assert_close(norm(projection, 2), torch.ones((), dtype=torch.float64))

@@ -314,3 +314,13 @@ def test_takes_numbers_of_numpy_and_torch(tmp_path):
         checkpoint=tmp_path / "ours",
     )
     assert all(torch.equal(value, theirs.params[name]) for name, value in ours.params.items())
+
+
+def test_embeddings_take_their_share_of_the_gradient():
+    history = train(range(12), epochs=60, evaluate_every=20).history
+    squares = {name: value[1:].square() for name, value in history.items() if name.startswith("gradient_")}
+    shares = (squares["gradient_token"] + squares["gradient_position"]) / sum(squares.values())
+    first, last = shares.median(1).values[[0, -1]]
+    assert first < 0.15
+    assert 0.05 < last < 0.5
+    assert last > first

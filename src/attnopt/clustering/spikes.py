@@ -11,7 +11,7 @@ from torch.nn.functional import gelu, one_hot
 from attnopt.clustering.gradients import gelu_derivative
 from attnopt.clustering.model import Norm, Params, normalise
 from attnopt.clustering.training import initial_models, training_data
-from attnopt.clustering.training.loop import BETAS, EPSILON, ORDER_SEED
+from attnopt.clustering.training.group import BETAS, EPSILON, ORDER_SEED
 from attnopt.clustering.training.step import Layout, loss_and_gradients, marks
 
 
