@@ -6,7 +6,7 @@
     python3 run.py notebooks [--all] [NAME ...]   execute stale chapters and write their notebooks
     python3 run.py new PART NAME                  start a chapter from the template
     python3 run.py video RUN [--output FILE]      a recorded training run of Part III as an mp4 film
-    python3 run.py bench                          what the exact formulas of Part II save, measured here
+    python3 run.py bench                          what is said to be fast, beside plain code, measured here
     python3 run.py lint                           style of code and prose, notebooks in step with their text
 
 Standard library only. The environment lives in `.venv` and is made on the first call.
@@ -190,18 +190,20 @@ def test(arguments: list[str]) -> None:
     if arguments:
         call([*pytest, *arguments], "Some tests failed: see above.")
         return
-    spread = ["-n", str(min(4, os.cpu_count() or 1)), "-q"]
+    workers = ["-q", "-n", str(min(4, os.cpu_count() or 1)), "--dist"]
+    by_file = [*workers, "loadfile"]  # a file's kernel, fixtures and caches stay with one worker
+    notebooks = ["-q"] if os.name == "nt" else by_file  # on Windows kernels started side by side can meet on a port
     steps = [
         ("style and pairs", lint),
         ("Fashion-MNIST for the tests", data),
         (
             "unit and property tests",
-            lambda: call([*pytest, *spread, "tests", "--ignore=tests/site", "--evidence"], "Some tests failed: see above."),
+            lambda: call([*pytest, *by_file, "tests", "--ignore=tests/site", "--evidence"], "Some tests failed: see above."),
         ),
         (
             "notebooks executed and compared",
             lambda: call(
-                [*pytest, "--nbval", "--nbval-current-env", "book", "-q"],
+                [*pytest, *notebooks, "--nbval", "--nbval-current-env", "book"],
                 "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks`.",
             ),
         ),
@@ -209,7 +211,7 @@ def test(arguments: list[str]) -> None:
         ("a browser for the site tests", browser),
         (
             "the built site in Chromium",
-            lambda: call([*pytest, *spread, "tests/site"], "The built site is at fault: see above."),
+            lambda: call([*pytest, *workers, "worksteal", "tests/site"], "The built site is at fault: see above."),
         ),
     ]
     start = time.perf_counter()
@@ -236,7 +238,7 @@ def main() -> None:
     video = commands.add_parser("video", help="write a recorded training run of Part III as an mp4 film")
     video.add_argument("run", metavar="RUN", help="its name; another word lists them")
     video.add_argument("--output", metavar="FILE", help="RUN.mp4 unless given")
-    commands.add_parser("bench", help="measure what the exact formulas of Part II save, and write it to results/")
+    commands.add_parser("bench", help="measure what is said to be fast beside plain code, and write it to results/")
     commands.add_parser("lint", help="style of code and prose, notebooks in step with their text")
     options, rest = parser.parse_known_args()
     if rest and options.command != "test":
@@ -259,7 +261,8 @@ def main() -> None:
         output = ["--output", options.output] if options.output else []
         call([PYTHON, "-m", "attnopt.clustering.video", options.run, *output], "No film was written: see above.")
     elif options.command == "bench":
-        call([PYTHON, "benchmarks/in_context.py"], "The benchmark failed: see above.")
+        for name in ("in_context", "training"):
+            call([PYTHON, f"benchmarks/{name}.py"], "The benchmark failed: see above.")
     else:
         lint()
 

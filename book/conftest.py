@@ -1,8 +1,15 @@
 """nbval, made strict: what is left out of the comparison, and a gate that says how many cells were compared."""
 
+import atexit
 import collections
+import functools
+import os
+import shutil
+import tempfile
 
+import nbval.kernel
 import pytest
+from jupyter_client.manager import KernelManager
 
 EXPLORER = "application/vnd.attnopt.explorer+json"  # bulky, and tested on its own
 LIVE = "live"  # cells that only show live widgets: executed, not compared
@@ -21,7 +28,7 @@ def excuse(cell):
 
 
 class Gate:
-    """Counts the cells that were compared, notebook by notebook."""
+    """Counts the cells that were compared, notebook by notebook; workers of pytest-xdist hand their counts over."""
 
     def __init__(self):
         self.expected, self.compared = collections.Counter(), collections.Counter()
@@ -45,11 +52,23 @@ class Gate:
         if hasattr(item, "cell_num") and outcome.excinfo is None and item.options["check"] and not excuse(item):
             self.compared[item.parent.nodeid] += 1
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node):
+        """Take over a worker's counts: each collects every cell and compares some."""
+        expected, compared, excused = getattr(node, "workeroutput", {}).get("gate", ({}, {}, []))
+        self.expected |= collections.Counter(expected)
+        self.compared += collections.Counter(compared)
+        self.excused += [line for line in excused if line not in self.excused]
+
     def pytest_sessionfinish(self, session):
-        if session.exitstatus == 0 and (self.excused or self.compared != self.expected):
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["gate"] = dict(self.expected), dict(self.compared), self.excused
+        elif session.exitstatus == 0 and (self.excused or not self.expected or self.compared != self.expected):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter):
+        if not self.expected:
+            terminalreporter.write_line("no cell was compared", red=True)
         for name, total in self.expected.items():
             done = self.compared[name]
             terminalreporter.write_line(f"{name}: compared {done} of {total} cells", red=done < total, green=done == total)
@@ -57,7 +76,17 @@ class Gate:
             terminalreporter.write_line(line, red=True)
 
 
+def use_files_for_ports():
+    """Let kernels listen on files in a folder of this process: on TCP, two that start together can choose the same port."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    kernel = functools.partial(KernelManager, transport="ipc", connection_file=os.path.join(folder, "kernel.json"))
+    nbval.kernel.KernelManager = kernel
+
+
 def pytest_configure(config):
     """Register the gate where notebooks are validated."""
     if config.getoption("nbval", False):
         config.pluginmanager.register(Gate())
+        if os.name != "nt":  # where ZeroMQ has no such transport
+            use_files_for_ports()

@@ -36,22 +36,8 @@ import time
 
 import numpy as np
 import torch
-from gdpp_training import (
-    BATCH,
-    DIM,
-    LAYERS,
-    RESULT,
-    ROOT,
-    SCALE,
-    figures,
-    lbfgs,
-    provenance,
-    random_covariance,
-    scalar_matrices,
-    square_roots,
-    store,
-    value_and_slope,
-)
+from common import DIM, ROOT, figures, provenance, random_covariance, random_orthogonal, square_roots, store
+from gdpp_training import BATCH, LAYERS, RESULT, SCALE, lbfgs, scalar_matrices, value_and_slope
 from scipy.linalg import expm, logm
 from scipy.optimize import brentq, minimize_scalar
 from torch import Tensor
@@ -117,8 +103,7 @@ def losses(A: Tensor, B: Tensor, n_context: int, count: int, seed: int) -> Tenso
 
 def random_rotation(generator: torch.Generator) -> Tensor:
     """A uniformly distributed rotation."""
-    basis, triangle = torch.linalg.qr(torch.randn(DIM, DIM, dtype=torch.float64, generator=generator))
-    basis = basis * triangle.diagonal().sign()
+    basis = random_orthogonal(generator)
     basis[:, 0] *= torch.linalg.det(basis).sign()
     return basis
 

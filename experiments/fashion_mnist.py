@@ -9,20 +9,16 @@ weights' file, the arrays named nearest_… belong to the reading that comes nea
 """
 
 import argparse
-import json
-import platform
-import subprocess
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
+from common import ROOT, figures, provenance, store
 from fashion_mnist_training import (
     NEAREST,
     NEIGHBOURS,
     NOISE,
-    ROOT,
     SEEDS,
     VARIANTS,
     cached,
@@ -140,11 +136,6 @@ def right(logits: Tensor, truth: Tensor) -> list[float]:
     return [round(hits, 5) for hits in (logits.argmax(-1) == truth).double().mean(-1).tolist()]
 
 
-def figures(value: float, digits: int = 5) -> float:
-    """A number to so many significant digits."""
-    return float(f"{value:.{digits}g}")
-
-
 def products(images: dict[str, Tensor], theta: Tensor) -> dict[str, Tensor]:
     """Zθᵀ of clean and noisy images, float64."""
     return {kind: torch.cat([some.double() @ theta.T for some in z.split(4096)]) for kind, z in images.items()}
@@ -260,10 +251,10 @@ def overshoot(name: str, seed: int, **how) -> dict:
     theta, _ = model = outcome(name, seed)
     gram = theta @ theta.T
     root = torch.linalg.cholesky(gram)
-    found = {"squared operator norm of θ": figures(torch.linalg.matrix_norm(theta, 2).item() ** 2)}
+    found = {"squared operator norm of θ": figures(torch.linalg.matrix_norm(theta, 2).item() ** 2, 5)}
     centred = torch.linalg.matrix_norm(theta - theta.mean(0), 2).item() ** 2
-    found["squared operator norm of θ less its mean row"] = figures(centred)
-    found["eigenvalues of θθᵀ"] = [figures(value) for value in torch.linalg.eigvalsh(gram).tolist()]
+    found["squared operator norm of θ less its mean row"] = figures(centred, 5)
+    found["eigenvalues of θθᵀ"] = [figures(value, 5) for value in torch.linalg.eigvalsh(gram).tolist()]
     for kind, start in products(images, theta).items():
         after = blocks(start, *model, onehot(truth))
         shares = by_class(after)
@@ -277,17 +268,17 @@ def overshoot(name: str, seed: int, **how) -> dict:
         moved = (onehot(truth) - shares[:-1]).cumsum(0) @ root
         relative = moved.norm(dim=2) / images[kind].double().norm(dim=1)
         found[kind] = {
-            "largest curvature: maximum": figures(curvature.max().item()),
-            "largest curvature: median": figures(curvature.median().item()),
+            "largest curvature: maximum": figures(curvature.max().item(), 5),
+            "largest curvature: median": figures(curvature.median().item(), 5),
             "fraction whose cross-entropy ever rises": round((losses.diff(dim=0) > 0).any(0).double().mean().item(), 5),
             "fraction whose cross-entropy rises at each block": [
                 round(part, 5) for part in (losses.diff(dim=0) > 0).double().mean(1).tolist()
             ],
             "fraction with a margin that ever falls": round(falls.double().mean().item(), 5),
-            "mean cross-entropy": [figures(loss) for loss in losses.mean(1).tolist()],
-            "least margin": [figures(margin) for margin in (own - others).amin(1).tolist()],
-            "movement over norm: median": [figures(part) for part in relative.median(1).values.tolist()],
-            "movement over norm: maximum": [figures(part) for part in relative.amax(1).tolist()],
+            "mean cross-entropy": [figures(loss, 5) for loss in losses.mean(1).tolist()],
+            "least margin": [figures(margin, 5) for margin in (own - others).amin(1).tolist()],
+            "movement over norm: median": [figures(part, 5) for part in relative.median(1).values.tolist()],
+            "movement over norm: maximum": [figures(part, 5) for part in relative.amax(1).tolist()],
         }
     return found
 
@@ -391,34 +382,6 @@ def add_distances(tables: dict) -> dict:
     return dict(sorted(tables.items(), key=lambda item: item[1]["rms 0-5"]))
 
 
-def written(value: object, indent: int = 0) -> str:
-    """JSON with dictionaries spread over lines and lists on one line each (one line a seed where lists hold lists)."""
-    gap = " " * (indent + 1)
-    if isinstance(value, dict):
-        items = [f"{gap}{json.dumps(key, ensure_ascii=False)}: {written(inner, indent + 1)}" for key, inner in value.items()]
-        return "{\n" + ",\n".join(items) + "\n" + " " * indent + "}"
-    if isinstance(value, list) and value and isinstance(value[0], list):
-        return "[\n" + ",\n".join(gap + json.dumps(inner) for inner in value) + "\n" + " " * indent + "]"
-    return json.dumps(value, ensure_ascii=False)
-
-
-def provenance(seconds: float) -> dict:
-    """What made the results, where and how long it took."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
-    facts = Path("/proc/cpuinfo").read_text().splitlines()
-    model = [line.split(":")[1].strip() for line in facts if line.startswith("model name")]
-    return {
-        "command": "python experiments/fashion_mnist.py",
-        "commit": commit,
-        "seeds": list(SEEDS),
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
-        "device": f"CPU, {model[0]}, one thread a training, machine shared",
-        "seconds of trainings": seconds,
-    }
-
-
 def main() -> None:
     """Train what is missing, measure, write both result files."""
     parser = argparse.ArgumentParser(description="Fashion-MNIST experiment of the book; see the top of this file.")
@@ -429,9 +392,9 @@ def main() -> None:
     measured["readings"] = add_distances(measured["readings"])
     images = {"validation": 12_000, "training": 48_000, "test": 10_000, "pure noise": 12_000, "uniform pixels": 12_000}
     seconds = round(sum(torch.load(cached(*key))["seconds"] for key in tasks()), 1)
-    results = {"provenance": provenance(seconds), "images": images, "printed": PRINTED, **measured, "figure 1": figure_1()}
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "fashion_mnist.json").write_text(written(results) + "\n", encoding="utf-8")
+    source = provenance("fashion_mnist.py", seconds) | {"seeds": list(SEEDS)}
+    results = {"provenance": source, "images": images, "printed": PRINTED, **measured, "figure 1": figure_1()}
+    store(RESULTS / "fashion_mnist.json", results)
     arrays = {}
     for prefix, name in {"": "classifier", "nearest_": NEAREST}.items():
         models = [torch.load(cached(name, seed))["parameters"] for seed in SEEDS]

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from common import ROOT
 from joblib import Parallel, delayed
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
@@ -15,7 +16,6 @@ from tqdm import tqdm
 
 from attnopt.datasets import fashion_mnist
 
-ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / "_build" / "experiments" / "fashion_mnist"
 SEEDS = range(5)
 NOISE, NEIGHBOURS = 1 / 3, 5

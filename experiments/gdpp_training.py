@@ -41,27 +41,23 @@ A run has
 
 import argparse
 import json
-import os
-import platform
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
-import scipy
 import torch
+from common import DIAGONAL, DIM, ROOT, dist, figures, provenance, random_covariance, square_roots, store
 from joblib import Parallel, delayed
 from torch import Tensor
 from tqdm import tqdm
 
 from attnopt.in_context import gdpp_loss, gdpp_optimum, prompt_losses, sample_grams
 
-ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / "_build" / "experiments" / "gdpp_training"
 RESULT = ROOT / "results" / "gdpp_training.json"
-DIM, LAYERS, DIAGONAL = 5, 3, (1.0, 1.0, 0.5, 0.25, 1.0)
+LAYERS = 3
 CONTEXTS, SEEDS = (10, 20), range(10)
 BATCH, TEST, OPTIMUM_PROMPTS = 20_000, 200_000, 2_000_000
 SCALE, HISTORY, ITERATIONS, TOLERANCE, WINDOW, KEPT = 0.1, 600, 2000, 1e-3, 50, 120
@@ -227,41 +223,12 @@ def lbfgs(
     return points, values, stop
 
 
-def dist(matrices: Tensor) -> Tensor:
-    """Dist(M, I) = min_α ‖M - αI‖ / ‖M‖, attained at α = tr M / d, for matrices (..., d, d)."""
-    mean = matrices.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
-    identity = torch.eye(matrices.shape[-1], dtype=matrices.dtype)
-    return torch.linalg.matrix_norm(matrices - mean * identity) / torch.linalg.matrix_norm(matrices)
-
-
-def random_covariance(generator: torch.Generator) -> Tensor:
-    """Σ = UᵀD²U with a uniformly distributed orthogonal U."""
-    basis, triangle = torch.linalg.qr(torch.randn(DIM, DIM, dtype=torch.float64, generator=generator))
-    basis = basis * triangle.diagonal().sign()
-    return basis.mT * torch.tensor(DIAGONAL, dtype=torch.float64).square() @ basis
-
-
-def square_roots(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Σ^½ and Σ^(-½)."""
-    values, basis = torch.linalg.eigh(covariance)
-    return basis * values.sqrt() @ basis.mT, basis * values.rsqrt() @ basis.mT
-
-
 def summary(losses: Tensor, prefix: str = "test_") -> dict[str, float]:
     """Mean, standard error, median and the shares of the worst prompts."""
     ordered, total = losses.sort(descending=True).values, losses.sum()
     found = {"mean": losses.mean(), "se": losses.std() / len(losses) ** 0.5, "median": losses.median()}
     found |= {f"share_top_{part:g}": ordered[: round(part * len(losses))].sum() / total for part in (0.001, 0.0001)}
     return {prefix + key: figures(value) for key, value in found.items()}
-
-
-def figures(value: object, digits: int = 6) -> object:
-    """Numbers, also in nested lists and tensors, rounded to significant digits."""
-    if isinstance(value, Tensor | np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list):
-        return [figures(inner, digits) for inner in value]
-    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 def sampled(n_context: int, A: Tensor, B: Tensor, prompts: int, seed: int) -> Tensor:
@@ -377,41 +344,6 @@ def finish(n_context: int, seed: int) -> None:
     """One run on one thread, kept; the file appears only when it is complete."""
     torch.set_num_threads(1)
     store(CACHE / f"n{n_context} seed{seed}.json", train(n_context, seed))
-
-
-def store(path: Path, value: object) -> None:
-    """Write JSON at once or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(written(value) + "\n", encoding="utf-8")
-    os.replace(part, path)
-
-
-def written(value: object, indent: int = 0) -> str:
-    """JSON with a line for each entry of a dictionary and for each dictionary of a list."""
-    gap = " " * (indent + 1)
-    if isinstance(value, dict):
-        items = [
-            f"{gap}{json.dumps(str(key), ensure_ascii=False)}: {written(inner, indent + 1)}" for key, inner in value.items()
-        ]
-        return "{\n" + ",\n".join(items) + "\n" + " " * indent + "}"
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return "[\n" + ",\n".join(gap + written(inner, indent + 1) for inner in value) + "\n" + " " * indent + "]"
-    return json.dumps(value, ensure_ascii=False)
-
-
-def provenance(script: str, seconds: float) -> dict:
-    """What made the results, on what, and how long it took."""
-    facts = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = [line.split(":")[1].strip() for line in facts if line.startswith("model name")] or [platform.machine()]
-    versions = {"python": platform.python_version(), "torch": torch.__version__}
-    return {
-        "command": f"python experiments/{script}",
-        "versions": versions | {"numpy": np.__version__, "scipy": scipy.__version__},
-        "device": f"CPU, {model[0]}, machine shared",
-        "threads": 1,
-        "seconds": round(seconds, 1),
-    }
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from gdpp_training import ROOT, dist, figures, provenance, store
+from common import DIM, ROOT, dist, figures, provenance, store
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 from tqdm import tqdm
@@ -57,7 +57,7 @@ from attnopt.in_context import (
 
 CACHE = ROOT / "_build" / "experiments" / "softmax_attention"
 RESULT = ROOT / "results" / "softmax_attention.json"
-DIM, N_CONTEXT = 5, 20
+N_CONTEXT = 20
 SEEDS = {1: range(16), 2: range(4), 3: range(4)}  # by the number of layers
 SETTINGS = [(layers, heads, kind) for layers in (1, 2, 3) for heads, kind in ((1, "linear"), (1, "softmax"), (2, "softmax"))]
 STEPS = {1: 4000, 2: 4000, 3: 4000}

@@ -9,24 +9,21 @@ of its own, so that no run's line search and curvature depend on another's.
 import json
 import platform
 import time
-from pathlib import Path
 
 import torch
+from common import DIAGONAL, DIM, ROOT, dist, random_orthogonal, store
 from torch import Tensor
 
 from attnopt.in_context import optimal_step_sizes, sample_grams
 
-DIM, CONTEXT, LAYERS, SEEDS, ITERATIONS = 5, 20, 3, 5, 120
-SPECTRUM = (1.0, 1.0, 0.5, 0.25, 1.0)
-RESULT = Path(__file__).resolve().parents[1] / "results" / "step_sizes_training.json"
+CONTEXT, LAYERS, SEEDS, ITERATIONS = 20, 3, 5, 120
+RESULT = ROOT / "results" / "step_sizes_training.json"
 
 
 def covariance_root(seed: int) -> Tensor:
     """Σ^(1/2) = UᵀDU of one run, U uniform over the orthogonal matrices."""
-    normal = torch.randn(DIM, DIM, generator=torch.Generator().manual_seed(seed))
-    q, r = torch.linalg.qr(normal)
-    rotation = q * r.diagonal().sign()
-    return rotation.mT @ torch.diag(torch.tensor(SPECTRUM)) @ rotation
+    basis = random_orthogonal(torch.Generator().manual_seed(seed))
+    return basis.mT @ torch.diag(torch.tensor(DIAGONAL, dtype=torch.float64)) @ basis
 
 
 def prompts(n_prompts: int, first_seed: int = 100) -> Tensor:
@@ -41,12 +38,6 @@ def losses(grams: Tensor, whitened: Tensor) -> Tensor:
     for layer in whitened.unbind(1):
         error = error + ((error @ grams).flatten(1, 2) @ layer).unflatten(1, grams.shape[1:3])
     return error.square().sum((-2, -1)).mean(1)
-
-
-def distance(matrices: Tensor) -> Tensor:
-    """Dist(M, I) = min over α of |M - αI| / |M|."""
-    part = matrices.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None] * torch.eye(DIM)
-    return (matrices - part).norm(dim=(-2, -1)) / matrices.norm(dim=(-2, -1))
 
 
 def train(grams: Tensor, roots: Tensor, scale: float, iterations: int) -> dict[str, Tensor]:
@@ -75,8 +66,8 @@ def _train(grams: Tensor, roots: Tensor, scale: float, iterations: int, seed: in
         with torch.no_grad():
             whitened = whiten @ A @ whiten
             records["loss"].append(losses(grams, whitened))
-            records["dist_whitened"].append(distance(whitened))
-            records["dist_plain"].append(distance(A))
+            records["dist_whitened"].append(dist(whitened))
+            records["dist_plain"].append(dist(A))
         if iteration < iterations:
             optimiser.step(closure)
     gradient = A.grad.flatten(1).norm(dim=1)
@@ -114,7 +105,7 @@ def main() -> None:
     found["from_1e-4"] = {"n_prompts": 5000, "loss": rounded(other["loss"][-1]), "dist": rounded(other["dist_whitened"][-1])}
     found["seconds"] = round(time.perf_counter() - start)
     found["threads"] = torch.get_num_threads()
-    RESULT.write_text(json.dumps(found, indent=None, separators=(",", ": ")).replace(',"', ',\n"') + "\n", encoding="utf-8")
+    store(RESULT, found)
     for name in ("exact_optimum", "gradient", "final_distances", "from_1e-4", "seconds"):
         print(name, found[name])
     print(rounded(main_run["loss"][::20], 4))

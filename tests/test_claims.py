@@ -1,6 +1,7 @@
 """The ledger is complete, its evidence exists, and its rules notice when something is taken away."""
 
 import ast
+import functools
 import json
 import re
 import tomllib
@@ -49,19 +50,18 @@ def inconsistent(rows):
     ]
 
 
+@functools.cache
+def top_level(path):
+    """Names of the functions that a file defines at its top level; none if it does not exist."""
+    if not path.is_file():
+        return set()
+    return {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)}
+
+
 def absent_tests(rows, root):
     """Named tests that no file defines at its top level."""
-    missing = []
-    for row in rows:
-        for test in row.tests:
-            path, _, name = test.partition("::")
-            defined = []
-            if (root / path).is_file():
-                tree = ast.parse((root / path).read_text(encoding="utf-8"))
-                defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-            if name not in defined:
-                missing.append((row.id, test))
-    return missing
+    named = [(row.id, test, *test.partition("::")[::2]) for row in rows for test in row.tests]
+    return [(claim, test) for claim, test, path, name in named if name not in top_level(root / path)]
 
 
 def read_chapter(name):

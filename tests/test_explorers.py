@@ -142,6 +142,9 @@ def test_ideal_circuit_is_right_as_built_and_bears_little():
     assert numbers["radius"] < 0.01 * numbers["gap"]
     for strain in ({"length": 0.5}, {"angle": 90.0}, {"angle": -180.0}, {"split": 1.0}, {"noise": 0.5}):
         assert IdealCircuitExplorer(**strain).compute()["accuracy"] < 0.8
+    tokens = np.array(list(itertools.product((0, 1), repeat=12)))  # no query: the majority answers, six is a tie
+    lead = np.sign(tokens.sum(1) - 6) * (2 * (tokens[:, :5].sum(1) % 2) - 1)
+    assert IdealCircuitExplorer(length=0.0).compute()["accuracy"] == ((lead + 1) / 2).mean()
     assert IdealCircuitExplorer(split=1.0, length=16.0).compute()["permutation"] < 0.99
     for length, angle, split, noise in itertools.product((0.0, 16.0), (-180.0, 0.0, 180.0), (0.0, 1.0), (0.0, 1.0)):
         numbers = IdealCircuitExplorer(length=length, angle=angle, split=split, noise=noise).compute()
@@ -205,7 +208,7 @@ def test_task_model_built_by_hand_ignores_the_suffix_and_the_order():
         turned = [*tokens[1:5], tokens[0], *(1 - x for x in tokens[5:])]
         here, there = (TaskModelExplorer(tokens=row, model="ideal").compute() for row in (tokens, turned))
         np.testing.assert_allclose(here["sequence"], there["sequence"], atol=0.1)
-        assert here["probabilities"][here["label"]] > 0.99
+        assert here["probabilities"][here["label"]] > 0.9
         assert there["label"] == here["label"]
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import new_chapter
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -178,21 +179,21 @@ def test_wrong_words_are_named(arguments, said):
     assert said in done.stderr
 
 
-def test_new_chapter_is_written_listed_and_not_overwritten(tmp_path):
-    for folder in ("tools", "book/regression"):
-        (tmp_path / folder).mkdir(parents=True)
-    for name in ("tools/new_chapter.py", "tools/notebooks.py", "tools/chapter_template.md", "_toc.yml"):
-        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
-    command = [sys.executable, tmp_path / "tools" / "new_chapter.py"]
-    done = subprocess.run([*command, "regression", "next_idea"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def test_new_chapter_is_written_listed_and_not_overwritten(tmp_path, monkeypatch):
+    monkeypatch.setattr(new_chapter, "ROOT", tmp_path)
+    monkeypatch.setattr(new_chapter, "BOOK", tmp_path / "book")
+    (tmp_path / "book" / "regression").mkdir(parents=True)
+    (tmp_path / "_toc.yml").write_bytes((ROOT / "_toc.yml").read_bytes())
+    new_chapter.main("regression", "next_idea")
     assert "# Next idea" in (tmp_path / "book/regression/next_idea.md").read_text(encoding="utf-8")
     lines = (tmp_path / "_toc.yml").read_text(encoding="utf-8").splitlines()
     assert lines.index("      - file: regression/next_idea") == max(
         number for number, line in enumerate(lines) if "file: regression/" in line
     )
-    again = subprocess.run([*command, "regression", "next_idea"], capture_output=True, text=True)
-    assert again.returncode == 1
-    assert "exists" in again.stderr
-    wrong = subprocess.run([*command, "regression", "Next-Idea"], capture_output=True, text=True)
+    with pytest.raises(SystemExit, match="exists"):
+        new_chapter.main("regression", "next_idea")
+    wrong = subprocess.run(
+        [sys.executable, ROOT / "tools" / "new_chapter.py", "regression", "Next-Idea"], capture_output=True, text=True
+    )
+    assert wrong.returncode == 1
     assert "got 'Next-Idea'" in wrong.stderr

@@ -1,14 +1,16 @@
 """The line from text to notebook: drift, determinism, style, the template, and the notebook gate."""
 
 import json
-import subprocess
-import sys
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import notebooks
 import prose
 import pytest
+
+pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parent.parent
 CHAPTER = """---
@@ -129,52 +131,81 @@ def test_an_unknown_chapter_is_named():
     assert notebooks.select(["book/regression/softmax_and_lse.md"])[0].stem == "softmax_and_lse"
 
 
-def gate(pair, *arguments):
-    """Run the notebook gate on a pair beside the book's own conftest."""
-    (pair.parent / "conftest.py").write_text((ROOT / "book" / "conftest.py").read_text(encoding="utf-8"), encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--nbval",
-        "--nbval-current-env",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--color=no",
-    ]
-    done = subprocess.run(
-        [*command, "--rootdir", str(pair.parent), *arguments, pair.with_suffix(".ipynb").name],
-        cwd=pair.parent,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-    )
-    return done.returncode, done.stdout
+SPOILED = {
+    "differs": (lambda nb: nb["cells"][1]["outputs"][0].update(text="one\nthree\n"), "Cell outputs differ"),
+    "skipped": (lambda nb: nb["cells"][1]["metadata"].update(tags=["nbval-skip"]), "marked to be skipped"),
+    "unexecuted": (lambda nb: nb["cells"][1].update(execution_count=None, outputs=[]), "never executed"),
+    "tagged": (
+        lambda nb: nb["cells"][1]["metadata"].update(tags=["nbval-ignore-output"]),
+        "its output is ignored although it is not tagged 'live'",
+    ),
+    "marked": (
+        lambda nb: nb["cells"][1].update(source="# NBVAL_IGNORE_OUTPUT\nprint('one')"),
+        "its output is ignored although it is not tagged 'live'",
+    ),
+}
 
 
-def test_the_gate_counts_and_passes(pair):
-    code, output = gate(pair)
+@pytest.fixture
+def gate(executed, pytester):
+    """Validate notebooks, two faithful and the others spoiled, beside the book's conftest; exit code and output."""
+    pytester.makeconftest((ROOT / "book" / "conftest.py").read_text(encoding="utf-8"))
+    twin = executed.with_suffix(".ipynb").read_text(encoding="utf-8")
+    for name in ("good", "better", *SPOILED):
+        (pytester.path / f"{name}.ipynb").write_text(twin, encoding="utf-8")
+    for name, (change, _) in SPOILED.items():
+        spoil(pytester.path / f"{name}.md", change)
+
+    def run(names, *arguments):
+        paths = [f"{name}.ipynb" for name in names]
+        done = pytester.runpytest_inprocess("--nbval", "--nbval-current-env", "-q", "--color=no", *arguments, *paths)
+        return done.ret, done.stdout.str()
+
+    return run
+
+
+SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile")
+
+
+@pytest.mark.parametrize("spread", [(), SIDE_BY_SIDE], ids=["alone", "side by side"])
+def test_the_gate_counts_and_passes(gate, spread):
+    code, output = gate(["good", "better"], *spread)
     assert code == 0, output
-    assert "compared 1 of 1 cells" in output
+    for name in ("good", "better"):
+        assert f"{name}.ipynb: compared 1 of 1 cells" in output
+
+
+@pytest.mark.parametrize(("names", "spread"), [(SPOILED, ()), (["tagged"], SIDE_BY_SIDE)], ids=["alone", "side by side"])
+def test_the_gate_names_every_cell_that_is_not_compared(gate, names, spread):
+    code, output = gate(["good", *names], *spread)
+    assert code == 1
+    assert "good.ipynb: compared 1 of 1 cells" in output
+    for name in names:
+        sign = SPOILED[name][1]
+        assert f"{name}.ipynb: compared 0 of 1 cells" in output
+        assert (sign if name == "differs" else f"{name}.ipynb::Cell 0: {sign}") in output
+    assert ("failed" in output) == ("differs" in names)  # of the others the gate alone complains
 
 
 @pytest.mark.parametrize(
-    ("change", "sign"),
+    ("accounts", "passes"),
     [
-        (lambda nb: nb["cells"][1]["outputs"][0].update(text="one\nthree\n"), "Cell outputs differ"),
-        (lambda nb: nb["cells"][1].update(execution_count=None, outputs=[]), "never executed"),
-        (lambda nb: nb["cells"][1]["metadata"].update(tags=["nbval-skip"]), "marked to be skipped"),
-        (lambda nb: nb["cells"][1]["metadata"].update(tags=["nbval-ignore-output"]), "not tagged 'live'"),
-        (lambda nb: nb["cells"][1].update(source="# NBVAL_IGNORE_OUTPUT\nprint('one')"), "not tagged 'live'"),
+        ([({"a": 2, "b": 1}, {"a": 2}, []), ({"a": 2, "b": 1}, {"b": 1}, [])], True),
+        ([({"a": 2}, {"a": 1}, []), ({"a": 2}, {"a": 1}, [])], True),
+        ([({"a": 2, "b": 1}, {"a": 2}, []), ({"a": 2, "b": 1}, {}, [])], False),  # a cell was not compared
+        ([({"a": 2}, {"a": 2}, ["a: excused"])], False),
+        ([({"a": 2, "b": 1}, {"a": 2}, []), None], False),  # a worker died with its counts
+        ([None, None], False),
+        ([({}, {}, [])], False),
     ],
 )
-def test_the_gate_fails_when_a_cell_is_not_compared(pair, change, sign):
-    spoil(pair, change)
-    code, output = gate(pair)
-    assert code == 1
-    assert sign in output
-    assert "compared 0 of 1 cells" in output
+def test_the_gate_adds_up_what_workers_hand_over(accounts, passes):
+    gate = runpy.run_path(str(ROOT / "book" / "conftest.py"))["Gate"]()
+    for account in accounts:
+        gate.pytest_testnodedown(SimpleNamespace(workeroutput={"gate": account}) if account else SimpleNamespace())
+    session = SimpleNamespace(config=SimpleNamespace(), exitstatus=0)
+    gate.pytest_sessionfinish(session)
+    assert (session.exitstatus == 0) == passes
 
 
 GOOD = (ROOT / "tools" / "chapter_template.md").read_text(encoding="utf-8")
@@ -208,6 +239,12 @@ def test_breaches_of_style_are_named(old, new, fault):
     assert old in GOOD
     found = prose.faults(GOOD.replace(old, new, 1), chapter=True)
     assert any(fault in line for line in found), found
+
+
+def test_a_cell_that_is_no_python_stays_and_the_others_are_formatted():
+    cell = "```{{code-cell}} ipython3\n:tags: [live]\n\n{}\n```\n"
+    text = "".join(map(cell.format, ("x = (1", "y=2", "z  =  3")))
+    assert prose.formatted(text) == "".join(map(cell.format, ("x = (1", "y = 2", "z = 3")))
 
 
 def test_code_and_mathematics_are_not_taken_for_prose():

@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from notebooks import BOOK, ROOT, sources
 
@@ -14,23 +16,29 @@ SECTIONS = ("## Exercises", "## What we showed", "## References")
 TWO_SENTENCES = re.compile(r"[a-z0-9)\]$*`}][.?!] [A-Z$*`]")
 
 
-def ruff(arguments: list[str], code: str) -> tuple[int, str]:
-    """Run ruff on a text; its exit code and what it printed."""
-    command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", "cell.py", "-"]
-    done = subprocess.run(command, input=code, capture_output=True, text=True, encoding="utf-8", cwd=ROOT)
-    return done.returncode, done.stdout if done.returncode in (0, 1) else done.stdout + done.stderr
+def ruff(arguments: list, **options) -> subprocess.CompletedProcess:
+    """Run ruff and keep what it prints."""
+    command = [sys.executable, "-m", "ruff", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", **options)
+
+
+def split(cell: str) -> tuple[str, str]:
+    """The header of a cell, and its code."""
+    header = HEADER.match(cell)[0] or ""
+    return header, cell[len(header) :]
 
 
 def formatted(text: str) -> str:
-    """The chapter with every code cell formatted."""
-
-    def format_cell(match: re.Match) -> str:
-        header = HEADER.match(match[2])[0] or ""
-        code = match[2][len(header) :]
-        status, tidy = ruff(["format", "--config", f"line-length={CODE_WIDTH}"], code)
-        return match[1] + header + (tidy if status == 0 else code) + match[3]
-
-    return CELL.sub(format_cell, text)
+    """The chapter with every code cell formatted; a cell that is no Python stays as it is."""
+    with tempfile.TemporaryDirectory() as folder:  # all cells in one call
+        files = []
+        for match in CELL.finditer(text):
+            files.append(Path(folder) / f"cell{len(files)}.py")
+            files[-1].write_text(split(match[2])[1], encoding="utf-8", newline="\n")
+        style = ["--config", ROOT / "pyproject.toml", "--config", f"line-length={CODE_WIDTH}"]
+        ruff(["format", "--no-cache", *style, "."], cwd=folder)
+        tidy = iter([file.read_text(encoding="utf-8") for file in files])
+    return CELL.sub(lambda match: match[1] + split(match[2])[0] + next(tidy) + match[3], text)
 
 
 def prose_lines(text: str) -> list[tuple[int, str]]:
@@ -52,11 +60,11 @@ def faults(text: str, chapter: bool) -> list[str]:
     if formatted(text) != text:
         found.append("code cells are not formatted: `.venv/bin/python tools/prose.py --fix`")
     cells = [(text[: match.start()].count("\n") + 1, match[2]) for match in CELL.finditer(text)]
-    code = "\n".join(cell[len(HEADER.match(cell)[0] or "") :] for _, cell in cells)
+    code = "\n".join(split(cell)[1] for _, cell in cells)
     lint = ["check", "--output-format", "concise", "--quiet", "--ignore", "D,E402,E501,E731,B018,B023,F811,I001"]
-    status, report = ruff(lint, code)
-    if status:
-        found += [f"code: {line}" for line in report.splitlines() if ": " in line]
+    done = ruff([*lint, "--stdin-filename", "cell.py", "-"], input=code, cwd=ROOT)
+    if done.returncode:
+        found += [f"code: {line}" for line in (done.stdout + done.stderr).splitlines() if ": " in line]
     found += [
         f"line {line + offset}: code wider than {CODE_WIDTH} columns"
         for line, cell in cells
@@ -65,7 +73,7 @@ def faults(text: str, chapter: bool) -> list[str]:
     ]
     for line, cell in cells:
         if "plt.subplots" in cell or "plt.figure" in cell:
-            header = HEADER.match(cell)[0] or ""
+            header, _ = split(cell)
             missing = [word for word in ("name: fig-", "caption:", "alt:") if word not in header]
             found += [f"line {line}: the figure has no `{word}`" for word in missing]
     for pattern, advice in (

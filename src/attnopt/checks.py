@@ -45,6 +45,11 @@ def check_matrices(**arguments: Tensor) -> None:
             raise ValueError(f"{name} must be finite, got {value[~torch.isfinite(value)][0].item()}")
 
 
+def as_column(vector: Tensor) -> Tensor:
+    """A vector as a matrix of one column, for these checks; what is no tensor stays, to be refused by them."""
+    return vector.unsqueeze(-1) if isinstance(vector, Tensor) else vector
+
+
 def check_matrix_shape(name: str, value: Tensor, expected: tuple[int, int], why: str) -> None:
     """Require the last two dimensions of ``value`` to be ``expected``.
 
@@ -111,6 +116,19 @@ def check_count(name: str, value: int) -> int:
     if count < 1:
         raise ValueError(f"{name} must be at least 1, got {count}")
     return count
+
+
+def check_integers(name: str, value: Tensor, below: int) -> None:
+    """Require a tensor of whole numbers in 0 … below - 1, of any shape.
+
+    Raises:
+        TypeError: if it is not a tensor of integers.
+        ValueError: if a number lies outside.
+    """
+    if not isinstance(value, Tensor) or value.dtype == torch.bool or value.is_floating_point() or value.is_complex():
+        raise TypeError(f"{name} must be a tensor of integers, got {getattr(value, 'dtype', type(value).__name__)}")
+    if value.numel() and (value.min() < 0 or value.max() >= below):
+        raise ValueError(f"{name} must lie in 0 … {below - 1}, got {value.min().item()} … {value.max().item()}")
 
 
 def check_covariance(name: str, value: Tensor) -> None:

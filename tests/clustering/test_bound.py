@@ -30,14 +30,14 @@ def stacked(terms):
 
 
 def small_example(epsilon, receptors=1.0, assemblers=1.0):
-    """The model of the chapter whose gradient grows like 1/ε: V = diag(ε, 1), norms 1."""
+    """The model of the chapter whose gradient grows like 1/ε: V = diag(ε, 1), all norms 1 by default."""
     model = {
         "token": [[0.0, 1.0], [0.0, -1.0]],
         "position": [[0.75, 0.0], [0.75, 0.0]],
         "query": [0.0, 0.0],
         "value": [[epsilon, 0.0], [0.0, 1.0]],
-        "receptors": [[0.0, receptors]],
-        "assemblers": [[0.0], [assemblers]],
+        "receptors": [[0.0, receptors / math.sqrt(2)], [0.0, -receptors / math.sqrt(2)]],
+        "assemblers": [[0.0, 0.0], [assemblers / math.sqrt(2), -assemblers / math.sqrt(2)]],
     }
     return {name: torch.tensor([value], dtype=torch.float64) for name, value in model.items()}
 
@@ -140,7 +140,9 @@ def test_constants_are_attained():
 def test_printed_bound_is_broken_with_norms_fixed(epsilon):
     model, task = small_example(epsilon), modular_addition(2, 2, 2)
     for name in ("value", "receptors", "assemblers"):
-        assert torch.linalg.matrix_norm(model[name], 2).item() == 1
+        assert torch.linalg.matrix_norm(model[name], 2).item() == pytest.approx(1, abs=1e-15)
+    right = forward(model, task[0])[0].softmax(-1).gather(1, task[1][:, None])
+    assert right.mean().item() == pytest.approx(0.5, abs=1e-15)  # whatever ε, so that a function of it does not help either
     true, printed = (
         norms(closed_form_gradients(model, *task))[:, 0],
         stacked(gradient_bound_terms_as_printed(model, *task))[:, 0],
@@ -265,3 +267,20 @@ def test_along_training_the_bound_grows_where_the_gradient_does_not():
         optimiser.step()
     plateau = [norm for distance, norm in seen if distance > 0.49]
     assert max(plateau) > 100 * min(plateau)
+
+
+@given(rows=st.integers(1, 5), columns=st.integers(1, 5), seed=st.integers(0, 2**32 - 1))
+def test_facts_about_norms(rows, columns, seed):
+    generator = torch.Generator().manual_seed(seed)
+    norm = torch.linalg.matrix_norm
+    A = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+    B = torch.randn(columns, rows, generator=generator, dtype=torch.float64)
+    a, b = A[:, 0], B[:, 0]
+    torch.testing.assert_close(norm(torch.outer(a, b)), a.norm() * b.norm())
+    assert (A @ b).norm() <= norm(A, 2) * b.norm() + 1e-12
+    for order in (2, "fro"):
+        assert norm(A @ B, order) <= norm(A, order) * norm(B, order) + 1e-12
+    assert norm(A, 2) <= A.abs().max() * (rows * columns) ** 0.5 + 1e-12
+    torch.testing.assert_close(torch.linalg.svdvals(A), torch.linalg.svdvals(A.mT))
+    projection = torch.outer(a, a) / a.square().sum()
+    torch.testing.assert_close(norm(projection, 2), torch.ones((), dtype=torch.float64))

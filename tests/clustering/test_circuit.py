@@ -234,6 +234,22 @@ def test_one_relu_neuron_never_tells_six_clusters_apart_and_two_do():
     assert best - 1e-3 < worst(two, torch.tensor([-1.0537, 1.0537], **double), relu) <= best
 
 
+@pytest.mark.parametrize(("clusters", "possible"), [(4, True), (5, False), (6, False)])
+def test_one_relu_neuron_tells_four_clusters_apart_and_never_five(clusters, possible):
+    """On random lines (1, t) with random classes' difference e and a random receptor: is there any assembler?"""
+    rng, draws = np.random.default_rng(0), 200_000
+    t = rng.uniform(-4, 3, (draws, 1)) + 10 ** rng.uniform(-1.5, 0.5, (draws, 1)) * np.arange(clusters)
+    (e1, e2), angle = rng.normal(size=(2, draws, 1)), rng.uniform(0, 2 * np.pi, (draws, 1))
+    residual = (e1 + e2 * t) * np.sqrt(1 + t**2)
+    sign = (-1.0) ** np.arange(clusters)  # the other assignment of classes is that of -e
+    offset, slope = sign * residual, sign * np.maximum(0, np.cos(angle) + np.sin(angle) * t)
+    with np.errstate(divide="ignore", invalid="ignore"):  # offset + a slope > 0 for all clusters, for which a?
+        low = np.where(slope > 0, -offset / slope, -np.inf).max(1)
+        high = np.where(slope < 0, -offset / slope, np.inf).min(1)
+    feasible = (low < high) & ((slope != 0) | (offset > 0)).all(1)
+    assert feasible.any() == possible
+
+
 def mirrored(units):
     """The same neurons with the order of the clusters reversed and classes exchanged, sorted: an equal margin."""
     return tuple(sorted((tuple(sorted(5 - j for j in active)), -sign) for active, sign in units))

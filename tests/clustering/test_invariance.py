@@ -6,7 +6,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnopt.clustering import forward, ideal_circuit, init_model, invariance, modular_addition, spurious_attention
+from attnopt.clustering import (
+    embedding_table,
+    forward,
+    ideal_circuit,
+    init_model,
+    invariance,
+    modular_addition,
+    spurious_attention,
+)
 
 double = {"dtype": torch.float64}
 
@@ -140,6 +148,24 @@ def test_different_positions_may_be_permutation_invariant():
     }
     assert invariance(model(query=[0.0] * 4, **weights), 3, 3)["permutation"] > 1 - 1e-13
     assert invariance(model(query=[0.0, 0.0, 1.0, 0.0], **weights), 3, 3)["permutation"] < 0.999
+
+
+def test_both_invariances_make_the_embedding_a_ratio_of_sums_over_counts():
+    """Averaged over the prefix's orders and over suffixes, numerator and denominator have the ratio that they had."""
+    angles = torch.linspace(0, 2, 4).tolist()
+    params = model(  # positions of the prefix differ; the spurious one is so far away that its tokens look alike
+        token=[[1.0, 0.0, 0.0, 0.0, 0.0], [0.6, 0.8, 0.0, 0.0, 0.0], [0.0, -1.0, 0.0, 0.0, 0.0]],
+        position=[[0.0, 0.0, math.cos(a), math.sin(a), 0.0] for a in angles],
+        query=[0.0] * 5,
+        value=torch.eye(5).tolist(),
+    )
+    tokens, _ = modular_addition(3, 4, 3)
+    params["position"] = torch.cat([params["position"][:, :3], 1e12 * torch.eye(5, **double)[None, 4:]], 1)
+    xi = forward(params, tokens, return_stages=True)[1]["sequence"][0]
+    table = embedding_table(params)[0]  # no query: every weight is 1, and V the identity
+    counts = torch.nn.functional.one_hot(tokens[:, :3], 3).sum(1).to(torch.float64)
+    expected = (counts @ table[:, :3].mean(1) + table[:, 3].mean(0)) / (3 + 1)
+    torch.testing.assert_close(xi, expected, rtol=0, atol=1e-11)
 
 
 def test_shares_of_zero():

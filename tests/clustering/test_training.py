@@ -1,11 +1,16 @@
-"""Training ensembles: the written-out gradients, Adam, independence of the company, exact resumption."""
+"""Training ensembles: the written-out gradients, Adam, the record, independence of the company, exact resumption."""
 
+import subprocess
+import sys
+
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy, one_hot
 
-from attnopt.clustering import forward, init_model, modular_addition
-from attnopt.clustering.training import initial_models, train, training_data
+from attnopt.clustering import forward, init_model, invariance, modular_addition
+from attnopt.clustering.training import group, initial_models, load_training, save_training, train, training_data
+from attnopt.clustering.training.group import FEED_FORWARD, ORDER_SEED, TEST_SEED
 from attnopt.clustering.training.step import Layout, loss_and_gradients, marks
 
 
@@ -32,38 +37,116 @@ def test_gradients_are_autograds(norm, dim, p, vocabulary):
         torch.testing.assert_close(value, leaves[name].grad, msg=name)
 
 
-def plain_training(seed, epochs, batch_size, **adam):
+def plain_training(seed, epochs, batch_size=32, vocabulary=2, clip=None, discount=1.0, start=None, **adam):
     """One model, one loop, torch's own Adam and autograd."""
-    from attnopt.clustering.training.loop import ORDER_SEED
-
-    params = {name: value.requires_grad_() for name, value in initial_models([seed], dtype=torch.float64).items()}
+    start = start or initial_models([seed], vocabulary, dtype=torch.float64)
+    params = {name: value.clone().requires_grad_() for name, value in start.items()}
     tokens, targets = training_data([seed], 2, 12, 5, 256)
-    optimiser = torch.optim.AdamW(params.values(), lr=3e-3, **({"weight_decay": 0.0} | adam))
+    slow = [value for name, value in params.items() if name in FEED_FORWARD]
+    fast = [value for name, value in params.items() if name not in FEED_FORWARD]
+    groups = [{"params": fast}, {"params": slow, "lr": 3e-3 / discount}]
+    optimiser = torch.optim.AdamW(groups, lr=3e-3, **({"weight_decay": 0.0} | adam))
     for epoch in range(epochs):
         order = torch.randperm(256, generator=torch.Generator().manual_seed(ORDER_SEED + epoch))
         for batch in order.split(batch_size):
             optimiser.zero_grad()
             cross_entropy(forward(params, tokens[:, batch], norm="rms")[0], targets[0, batch]).backward()
+            if clip:
+                length = torch.cat([value.grad.flatten() for value in params.values()]).norm()
+                for value in params.values():
+                    value.grad *= min(1.0, clip / length)
             optimiser.step()
     return {name: value.detach() for name, value in params.items()}
 
 
-@pytest.mark.parametrize(("batch_size", "decay"), [(32, 0.0), (48, 0.0), (256, 0.1)])
-def test_training_is_that_of_torchs_adam(batch_size, decay):
-    training = train(
-        [3, 5], n_train=256, epochs=3, batch_size=batch_size, weight_decay=decay, dtype=torch.float64, evaluate_every=3
-    )
-    expected = plain_training(5, 3, batch_size, weight_decay=decay)
-    for name, value in expected.items():
+@pytest.mark.parametrize(
+    ("settings", "plain"),
+    [
+        ({}, {}),
+        ({"batch_size": 48}, {"batch_size": 48}),
+        ({"batch_size": 1000, "weight_decay": 0.1}, {"batch_size": 256, "weight_decay": 0.1}),
+        ({"vocabulary": 4}, {"vocabulary": 4}),
+        ({"clip": 0.3}, {"clip": 0.3}),
+        ({"mlp_discount": 7.0, "weight_decay": 0.1}, {"discount": 7.0, "weight_decay": 0.1}),
+    ],
+)
+def test_training_is_that_of_torchs_adam(settings, plain):
+    training = train([3, 5], n_train=256, epochs=3, dtype=torch.float64, evaluate_every=3, **settings)
+    for name, value in plain_training(5, 3, **plain).items():
         torch.testing.assert_close(training.params[name][1:], value, rtol=1e-9, atol=1e-11)
 
 
-def test_a_model_does_not_notice_its_company():
-    grid = {"batch_size": [32, 64, 32, 16], "learning_rate": [3e-3, 1e-3, 1e-2, 3e-3], "width": [32, 32, 8, 32]}
+def test_a_model_goes_on_from_another_with_a_fresh_adam():
+    before = train([1, 2], n_train=256, epochs=1, vocabulary=3, dtype=torch.float64).params
+    training = train([8, 5], n_train=256, epochs=2, start=before, dtype=torch.float64, snapshots=[0])
+    expected = plain_training(5, 2, start={name: value[1:] for name, value in before.items()})
+    for name, value in expected.items():
+        assert torch.equal(training.snapshots[0][name], before[name])
+        torch.testing.assert_close(training.params[name][1:], value, rtol=1e-9, atol=1e-11)
+
+
+def test_the_record_is_what_forward_and_invariance_say():
+    for p, length, k, norm in ((2, 12, 5, "rms"), (3, 7, 2, "smooth"), (2, 3, 2, "unit"), (3, 9, 4, "rms")):
+        training = train(
+            [1, 2, 3], p=p, length=length, k=k, n_train=100, batch_size=20, epochs=2, norm=norm, dtype=torch.float64
+        )
+        tokens, targets = training_data([1, 2, 3], p, length, k, 100)
+        listed = p**length <= 2**13
+        sampled = () if listed else (4096, torch.Generator().manual_seed(TEST_SEED))
+        others, labels = modular_addition(p, length, k, *sampled)
+        found = {name: value[-1] for name, value in training.history.items()}
+        for at in range(3):
+            params = {name: value[at : at + 1] for name, value in training.params.items()}
+            outside = torch.ones(len(others), dtype=torch.bool)
+            if listed:
+                outside = (others[:, None] != tokens[at]).any(-1).all(-1)
+            for end, sequences, truth in (("", tokens[at], targets[at]), ("_unseen", others[outside], labels[outside])):
+                if len(truth) == 0:
+                    assert found[f"loss{end}"][at].isnan()
+                    continue
+                logits = forward(params, sequences, norm=norm)[0]
+                torch.testing.assert_close(found[f"loss{end}"][at], cross_entropy(logits, truth))
+                torch.testing.assert_close(found[f"accuracy{end}"][at], (logits.argmax(1) == truth).double().mean())
+            right = forward(params, others, norm=norm)[0].argmax(1) == labels
+            torch.testing.assert_close(found["accuracy_all"][at], right.double().mean())
+        assert listed == ("suffix" in found)
+        for name, value in (invariance(training.params, p, k, norm) if listed else {}).items():
+            torch.testing.assert_close(found[name], value)
+
+
+def test_the_record_of_gradients_is_their_root_mean_square():
+    """Over one epoch with one step the norm is that of the full gradient at the start; a label is right only alone."""
+    training = train([4], n_train=64, batch_size=64, epochs=1, clip=1e-3, dtype=torch.float64, snapshots=[0])
+    params = {name: value.requires_grad_() for name, value in training.snapshots[0].items()}
+    tokens, targets = training_data([4], 2, 12, 5, 64)
+    cross_entropy(forward(params, tokens, norm="rms")[0], targets[0]).backward()
+    for name, value in params.items():
+        assert training.history[f"gradient_{name}"][0] == 0
+        torch.testing.assert_close(training.history[f"gradient_{name}"][1, 0], value.grad.norm())
+    silent = {name: torch.zeros_like(value) for name, value in training.params.items()}
+    assert train([4], n_train=64, epochs=0, start=silent).history["accuracy_all"] == 0
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_model_does_not_notice_its_company(threads):
+    models = 35
+    grid = {
+        "batch_size": [32, 64, 32, 16, 8, 48, 32] * 5,
+        "learning_rate": [3e-3, 1e-3, 1e-2, 3e-3, 3e-3] * 7,
+        "width": [32, 32, 8, 32, 32, 32, 16] * 5,
+        "clip": [0.1, float("inf"), 0.3, 1.0, 0.2] * 7,
+        "weight_decay": [0.1, 0.0, 0.0, 0.0, 0.0] * 7,
+    }
     common = {"epochs": 2, "snapshots": (1,), "n_train": 512}
-    together = train([1, 2, 3, 4], **grid, **common)
-    for at in range(4):
-        alone = train([at + 1], **{name: value[at] for name, value in grid.items()}, **common)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        together = train(range(models), **grid, **common)
+        apart = {at: train([at], **{name: value[at] for name, value in grid.items()}, **common) for at in (*range(7), 34)}
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    for at, alone in apart.items():
         width = grid["width"][at]
         for name, value in alone.params.items():
             theirs = together.params[name][at]
@@ -76,9 +159,22 @@ def test_a_model_does_not_notice_its_company():
             assert torch.equal(together.history[name][:, at], alone.history[name][:, 0]), name
 
 
-def test_an_interrupted_training_goes_on_to_the_same_numbers(tmp_path, monkeypatch):
-    from attnopt.clustering.training import loop
+def test_a_diverged_model_does_not_disturb_others():
+    """One model learns at a rate that overflows, one starts with a weight that is no number."""
+    start = initial_models(range(4))
+    well = train(range(4), start=start, n_train=256, epochs=2, clip=0.5)
+    start["query"][1, 0] = float("nan")
+    beside = train(range(4), start=start, n_train=256, epochs=2, clip=0.5, learning_rate=[3e-3, 3e-3, 3e38, 3e-3])
+    assert not beside.params["token"][2].isfinite().all()
+    assert beside.history["loss"][:, 1].isnan().all()
+    assert beside.history["accuracy_all"][-1, 1] == 0
+    for at in (0, 3):
+        assert all(torch.equal(value[at], beside.params[name][at]) for name, value in well.params.items())
+        for name in set(well.history) - {"epoch"}:
+            assert torch.equal(well.history[name][:, at], beside.history[name][:, at]), name
 
+
+def test_an_interrupted_training_goes_on_to_the_same_numbers(tmp_path, monkeypatch):
     settings = {"n_train": 256, "snapshots": (0, 3, 5), "evaluate_every": 2, "batch_size": [32, 64], "clip": 0.5}
     whole = train([1, 2], epochs=5, **settings)
     passes = []
@@ -89,11 +185,11 @@ def test_an_interrupted_training_goes_on_to_the_same_numbers(tmp_path, monkeypat
             raise KeyboardInterrupt
         original(self)
 
-    original = loop._Group.pass_through
-    monkeypatch.setattr(loop._Group, "pass_through", until_four)
+    original = group.Group.pass_through
+    monkeypatch.setattr(group.Group, "pass_through", until_four)
     with pytest.raises(KeyboardInterrupt):
         train([1, 2], epochs=5, checkpoint=tmp_path / "run", checkpoint_every=1, **settings)
-    monkeypatch.setattr(loop._Group, "pass_through", original)
+    monkeypatch.setattr(group.Group, "pass_through", original)
     resumed = train([1, 2], epochs=5, checkpoint=tmp_path / "run", checkpoint_every=1, **settings)
     for name, value in whole.history.items():
         assert torch.equal(value, resumed.history[name]), name
@@ -102,3 +198,129 @@ def test_an_interrupted_training_goes_on_to_the_same_numbers(tmp_path, monkeypat
         assert all(torch.equal(whole.snapshots[epoch][name], resumed.snapshots[epoch][name]) for epoch in (0, 3, 5))
     with pytest.raises(ValueError, match="other settings"):
         train([1, 2], epochs=5, checkpoint=tmp_path / "run", learning_rate=1e-2, **settings)
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+from attnopt.clustering.training import train
+write, written = np.savez, []
+
+def half(stream, **arrays):
+    written.append(1)
+    if len(written) == 3:
+        stream.write(b"PK" + bytes(1000))
+        stream.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(stream, **arrays)
+
+np.savez = half
+train([1, 2], epochs=5, n_train=256, checkpoint=sys.argv[1], checkpoint_every=1)
+"""
+
+
+def test_a_process_killed_while_it_writes_leaves_the_last_checkpoint(tmp_path):
+    place = tmp_path / "new" / "run"
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(place)], capture_output=True, text=True)
+    assert killed.returncode == -9, killed.stderr
+    assert int(np.load(place.parent / "run.32.npz")["numbers"][0]) == 2
+    resumed = train([1, 2], epochs=5, n_train=256, checkpoint=place, checkpoint_every=1)
+    whole = train([1, 2], epochs=5, n_train=256)
+    assert all(torch.equal(value, resumed.params[name]) for name, value in whole.params.items())
+    assert all(torch.equal(value, resumed.history[name]) for name, value in whole.history.items())
+
+
+def test_a_damaged_checkpoint_says_so(tmp_path):
+    """Empty, something else, cut off, or with one bit of a weight turned."""
+    file = tmp_path / "run.32.npz"
+    train([1], epochs=1, n_train=64, checkpoint=tmp_path / "run")
+    sound = file.read_bytes()
+    turned = bytearray(sound)
+    turned[sound.index(b"rows.npy") + 300] ^= 1
+    for damaged in (b"", b"text", sound[:-100], sound[:5000], bytes(turned)):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match="run.32.npz cannot be read"):
+            train([1], epochs=1, n_train=64, checkpoint=tmp_path / "run")
+
+
+def test_a_training_in_a_file_is_the_same(tmp_path):
+    training = train([1, 2], epochs=2, n_train=64, snapshots=[0, 2])
+    save_training(tmp_path / "deep" / "training.npz", training)
+    loaded = load_training(tmp_path / "deep" / "training.npz")
+    assert all(torch.equal(value, loaded.params[name]) for name, value in training.params.items())
+    assert all(torch.equal(value, loaded.history[name]) for name, value in training.history.items())
+    assert loaded.snapshots.keys() == training.snapshots.keys()
+    assert all(torch.equal(value, loaded.snapshots[2][name]) for name, value in training.snapshots[2].items())
+    with pytest.raises(FileNotFoundError):
+        load_training(tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "error"),
+    [
+        ("seeds", [], ValueError),
+        ("seeds", [-1], ValueError),
+        ("seeds", [2**32], ValueError),
+        ("seeds", [0.5], TypeError),
+        ("seeds", 7, TypeError),
+        ("p", 1, ValueError),
+        ("length", 0, ValueError),
+        ("k", 13, ValueError),
+        ("vocabulary", 0, ValueError),
+        ("vocabulary", 1, ValueError),
+        ("vocabulary", 2.0, TypeError),
+        ("dim", 0, ValueError),
+        ("width", 0, ValueError),
+        ("width", [32, 1.5], TypeError),
+        ("width", [32], ValueError),
+        ("n_train", 0, ValueError),
+        ("epochs", -1, ValueError),
+        ("epochs", 1.0, TypeError),
+        ("batch_size", [32, 0], ValueError),
+        ("learning_rate", 0.0, ValueError),
+        ("learning_rate", float("inf"), ValueError),
+        ("learning_rate", "1", ValueError),
+        ("learning_rate", [1e-3, None], TypeError),
+        ("mlp_discount", -1, ValueError),
+        ("weight_decay", -0.1, ValueError),
+        ("weight_decay", float("nan"), ValueError),
+        ("clip", 0, ValueError),
+        ("clip", float("nan"), ValueError),
+        ("norm", "layer", ValueError),
+        ("start", initial_models([1]), ValueError),
+        ("start", initial_models([1, 2], length=5), ValueError),
+        ("start", [1], TypeError),
+        ("evaluate_every", 0, ValueError),
+        ("snapshots", [3], ValueError),
+        ("snapshots", [0.5], TypeError),
+        ("checkpoint_every", 0, ValueError),
+        ("dtype", torch.float16, ValueError),
+    ],
+)
+def test_refuses_what_makes_no_sense(argument, value, error):
+    settings = {"seeds": [1, 2], "epochs": 2, "n_train": 64} | {argument: value}
+    with pytest.raises(error, match=argument):
+        train(**settings)
+
+
+def test_takes_numbers_of_numpy_and_torch(tmp_path):
+    ours = train([1, 2], epochs=2, n_train=64, learning_rate=[1e-3, 2e-3], width=[8, 16], checkpoint=tmp_path / "ours")
+    theirs = train(
+        np.array([1, 2]),
+        epochs=np.int64(2),
+        n_train=np.int64(64),
+        learning_rate=torch.tensor([1e-3, 2e-3], dtype=torch.float64),
+        width=np.array([8, 16]),
+        checkpoint=tmp_path / "ours",
+    )
+    assert all(torch.equal(value, theirs.params[name]) for name, value in ours.params.items())
+
+
+def test_embeddings_take_their_share_of_the_gradient():
+    history = train(range(12), epochs=60, evaluate_every=20).history
+    squares = {name: value[1:].square() for name, value in history.items() if name.startswith("gradient_")}
+    shares = (squares["gradient_token"] + squares["gradient_position"]) / sum(squares.values())
+    first, last = shares.median(1).values[[0, -1]]
+    assert first < 0.15
+    assert 0.05 < last < 0.5
+    assert last > first

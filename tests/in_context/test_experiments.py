@@ -5,6 +5,7 @@ import json
 import math
 from pathlib import Path
 
+import common
 import domain_shift
 import gdpp_training
 import numpy as np
@@ -37,13 +38,13 @@ def stored(name):
 
 def test_dist_is_the_distance_to_the_multiples_of_the_identity(generator):
     matrices = normal(generator, 4, 5, 5)
-    found = gdpp_training.dist(matrices)
+    found = common.dist(matrices)
     alphas = torch.linspace(-3, 3, 60_001, dtype=torch.float64)
     for matrix, value in zip(matrices, found, strict=True):
         gaps = (matrix.square().sum() - 2 * alphas * matrix.trace() + 5 * alphas**2).sqrt() / matrix.norm()
         assert math.isclose(value, gaps.min(), rel_tol=1e-7)
-    torch.testing.assert_close(gdpp_training.dist(-3 * matrices), found)
-    assert gdpp_training.dist(2 * torch.eye(5, dtype=torch.float64)) == 0
+    torch.testing.assert_close(common.dist(-3 * matrices), found)
+    assert common.dist(2 * torch.eye(5, dtype=torch.float64)) == 0
 
 
 def test_batch_loss_is_the_mean_of_prompt_losses(generator):
@@ -111,10 +112,10 @@ def test_lbfgs_goes_on_in_the_finer_precision():
 
 
 def test_covariances_have_the_stated_spectrum(generator):
-    covariance = gdpp_training.random_covariance(generator)
+    covariance = common.random_covariance(generator)
     expected = torch.tensor([1 / 16, 1 / 4, 1, 1, 1], dtype=torch.float64)
     torch.testing.assert_close(torch.linalg.eigvalsh(covariance), expected)
-    root, inverse = gdpp_training.square_roots(covariance)
+    root, inverse = common.square_roots(covariance)
     torch.testing.assert_close(root @ root, covariance)
     torch.testing.assert_close(root @ inverse, torch.eye(5, dtype=torch.float64))
 
@@ -160,14 +161,14 @@ def test_stored_gdpp_runs():
         A, B, covariance = (
             torch.tensor(run[key], dtype=torch.float64) for key in ("A_whitened", "B_whitened", "covariance")
         )
-        root, inverse = gdpp_training.square_roots(covariance)
+        root, inverse = common.square_roots(covariance)
         for key, matrices in {
             "A_whitened": root @ torch.tensor(run["A"]).double() @ root,
             "A": run["A"],
             "B": run["B"],
         }.items():
             final = [layer[-1] for layer in run[f"dist_{key}"]]
-            np.testing.assert_allclose(final, gdpp_training.dist(torch.as_tensor(matrices)), rtol=1e-3, atol=1e-4)
+            np.testing.assert_allclose(final, common.dist(torch.as_tensor(matrices)), rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(A, root @ torch.tensor(run["A"]).double() @ root, rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(B, inverse @ torch.tensor(run["B"]).double() @ root, rtol=1e-3, atol=1e-4)
         lengths = {len(run["iterations"]), len(run["loss"])} | {len(row) for key in run if "dist" in key for row in run[key]}
@@ -294,10 +295,10 @@ def test_stored_softmax_attention():
 
 def test_shifted_layers_do_the_same(generator):
     """The layers themselves do not change: whitened by either covariance they give the same error matrix, up to a basis."""
-    old, turn = gdpp_training.random_covariance(generator), torch.linalg.qr(normal(generator, 5, 5))[0]
+    old, turn = common.random_covariance(generator), torch.linalg.qr(normal(generator, 5, 5))[0]
     new = 1.7 * turn @ old @ turn.mT
     A, B = normal(generator, 2, 5, 5), normal(generator, 2, 5, 5)
-    (root, inverse), (new_root, new_inverse) = gdpp_training.square_roots(old), gdpp_training.square_roots(new)
+    (root, inverse), (new_root, new_inverse) = common.square_roots(old), common.square_roots(new)
     A_new, B_new = domain_shift.shifted(root @ A @ root, inverse @ B @ root, old, new)
     torch.testing.assert_close(A_new, new_root @ A @ new_root)
     torch.testing.assert_close(B_new, new_inverse @ B @ new_root)
@@ -308,7 +309,7 @@ def test_scaled_covariances_scale_steps_and_curvatures(generator):
     identity = torch.eye(5, dtype=torch.float64)
     b = torch.cat([curvatures / steps[:1], curvatures.new_zeros(1)])
     A, B = steps[:, None, None] * identity, b[:, None, None] * identity
-    covariance = gdpp_training.random_covariance(generator)
+    covariance = common.random_covariance(generator)
     grams = sample_grams(50_000, 5, 20, generator)
     losses = prompt_losses(grams, *domain_shift.shifted(A, B, covariance, 0.6 * covariance))
     exact = domain_shift.exact_loss(steps, curvatures, 0.6, 20)

@@ -114,6 +114,27 @@ def test_certificate_rejects_what_is_false(monkeypatch):
         two_layer_certificate(3, 4)
 
 
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("(p - m)**4 + s**2", None),
+        ("(p - m)**4 + s", "changes sign"),  # negative between the steps alone
+        ("(p - m)**4 + s**2 * (10 - m)", "discriminant"),  # negative far to the right alone
+        ("(p - m)**4 + s**2 * (10 + m)", "discriminant"),
+        ("(5 - m) * (p - m)**4 + s**2", "leading"),
+    ],
+)
+def test_a_quartic_is_refused_wherever_it_is_negative(text, complaint):
+    p, m = sp.symbols("p m", real=True)
+    steps = sp.Poly((m + 1) * (m + sp.Rational(1, 4)), m)
+    quartic = sp.Poly(sp.sympify(text, {"p": p, "m": m, "s": steps.as_expr()}), p)
+    if complaint is None:
+        module._require_nowhere_negative(quartic, steps, p, m)
+    else:
+        with pytest.raises(ArithmeticError, match=complaint):
+            module._require_nowhere_negative(quartic, steps, p, m)
+
+
 @pytest.mark.parametrize(("d", "n", "kind"), [(2, 1, True), (2, 2, True), (2, 2, False), (2, 6, False), (3, 3, True)])
 def test_no_random_weights_beat_the_certified_minimum(d, n, kind, generator):
     G, mass = rule(d, n, 4)

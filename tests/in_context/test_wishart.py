@@ -182,7 +182,8 @@ def test_gram_rule_is_invariant_under_rotations_as_the_law_is():
         (lambda: spectral_moments(2, 2.5, 3), TypeError, "dof"),
         (lambda: spectral_moments(2, 2, 0), ValueError, "count"),
         (lambda: wishart_recurrence(2, 2, 0), ValueError, "degree"),
-        (lambda: wishart_quadrature(2, 2, 0), ValueError, "degree|n_nodes"),
+        (lambda: wishart_recurrence(2, 0, 2), ValueError, "n_context"),
+        (lambda: wishart_quadrature(2, 2, 0), ValueError, "n_nodes"),
         (lambda: gram_quadrature(0, 2, 2), ValueError, "dim"),
         (lambda: gram_quadrature(2, 0, 2), ValueError, "n_context"),
         (lambda: gram_quadrature(2, 2, 0), ValueError, "degree"),
@@ -191,3 +192,13 @@ def test_gram_rule_is_invariant_under_rotations_as_the_law_is():
 def test_bad_sizes_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("function", [spectral_moments, wishart_recurrence, wishart_quadrature])
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_a_cached_result_lets_no_float_pass(function, position):
+    sizes = [2, 3, 4]
+    function(*sizes)
+    sizes[position] = float(sizes[position])
+    with pytest.raises(TypeError, match="must be an integer"):
+        function(*sizes)

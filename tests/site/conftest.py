@@ -1,5 +1,6 @@
 """The built book, served on localhost to a headless Chromium whose network is cut to localhost."""
 
+import contextlib
 import functools
 import http.server
 import shutil
@@ -23,24 +24,49 @@ FLAGS = [
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """A static server with the types that modules need, and no log."""
+    """A static server with the types that modules need, connections and answers that can be used again, and no log."""
 
+    protocol_version = "HTTP/1.1"
     extensions_map = http.server.SimpleHTTPRequestHandler.extensions_map | {".js": "text/javascript"}
+
+    def end_headers(self):
+        self.send_header("Cache-Control", "max-age=3600")
+        super().end_headers()
 
     def log_message(self, *arguments):
         pass
 
 
-@pytest.fixture(scope="session")
-def address():
-    """Where the built book is served."""
-    if not (HTML / "index.html").is_file():
-        pytest.fail("the book is not built: python3 run.py book --no-serve", pytrace=False)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=HTML))
+class WithoutMathematics(Quiet):
+    """Sends nothing for MathJax. (Interception by the browser would have the same effect, but turns its cache off.)"""
+
+    def do_GET(self):
+        if "/mathjax/" in self.path and ".js" in self.path:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/javascript")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            super().do_GET()
+
+
+@contextlib.contextmanager
+def served(handler):
+    """The address at which a handler serves the built book."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=HTML))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://localhost:{server.server_address[1]}/"
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture(scope="session")
+def addresses():
+    """Where the built book is served, with (True) and without (False) mathematics."""
+    if not (HTML / "index.html").is_file():
+        pytest.fail("the book is not built: python3 run.py book --no-serve", pytrace=False)
+    with served(Quiet) as complete, served(WithoutMathematics) as fast:
+        yield {True: complete, False: fast}
 
 
 @pytest.fixture(scope="session")
@@ -56,15 +82,29 @@ def browser():
         chromium.close()
 
 
-@pytest.fixture
-def open_page(browser, address):
-    """Open a page of the book; its complaints and its requests elsewhere collect in `page.complaints`."""
-    contexts = []
+@pytest.fixture(scope="session")
+def contexts(browser):
+    """Browser contexts by whether scripts run: shared, for their cache, but nothing is remembered from page to page."""
+    found = {scripts: browser.new_context(java_script_enabled=scripts) for scripts in (True, False)}
+    found[True].add_init_script("if (location.protocol === 'http:') localStorage.clear();")
+    for context in found.values():
+        context.set_default_timeout(120_000)  # the machine may be busy with other things
+    yield found
+    for context in found.values():
+        context.close()
 
-    def open_page(path, width=1280, scheme="light", mathematics=True, **options):
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options)
-        contexts.append(context)
-        page = context.new_page()
+
+@pytest.fixture
+def open_page(contexts, addresses):
+    """Open a page of the book; its complaints and its requests elsewhere collect in `page.complaints`."""
+    pages = []
+
+    def open_page(path, width=1280, scheme="light", mathematics=True, scripts=True):
+        address = addresses[mathematics]
+        page = contexts[scripts].new_page()
+        pages.append(page)
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
         page.complaints = []
         page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: page.complaints.append(str(error)))
@@ -76,13 +116,11 @@ def open_page(browser, address):
             ),
         )
         page.on("response", lambda r: page.complaints.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
-        if not mathematics:  # typesetting takes most of a page's load; tests that do not look at it go without
-            page.route("**/mathjax/*.js*", lambda route: route.fulfill(body="", content_type="text/javascript"))
         page.goto(address + path, wait_until="load")
-        if options.get("java_script_enabled", True):
+        if scripts:
             page.evaluate("async () => { await window.MathJax?.startup?.promise; return null; }")
         return page
 
     yield open_page
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.close()

@@ -1,4 +1,6 @@
-"""What the tests of explorers in the built page share: the pages, and how to find and ask an explorer."""
+"""What the tests of explorers in the built page share: the pages, and how to find, ask and compare an explorer."""
+
+import numpy as np
 
 SOFTMAX, FIELD = "regression/softmax_and_lse.html", "regression/attention_is_a_gradient.html"
 FLOWS, LAYERS = "regression/feature_flows.html", "regression/flows_become_layers.html"
@@ -31,3 +33,15 @@ def in_page(page, module, state):
 
 def status(explorer):
     return explorer.get_by_role("status").inner_text()
+
+
+def assert_same(here, there, rtol=1e-9, atol=1e-9):
+    """Python's result and the page's: equal keys, close numbers of the same shape, None beside None."""
+    if isinstance(here, dict):
+        assert set(here) == set(there)
+        for name, value in here.items():
+            assert_same(value, there[name], rtol, atol)
+        return
+    mine, theirs = np.array(here, dtype=float), np.array(there, dtype=float)  # None becomes NaN
+    assert mine.shape == theirs.shape
+    np.testing.assert_allclose(theirs, mine, rtol=rtol, atol=atol, equal_nan=True)

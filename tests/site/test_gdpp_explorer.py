@@ -2,22 +2,10 @@
 
 import itertools
 
-import numpy as np
 import pytest
-from explorer_pages import GDPP, in_page, mounted, status
+from explorer_pages import GDPP, assert_same, in_page, mounted, status
 
 from attnopt.explorers import GdppExplorer
-
-
-def assert_same(here, there):
-    """Equal keys, numbers equal to a millionth, None beside None."""
-    if isinstance(here, dict):
-        assert set(here) == set(there)
-        for name, value in here.items():
-            assert_same(value, there[name])
-        return
-    mine, theirs = np.array(here, dtype=float), np.array(there, dtype=float)
-    np.testing.assert_allclose(theirs, mine, rtol=1e-6, atol=1e-9, equal_nan=True)
 
 
 @pytest.mark.parametrize("context", [3, 20, 100])
@@ -25,7 +13,7 @@ def test_module_computes_what_python_computes(context, open_page):
     page = open_page(GDPP, mathematics=False)
     for layers, scale in itertools.product((1, 2, 3, 4), (0.5, 1.0, 1.31, 1.5)):
         explorer = GdppExplorer(context=context, layers=layers, scale=scale)
-        assert_same(explorer.compute(), in_page(page, "gdpp", explorer.state()))
+        assert_same(explorer.compute(), in_page(page, "gdpp", explorer.state()), rtol=1e-6)
 
 
 def test_readout_says_what_is_drawn(open_page):

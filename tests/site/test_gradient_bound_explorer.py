@@ -1,7 +1,7 @@
 """The explorer of the gradient bounds in the built page: the same numbers as Python's, and a readout that says them."""
 
 import numpy as np
-from explorer_pages import BOUND, in_page, mounted, status
+from explorer_pages import BOUND, assert_same, in_page, mounted, status
 
 from attnopt.explorers import GradientBoundExplorer
 
@@ -16,10 +16,7 @@ def test_module_computes_what_python_computes(open_page):
         if number < 2:
             scales = dict.fromkeys(SCALES, (0.001, 10.0)[number])
         explorer = GradientBoundExplorer(model=("solved", "initial")[number // 2 % 2], along=SCALES[number // 4], **scales)
-        here, there = explorer.compute(), in_page(page, "gradient_bound", explorer.state())
-        assert set(here) == set(there)
-        for name, value in here.items():
-            np.testing.assert_allclose(there[name], value, rtol=1e-6, atol=1e-12)
+        assert_same(explorer.compute(), in_page(page, "gradient_bound", explorer.state()), rtol=1e-6, atol=1e-12)
 
 
 def test_readout_says_what_is_drawn_and_what_is_broken(open_page):

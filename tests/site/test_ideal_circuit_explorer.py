@@ -1,22 +1,20 @@
 """The explorer of the ideal circuit in the built page: the same numbers as Python's, and a readout that says them."""
 
 import numpy as np
-from explorer_pages import CIRCUIT, in_page, mounted, status
+from explorer_pages import CIRCUIT, assert_same, in_page, mounted, status
 
 from attnopt.explorers import IdealCircuitExplorer
-
-
-def assert_same(here, there):
-    """Equal keys, and numbers equal to a billionth."""
-    assert set(here) == set(there)
-    for name, value in here.items():
-        np.testing.assert_allclose(there[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
 def test_ideal_circuit_module_computes_what_python_computes(open_page):
     page = open_page(CIRCUIT, mathematics=False)
     rng = np.random.default_rng(0)
-    states = [{}, {"length": 16.0, "angle": 180.0, "split": 1.0, "noise": 1.0}, {"length": 0.0, "noise": 0.3}]
+    states = [
+        {},
+        {"length": 16.0, "angle": 180.0, "split": 1.0, "noise": 1.0},
+        {"length": 0.0, "noise": 0.3},
+        {"length": 0.0},
+    ]
     for _ in range(6):
         length, part, split, noise = rng.uniform(size=4)
         states.append({"length": 16 * length, "angle": 360 * part - 180, "split": split, "noise": noise**2})

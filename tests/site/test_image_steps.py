@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from bs4 import BeautifulSoup
 from conftest import HTML
-from explorer_pages import in_page, mounted, status
+from explorer_pages import assert_same, in_page, mounted, status
 from helpers import image_steps
 
 from attnopt.explorers import ImageStepsExplorer
@@ -57,11 +57,7 @@ def test_module_computes_what_python_computes(page):
             step=float(rng.uniform(0.05, 3)),
             iteration=number % 6,
         )
-        here = explorer.compute()
-        there = in_page(page, "image_steps", explorer.state())
-        assert set(here) == set(there)
-        for name, value in here.items():
-            np.testing.assert_allclose(there[name], value, rtol=1e-9, atol=1e-10, err_msg=name)
+        assert_same(explorer.compute(), in_page(page, "image_steps", explorer.state()), atol=1e-10)
 
 
 def test_it_paints_the_pixels_and_names_the_numbers_that_python_computes(page):

@@ -2,21 +2,11 @@
 
 import numpy as np
 import pytest
-from explorer_pages import STEPS, in_page, mounted, status
+from explorer_pages import STEPS, assert_same, in_page, mounted, status
 
 from attnopt.explorers import LayerStepsExplorer
 
 METHODS = ("plain", "covariance", "optimal", "newton")
-
-
-def assert_same(here, there):
-    """Equal keys, and numbers equal to a millionth."""
-    if isinstance(here, dict):
-        assert set(here) == set(there)
-        for name, value in here.items():
-            assert_same(value, there[name])
-        return
-    np.testing.assert_allclose(np.array(there, dtype=float), np.array(here, dtype=float), rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -31,7 +21,7 @@ def test_layer_steps_module_computes_what_python_computes(method, open_page):
             conditioning=float((1, 30, rng.uniform(1, 30))[layers % 3]),
             prompt=layers % 3,
         )
-        assert_same(explorer.compute(), in_page(page, "layer_steps", explorer.state()))
+        assert_same(explorer.compute(), in_page(page, "layer_steps", explorer.state()), rtol=1e-6)
 
 
 def test_layer_steps_show_their_numbers(open_page):

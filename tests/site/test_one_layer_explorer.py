@@ -1,8 +1,7 @@
 """The explorer of one optimal layer in the built page: the same numbers as Python's, and a readout that says them."""
 
 import numpy as np
-from explorer_pages import ONE_LAYER, in_page, mounted, status
-from test_part_one_explorers import assert_same
+from explorer_pages import ONE_LAYER, assert_same, in_page, mounted, status
 
 from attnopt.explorers import OneLayerExplorer
 
@@ -13,7 +12,7 @@ def test_one_layer_module_computes_what_python_computes(open_page):
     for examples in (1, 2, 7, 40, 333, 1000):
         first, second, third = (10 ** rng.uniform(-2, 1, 3)).tolist()
         explorer = OneLayerExplorer(first=first, second=second, third=third, examples=examples)
-        assert_same(explorer.compute(), in_page(page, "one_layer", explorer.state()))
+        assert_same(explorer.compute(), in_page(page, "one_layer", explorer.state()), rtol=1e-6, atol=1e-7)
 
 
 def test_one_layer_says_which_preconditioner_is_ahead(open_page):

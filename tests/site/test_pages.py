@@ -106,7 +106,7 @@ def test_every_picture_has_a_text(page):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("regression/")])
 def test_page_reads_without_scripts(page, open_page):
-    opened = open_page(page, java_script_enabled=False)
+    opened = open_page(page, scripts=False)
     assert opened.locator("article h1").count() == 1
     still = opened.locator("div.attnopt-explorer img")
     assert still.count() == opened.locator("div.attnopt-explorer").count() == 1
@@ -114,7 +114,7 @@ def test_page_reads_without_scripts(page, open_page):
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("regression/")])
-def test_notebook_can_be_downloaded(page, open_page, address):
+def test_notebook_can_be_downloaded(page, open_page):
     opened = open_page(page, mathematics=False)
     link = opened.locator("a.btn-download-source-button, a[href$='.ipynb']").first
     target = link.get_attribute("href")

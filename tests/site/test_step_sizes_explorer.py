@@ -2,19 +2,9 @@
 
 import numpy as np
 import pytest
-from explorer_pages import STEP_SIZES, in_page, mounted, status
+from explorer_pages import STEP_SIZES, assert_same, in_page, mounted, status
 
 from attnopt.explorers import StepSizesExplorer
-
-
-def assert_same(here, there):
-    """Equal keys, and numbers equal to a billionth."""
-    assert set(here) == set(there)
-    for name, value in here.items():
-        if isinstance(value, dict):
-            assert_same(value, there[name])
-        else:
-            np.testing.assert_allclose(there[name], value, rtol=1e-9, atol=1e-11)
 
 
 def test_module_computes_what_python_computes(open_page):
@@ -28,7 +18,7 @@ def test_module_computes_what_python_computes(open_page):
             scheme=("optimal", "constant", "chebyshev", "own")[number % 4],
             own=rng.uniform(0.02, 3, 4).tolist(),
         )
-        assert_same(explorer.compute(), in_page(page, "step_sizes", explorer.state()))
+        assert_same(explorer.compute(), in_page(page, "step_sizes", explorer.state()), atol=1e-11)
 
 
 def test_readout_says_loss_optimum_and_steps(open_page):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from explorer_pages import TASK, in_page, mounted, status
+from explorer_pages import TASK, assert_same, in_page, mounted, status
 
 from attnopt.explorers import TaskModelExplorer
 
@@ -19,10 +19,7 @@ def test_task_model_module_computes_what_python_computes(model, open_page):
             value_scale=float(rng.uniform(-2, 2)) if number else 0.0,
             neuron_scale=float(rng.uniform(0, 2)),
         )
-        here, there = explorer.compute(), in_page(page, "task_model", explorer.state())
-        assert set(here) == set(there)
-        for name, value in here.items():
-            np.testing.assert_allclose(there[name], value, rtol=1e-9, atol=1e-9)
+        assert_same(explorer.compute(), in_page(page, "task_model", explorer.state()))
 
 
 def test_task_model_buttons_change_tokens_by_mouse_and_keyboard(open_page):
@@ -41,7 +38,7 @@ def test_task_model_buttons_change_tokens_by_mouse_and_keyboard(open_page):
         numbers = TaskModelExplorer(tokens=tokens).compute()
         assert f"Label {numbers['label']}:" in status(explorer)
         assert f"probability {numbers['probabilities'][1]:.4f}" in status(explorer)
-        assert f"prefix {100 * sum(numbers['attention'][:5]):.1f} %" in status(explorer)
+        assert f"prefix {100 * sum(numbers['attention'][:5]):.2f} %" in status(explorer)
     explorer.get_by_role("button", name="rotate the prefix").click()
     tokens = [tokens[4], *tokens[:4], *tokens[5:]]
     explorer.get_by_role("button", name="flip the suffix").press("Enter")
@@ -59,11 +56,12 @@ def test_task_model_built_by_hand_is_right_whatever_the_suffix(open_page):
     for name in ("rotate the prefix", "flip the suffix", "token 2", "token 9"):
         explorer.get_by_role("button", name=name, exact=True).click()
         assert "so the model is right" in status(explorer)
-        assert "Attention on the prefix 99" in status(explorer)
+        assert "Attention on the prefix 99.95 %" in status(explorer)
     explorer.get_by_role("slider", name="factor of q").press("Home")
-    assert "Attention on the prefix 41.7 %" in status(explorer)
+    assert "Attention on the prefix 41.67 %" in status(explorer)
     explorer.get_by_role("slider", name="factor of V").fill("0")
     assert "length 0.000" in status(explorer)
+    assert "so the model is undecided" in status(explorer)
     assert "NaN" not in explorer.inner_html()
     assert page.complaints == []
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, one_hot
 
+from attnopt.checks import check_integers
 from attnopt.clustering.model import BIASES, TRAINED, Params, forward
 
 GELU_SLOPE = (1 + math.erf(1)) / 2 + math.exp(-1) / math.sqrt(math.pi)  # the largest derivative of GELU, at √2: 1.1289
@@ -180,17 +181,9 @@ def _discrepancies(params: Params, tokens: Tensor, targets: Tensor) -> tuple[dic
         raise ValueError("params must have no biases: the paper's gradients are those of a layer without them")
     logits, stages = forward(params, tokens, return_stages=True)
     models, count, p = logits.shape
-    if (
-        not isinstance(targets, Tensor)
-        or targets.dtype.is_floating_point
-        or targets.dtype.is_complex
-        or targets.dtype == torch.bool
-    ):
-        raise TypeError(f"targets must be a tensor of integers, got {getattr(targets, 'dtype', type(targets).__name__)}")
+    check_integers("targets", targets, p)
     if targets.shape not in ((count,), (models, count)):
         raise ValueError(f"targets must have shape ({count},) or ({models}, {count}), got {tuple(targets.shape)}")
-    if targets.min() < 0 or targets.max() >= p:
-        raise ValueError(f"targets must lie in 0 … {p - 1}, got {targets.min().item()} … {targets.max().item()}")
     right = one_hot(targets, p).bool().expand(models, -1, -1)
     wrong = logits.softmax(-1).masked_fill(right, 0.0)
     distance = wrong.sum(-1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from attnopt.checks import check_count
+from attnopt.checks import check_count, check_integers
 from attnopt.clustering.task import check_task
 
 Params = dict[str, Tensor]
@@ -103,9 +103,9 @@ def forward(
 ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
     """Logits of every model on every sequence.
 
-    Normalised, the zero vector stays zero: ξ = 0 gives the logits of the feed-forward layer at 0, and with "unit" no
-    gradient passes through the normalisation there. A model with weights that are not finite has such logits; the others of
-    the ensemble are not affected.
+    Normalised, the zero vector stays zero: ξ = 0 gives the logits of the feed-forward layer at 0, and with "unit" its
+    gradient comes through the residual connection alone (likewise where ‖ξ‖² underflows to 0). A model with weights that
+    are not finite has such logits; the others of the ensemble are not affected.
 
     Args:
         params: as from `init_model`.
@@ -233,18 +233,10 @@ def check_tokens(params: Params, tokens: Tensor) -> None:
         TypeError: if tokens are not integers.
         ValueError: if their shape or a token does not fit the parameters.
     """
-    if (
-        not isinstance(tokens, Tensor)
-        or tokens.dtype.is_floating_point
-        or tokens.dtype.is_complex
-        or tokens.dtype == torch.bool
-    ):
-        raise TypeError(f"tokens must be a tensor of integers, got {getattr(tokens, 'dtype', type(tokens).__name__)}")
     models, p, _ = params["token"].shape
+    check_integers("tokens", tokens, p)
     length = params["position"].shape[-2]
     if tokens.ndim not in (2, 3) or tokens.shape[-1] != length or 0 in tokens.shape:
         raise ValueError(f"tokens must have shape (n, {length}) or ({models}, n, {length}), got {tuple(tokens.shape)}")
     if tokens.ndim == 3 and tokens.shape[0] != models:
         raise ValueError(f"tokens must have one set of sequences a model, {models}, got {tokens.shape[0]}")
-    if tokens.min() < 0 or tokens.max() >= p:
-        raise ValueError(f"tokens must lie in 0 … {p - 1}, got {tokens.min().item()} … {tokens.max().item()}")

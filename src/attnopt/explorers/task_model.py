@@ -5,9 +5,10 @@ import traitlets
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from attnopt.clustering import forward, ideal_circuit, init_model
+from attnopt.clustering import forward, init_model
 from attnopt.clustering.model import check_params
 from attnopt.explorers.base import Explorer, Interval
+from attnopt.explorers.ideal_circuit import IdealCircuitExplorer
 from attnopt.plotting import BLUE, GREEN, GREY, ORANGE
 
 LENGTH, PREFIX = 12, 5
@@ -18,7 +19,7 @@ SHAPES = {"token": (2, 2), "position": (LENGTH, 2)}
 def _chosen() -> dict:
     """Weights of a random model, to four digits, and of the circuit."""
     random = init_model(1, 2, LENGTH, generator=torch.Generator().manual_seed(4))
-    ideal = ideal_circuit(2, LENGTH, PREFIX, sharpness=4.0)
+    ideal = IdealCircuitExplorer().params()
     return {
         "random": {name: (value[0] * 1e4).round().div(1e4).tolist() for name, value in random.items()},
         "ideal": {name: value[0].tolist() for name, value in ideal.items()},
@@ -30,7 +31,7 @@ class TaskModelExplorer(Explorer):
 
     Traits:
         tokens: twelve tokens, 0 or 1.
-        model: "random" or "ideal", a clustering head built by hand.
+        model: "random" or "ideal", the paper's Figure 1 with weights set by hand.
         query_scale: factor of the query, 0 to 3.
         value_scale: factor of the value matrix, -2 to 2.
         neuron_scale: factor of the feed-forward layer's output, 0 to 2.
@@ -93,7 +94,7 @@ class TaskModelExplorer(Explorer):
         """The circle, the attention and the plane."""
         numbers, params = self.compute(), self._scaled()
         circle, bars, plane = figure.subplots(1, 3)
-        turn = torch.linspace(0, 2 * torch.pi, 121, dtype=torch.float64)
+        turn = torch.linspace(0, 2 * torch.pi, 721, dtype=torch.float64)
         around = torch.stack([turn.cos(), turn.sin()], -1)
         circle.plot(*around.T, color=GREY, lw=0.8)
         for t, (z, weight) in enumerate(zip(numbers["embeddings"], numbers["attention"], strict=True)):
@@ -117,8 +118,9 @@ class TaskModelExplorer(Explorer):
         plane.plot(*numbers["output"], "s", color=GREEN, ms=8, label="ψ")
         plane.legend(fontsize=8)
         own = max(0.1, *(abs(value) for value in numbers["sequence"] + numbers["output"]))
-        reach = 1.15 * max(own, min(2 * own, curve.abs().max().item()))
-        plane.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+        reach = 1.15 * max(own, curve.abs().max().item())
+        scale = "linear" if reach < 3 else "asinh"
+        plane.set(xscale=scale, yscale=scale, xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
 
     def __repr__(self):
         shown = {name: value for name, value in self.state().items() if name != "weights"}

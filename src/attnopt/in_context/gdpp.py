@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import least_squares
 from torch import Tensor
 
-from attnopt.checks import check_broadcast, check_count, check_matrices
+from attnopt.checks import as_column, check_broadcast, check_count, check_matrices
 from attnopt.in_context.steps import as_numbers, spectrum
 from attnopt.in_context.wishart import wishart_quadrature
 
@@ -34,7 +34,7 @@ def gdpp_residuals(steps: Tensor, curvatures: Tensor, eigenvalues: Tensor) -> tu
 
     Source: the chapter "Beyond gradient descent".
     """
-    check_matrices(steps=steps.unsqueeze(-1), eigenvalues=eigenvalues.unsqueeze(-1))
+    check_matrices(steps=as_column(steps), eigenvalues=as_column(eigenvalues))
     _check_curvatures(steps, curvatures)
     batch = torch.broadcast_shapes(steps.shape[:-1], curvatures.shape[:-1])
     residuals, seen = [steps.new_ones(*batch, eigenvalues.shape[-1])], [eigenvalues.expand(*batch, -1)]
@@ -72,7 +72,8 @@ def gdpp_loss(steps: Tensor | Sequence[float], curvatures: Tensor | Sequence[flo
 def gdpp_optimum(dim: int, n_context: int, n_layers: int) -> tuple[Tensor, Tensor, float]:
     """The best steps and curvatures found: the least exact loss over many starts, each taken down to a minimum.
 
-    The loss has several local minima; the search is deterministic and repeats none of its starts.
+    The loss has several local minima; the search is deterministic, repeats none of its starts and can miss the lowest:
+    data/gdpp_optima.json holds lower ones for some sizes with three layers and for most with four.
 
     Args:
         dim: d.

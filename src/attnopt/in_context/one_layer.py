@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_broadcast, check_count, check_covariance, check_matrices, check_matrix_shape
+from attnopt.checks import as_column, check_broadcast, check_count, check_covariance, check_matrices, check_matrix_shape
 
 
 def one_layer_optimum(covariance: Tensor, n_context: int) -> Tensor:
@@ -89,11 +89,12 @@ def attention_loss(b: Tensor, A: Tensor, covariance: Tensor, n_context: int) -> 
     """
     n_context = check_count("n_context", n_context)
     check_covariance("covariance", covariance)
-    check_matrices(covariance=covariance, b=b.unsqueeze(-1), A=A)
+    column = as_column(b)
+    check_matrices(covariance=covariance, b=column, A=A)
     dim = covariance.shape[-1]
-    check_matrix_shape("covariance", covariance, (dim, dim), "(it must be square)")
-    check_matrix_shape("b", b.unsqueeze(-1), (dim + 1, 1), "to match covariance")
+    check_matrix_shape("b", column, (dim + 1, 1), "(as a column) to match covariance")
     check_matrix_shape("A", A, (dim + 1, dim), "to match covariance")
+    check_broadcast(covariance=covariance, b=column, A=A)
     row, last, upper, lower = b[..., :-1, None], b[..., -1:, None], A[..., :-1, :], A[..., -1:, :].mT
     # the error is xᵀ(even + odd): even = A₁ᵀHb₁ + βα w⋆ᵀHw⋆ is even in w⋆, odd = (βA₁ᵀ + αb₁ᵀ)Hw⋆ + w⋆ is odd
     odd = one_layer_loss(last * upper + row @ lower.mT, covariance, n_context)

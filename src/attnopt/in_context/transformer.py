@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_broadcast, check_matrices, check_matrix_shape
+from attnopt.checks import as_column, check_broadcast, check_matrices, check_matrix_shape
 
 
 def linear_transformer(prompts: Tensor, P: Tensor, Q: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ def in_context_loss(prompts: Tensor, targets: Tensor, P: Tensor, Q: Tensor) -> T
 
     Source: Ahn, Cheng, Daneshmand, Sra (2023), (5).
     """
-    check_matrices(prompts=prompts, targets=targets.unsqueeze(-1), P=P, Q=Q)
+    check_matrices(prompts=prompts, targets=as_column(targets), P=P, Q=Q)
     if targets.shape[-1] != prompts.shape[-3]:
         raise ValueError(f"targets must have one number a prompt, {prompts.shape[-3]}, got shape {tuple(targets.shape)}")
     final = linear_transformer(prompts, P.unsqueeze(-4), Q.unsqueeze(-4))[-1]

@@ -105,15 +105,21 @@ def two_layer_certificate(dim: int, n_context: int) -> dict[str, sp.Expr]:
     polynomial = sp.expand(below * (square * (upper - least) - linear**2) - square * above * (p - m))
     difference = sp.Poly(sp.Poly(polynomial, p, m).clear_denoms()[1].as_expr(), p)
 
-    leading = sp.Poly(difference.coeff_monomial(p**4), m)
+    _require_nowhere_negative(difference, steps, p, m)
+    return {"loss": least * dim, "steps": steps.as_expr(), "slope": above / below, "difference": difference.as_expr()}
+
+
+def _require_nowhere_negative(quartic: sp.Poly, steps: sp.Poly, p: sp.Symbol, m: sp.Symbol) -> None:
+    """Refuse a quartic in p that is negative for some m; for m other than the roots of ``steps`` it may not even be 0."""
+    leading = sp.Poly(quartic.coeff_monomial(p**4), m)
     _require(leading.eval(0) > 0 and not leading.intervals(), "the leading coefficient vanishes")
-    discriminant = _quartic_discriminant(difference, p, m)
+    discriminant = _quartic_discriminant(quartic, p, m)
     while (division := sp.div(discriminant, steps))[1].is_zero:
         discriminant = division[0]
     _require(not discriminant.clear_denoms()[1].primitive()[1].intervals(), "the discriminant vanishes elsewhere")
+    middle = -steps.coeff_monomial(m)
     for place in (middle - 1, middle / 2, sp.Integer(1)):  # left of both steps, between them, right of both
-        _require(sp.Poly(difference.as_expr().subs(m, place), p).count_roots() == 0, "the difference changes sign")
-    return {"loss": least * dim, "steps": steps.as_expr(), "slope": above / below, "difference": difference.as_expr()}
+        _require(sp.Poly(quartic.as_expr().subs(m, place), p).count_roots() == 0, "the difference changes sign")
 
 
 def _quartic_discriminant(quartic: sp.Poly, p: sp.Symbol, m: sp.Symbol) -> sp.Poly:

@@ -60,7 +60,7 @@ def _moment(powers: tuple[int, ...], dim: int, dof: int) -> int:
     return total + sum(2 * power * expectation([*rest[:j], *rest[j + 1 :], m + power]) for j, power in enumerate(rest))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None, typed=True)  # 2.0 must not find what 2 has left
 def spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
     """The exact moments E[tr S^m] of one trace, for m = 0 … count - 1, by counting walks.
 
@@ -88,38 +88,36 @@ def spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
     freedoms = [freedom for i in range(small) for freedom in (large - i, small - 1 - i)][:-1]
     crossings = [[math.prod(range(f, f + 2 * k, 2)) for k in range(count)] for f in freedoms]
 
-    def beyond(edges: list[int]) -> list[list[int]]:
-        """Walks along the edges, in order, by how often the first is crossed to and fro, and by their half-length."""
-        walks = [[1] + [0] * (count - 1)] + [[0] * count for _ in range(count - 1)]
-        for edge in reversed(edges):
-            tails = []
-            for k in range(count):
-                # between two crossings of this edge the walk makes excursions over the next one, j of them in all
-                tail = [0] * count
-                for j in range(count - k):
-                    ways = math.comb(k + j - 1, j) if k else int(j == 0)
-                    if ways:
-                        for length in range(count - k):
-                            tail[length + k] += ways * walks[j][length]
-                tails.append([crossings[edge][k] * value for value in tail])
-            walks = tails
-        return walks
+    binomials = scipy.linalg.pascal(count, exact=True).astype(object)  # (i + j choose i)
 
-    totals = [0] * count
+    def beyond(edges: Sequence[int]) -> list[np.ndarray]:
+        """Walks along the first 0, 1, 2, … edges, by how often the last is crossed to and fro, and by their half-length."""
+        nowhere = np.zeros((count, count), dtype=object)
+        nowhere[0, 0] = 1
+        found = [nowhere]
+        for edge in edges:
+            walks = nowhere.copy()
+            for k in range(1, count):
+                # between two crossings of this edge the walk makes excursions over the one before, j of them in all
+                excursions = binomials[k - 1, : count - k] @ found[-1][: count - k, : count - k]
+                walks[k, k:] = crossings[edge][k] * excursions
+            found.append(walks)
+        return found
+
+    path = range(2 * small - 1)
+    left, right = beyond(path), beyond(path[::-1])
+    totals = np.zeros(count, dtype=object)
     for row in range(small):
-        left, right = beyond(list(range(2 * row - 1, -1, -1))), beyond(list(range(2 * row, 2 * small - 1)))
+        there, back = left[2 * row], right[2 * (small - row) - 1]
         for i in range(count):
             # the walk's i excursions to the left and j to the right come in any order
-            others = [sum(math.comb(i + j, i) * right[j][b] for j in range(b + 1)) for b in range(count - i)]
-            for a in range(i, count):
-                if left[i][a]:
-                    for b in range(count - a):
-                        totals[a + b] += left[i][a] * others[b]
+            others = binomials[i, : count - i] @ back[: count - i, : count - i]
+            totals[i:] += np.convolve(there[i, i:], others)[: count - i]
     totals[0] = dim
     return tuple(totals)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None, typed=True)  # 2.0 must not find what 2 has left
 def wishart_recurrence(dim: int, n_context: int, degree: int) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]]:
     """Exact recurrence of the monic orthogonal polynomials of the mean spectrum, p ↦ E tr p(G).
 
@@ -139,7 +137,7 @@ def wishart_recurrence(dim: int, n_context: int, degree: int) -> tuple[tuple[Fra
 
     Source: the algorithm is Chebyshev's, as in Gautschi (2004), Orthogonal Polynomials, section 2.1.7.
     """
-    degree = check_count("degree", degree)
+    n_context, degree = check_count("n_context", n_context), check_count("degree", degree)
     moments = [Fraction(m, n_context**j) for j, m in enumerate(spectral_moments(dim, n_context, 2 * degree))]
     alpha, beta = [moments[1] / moments[0]], [moments[0]]
     before, now = [Fraction(0)] * (2 * degree), moments
@@ -153,7 +151,7 @@ def wishart_recurrence(dim: int, n_context: int, degree: int) -> tuple[tuple[Fra
     return tuple(alpha), tuple(beta)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None, typed=True)  # 2.0 must not find what 2 has left
 def wishart_quadrature(dim: int, n_context: int, n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights with E tr p(G) = Σ_q w_q p(x_q) for every polynomial p of degree below 2 ``n_nodes``.
 
@@ -171,7 +169,7 @@ def wishart_quadrature(dim: int, n_context: int, n_nodes: int) -> tuple[np.ndarr
 
     Source: Golub and Welsch (1969), Calculation of Gauss quadrature rules.
     """
-    alpha, beta = wishart_recurrence(dim, n_context, n_nodes)
+    alpha, beta = wishart_recurrence(dim, n_context, check_count("n_nodes", n_nodes))
     diagonal, beside = np.array([float(a) for a in alpha]), np.sqrt([float(b) for b in beta])
     nodes = scipy.linalg.eigvalsh_tridiagonal(diagonal, beside[1:])
     # 1 / Σ_j p_j(x)² and not the eigenvectors' first entries, which lose the tiny weights of the far nodes to rounding

@@ -1,6 +1,8 @@
 """Training ensembles of the small transformer as one batched computation, and fanning ensembles out."""
 
-from attnopt.clustering.training.ensemble import ensemble, load_training, save_training
-from attnopt.clustering.training.loop import Training, initial_models, train, training_data
+from attnopt.clustering.training.draws import initial_models, training_data
+from attnopt.clustering.training.ensemble import ensemble
+from attnopt.clustering.training.loop import train
+from attnopt.clustering.training.record import Training, load_training, save_training
 
 __all__ = ["Training", "ensemble", "initial_models", "load_training", "save_training", "train", "training_data"]

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 from joblib import Parallel, delayed
-from torch import Tensor
 
 from attnopt.checks import check_count
-from attnopt.clustering.training.loop import Training, join, per_model, read_arrays, train, write_arrays
+from attnopt.clustering.training.draws import check_seeds, per_model
+from attnopt.clustering.training.loop import train
+from attnopt.clustering.training.record import Training, checksum, join, load_training, save_training
 
 PER_MODEL = ("width", "batch_size", "learning_rate", "mlp_discount", "weight_decay", "clip")
 
@@ -23,68 +23,47 @@ def ensemble(
         folder: where each finished chunk is saved at once and a running one leaves its checkpoints; nothing is saved unless
             given. Chunks that other settings wrote are refused.
         chunk: models a task.
-        jobs: tasks at a time, joblib's ``n_jobs``; ``joblib.parallel_config(backend="dask")`` moves them elsewhere.
-        settings: as for `train`.
+        jobs: tasks at a time, joblib's ``n_jobs``; its ``parallel_config`` moves them to a cluster.
+        settings: as for `train`, but for its checkpoint.
 
     Returns:
-        As from `train`: the numbers do not depend on ``chunk`` or ``jobs``.
+        As from `train`, and the same numbers whatever ``chunk`` and ``jobs`` are.
 
     Raises:
-        TypeError: if a number is not an integer.
-        ValueError: as `train`, or if the folder holds chunks of other settings.
+        TypeError: as `train`.
+        ValueError: as `train`, or if the folder holds chunks that cannot be read or that other settings wrote.
     """
-    seeds = list(seeds)
+    seeds = check_seeds(seeds)
     check_count("chunk", chunk)
+    if "checkpoint" in settings:
+        raise TypeError("checkpoint is not for ensembles: name a folder")
     settings = {name: per_model(name, value, len(seeds)) if name in PER_MODEL else value for name, value in settings.items()}
+    if "snapshots" in settings:
+        settings["snapshots"] = sorted(set(settings["snapshots"]))
+    start = settings.pop("start", None)
+    if start is not None and any(len(value) != len(seeds) for value in start.values()):
+        raise ValueError(f"start must hold one model a seed, {len(seeds)}, got {[len(value) for value in start.values()]}")
     tasks = []
     for at in range(0, len(seeds), chunk):
         part = slice(at, at + chunk)
         own = {name: value[part] if name in PER_MODEL else value for name, value in settings.items()}
-        if settings.get("start") is not None:
-            own["start"] = {name: value[part] for name, value in settings["start"].items()}
+        if start is not None:
+            own["start"] = {name: value[part] for name, value in start.items()}
         tasks.append(delayed(_chunk)(seeds[part], folder and Path(folder) / f"chunk_{at:05d}.npz", own))
     return join(Parallel(n_jobs=jobs)(tasks))
 
 
 def _chunk(seeds: list[int], file: Path | None, settings: dict) -> Training:
-    """One task: read its result, or train on one thread and save it."""
-    torch.set_num_threads(1)
+    """One task: read its result, or train and save it."""
     if file is None:
         return train(seeds, **settings)
     said = {name: value for name, value in settings.items() if name not in ("start", "checkpoint_every", "progress")}
-    description = repr((seeds, sorted(said.items()), settings.get("start") is not None))
+    description = repr((seeds, sorted(said.items()), "start" in settings and checksum(settings["start"])))
     if file.exists():
-        training, wrote = load_training(file), read_arrays(file)[1]
-        if wrote != description:
-            raise ValueError(f"folder holds {file}, which other settings wrote: remove it, or name another folder")
-        return training
-    file.parent.mkdir(parents=True, exist_ok=True)
+        return load_training(file, description)
     checkpoint = file.with_suffix(".checkpoint")
     training = train(seeds, checkpoint=checkpoint, **settings)
     save_training(file, training, description)
     for left in file.parent.glob(f"{checkpoint.name}.*"):
         left.unlink()
     return training
-
-
-def save_training(file: Path | str, training: Training, description: str = "") -> None:
-    """Write a training to an npz file, in one move."""
-    arrays = {f"params/{name}": value for name, value in training.params.items()}
-    arrays |= {f"history/{name}": value for name, value in training.history.items()}
-    for epoch, params in training.snapshots.items():
-        arrays |= {f"snapshots/{epoch}/{name}": value for name, value in params.items()}
-    write_arrays(Path(file), {name: value.numpy() for name, value in arrays.items()}, description)
-
-
-def load_training(file: Path | str) -> Training:
-    """What `save_training` wrote."""
-    arrays, _ = read_arrays(Path(file))
-    params, history, snapshots = {}, {}, {}
-    for path, array in arrays.items():
-        kind, *rest = path.split("/")
-        value: Tensor = torch.from_numpy(array)
-        if kind == "snapshots":
-            snapshots.setdefault(int(rest[0]), {})[rest[1]] = value
-        else:
-            (params if kind == "params" else history)[rest[0]] = value
-    return Training(params, history, snapshots)

@@ -85,38 +85,38 @@ def pull_back(grad: Tensor, vectors: Tensor, factor: Tensor, bend: Tensor) -> Te
     return grad * factor + vectors * (bend * (grad * vectors).sum(1, keepdim=True))
 
 
-def attend(views: Params, batch: Tensor, norm: Norm) -> dict[str, Tensor]:
-    """The stages up to the sequence embeddings ξ: all that attention does, as one product with the table of pairs.
+def pair_table(views: Params, norm: Norm) -> dict[str, Tensor]:
+    """All that attention needs to know of the pairs of token and position.
 
     Args:
         views: parameters, as from `Layout.views`.
-        batch: marks of the sequences, shape (M, B, pL).
         norm: the models' normalisation.
 
     Returns:
-        ``sums`` of embeddings, their normalised ``table`` and ``values`` (M, d, pL), ``weights`` (M, 1, pL), the factors of
-        the normalisation, ``inverse`` of each sequence's total weight (M, 1, B) and ``sequence`` ξ (M, d, B).
+        ``sums`` of embeddings, their normalised ``table`` and ``values`` (M, d, pL), ``weights`` (M, 1, pL), the ``factor``
+        and ``bend`` of the normalisation, and ``rows``, which a sequence's marks add up (M, d + 1, pL).
     """
     token, position, query = views["token"], views["position"], views["query"]
-    dim = token.shape[-1]
     sums = (token.mT.unsqueeze(-1) + position.mT.unsqueeze(-2)).flatten(2)
     factor, bend = normaliser(sums, norm)
     table = sums * factor
-    scores = torch.bmm(query.unsqueeze(1), table) / dim**0.5
+    scores = torch.bmm(query.unsqueeze(1), table) / token.shape[-1] ** 0.5
     weights = (scores - scores.amax(-1, keepdim=True)).clamp_min(FLOOR).exp()
     values = torch.bmm(views["value"], table)
-    totals = torch.bmm(torch.cat([values * weights, weights], 1), batch.mT)
-    inverse = totals[:, dim:].reciprocal()
-    return {
-        "sums": sums,
-        "factor": factor,
-        "bend": bend,
-        "table": table,
-        "weights": weights,
-        "values": values,
-        "inverse": inverse,
-        "sequence": totals[:, :dim] * inverse,
-    }
+    rows = torch.cat([values * weights, weights], 1)
+    return {"sums": sums, "factor": factor, "bend": bend, "table": table, "weights": weights, "values": values, "rows": rows}
+
+
+def attend(rows: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
+    """Sequence embeddings ξ (M, d, B) and the inverse of each sequence's total weight (M, 1, B).
+
+    Args:
+        rows: of `pair_table`, (M, d + 1, pL).
+        batch: marks of the sequences, shape (M, B, pL).
+    """
+    totals = torch.bmm(rows, batch.mT)
+    inverse = totals[:, -1:].reciprocal()
+    return totals[:, :-1] * inverse, inverse
 
 
 def feed_forward(views: Params, sequence: Tensor, direction: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -152,8 +152,9 @@ def loss_and_gradients(views: Params, grads: Params, batch: Tensor, truth: Tenso
     token, query, value = views["token"], views["query"], views["value"]
     receptors, assemblers = views["receptors"], views["assemblers"]
     dim, length, count = token.shape[-1], views["position"].shape[1], batch.shape[1]
-    stage = attend(views, batch, norm)
-    table, weights, sequence = stage["table"], stage["weights"], stage["sequence"]
+    pairs = pair_table(views, norm)
+    table, weights = pairs["table"], pairs["weights"]
+    sequence, inverse = attend(pairs["rows"], batch)
     factor, bend = normaliser(sequence, norm)
     direction = sequence * factor
     before, after, output = feed_forward(views, sequence, direction)
@@ -165,15 +166,15 @@ def loss_and_gradients(views: Params, grads: Params, batch: Tensor, truth: Tenso
     hidden = torch.ops.aten.gelu_backward(torch.bmm(assemblers.mT, pull), before)
     torch.sum(hidden, -1, out=grads["receptor_biases"])
     grads["receptors"].copy_(torch.bmm(hidden, direction.mT))
-    lifted = stage["inverse"] * (pull + pull_back(torch.bmm(receptors.mT, hidden), sequence, factor, bend))
+    lifted = inverse * (pull + pull_back(torch.bmm(receptors.mT, hidden), sequence, factor, bend))
     d_totals = torch.cat([lifted, -(lifted * sequence).sum(1, keepdim=True)], 1)
     d_rows = torch.bmm(d_totals, batch)
     d_values = d_rows[:, :dim] * weights
-    felt = weights * ((d_rows[:, :dim] * stage["values"]).sum(1, keepdim=True) + d_rows[:, dim:]) / dim**0.5
+    felt = weights * ((d_rows[:, :dim] * pairs["values"]).sum(1, keepdim=True) + d_rows[:, dim:]) / dim**0.5
     grads["query"].copy_(torch.bmm(table, felt.mT).squeeze(-1))
     grads["value"].copy_(torch.bmm(d_values, table.mT))
     d_table = torch.baddbmm(query.unsqueeze(-1) * felt, value.mT, d_values)
-    d_sums = pull_back(d_table, stage["sums"], stage["factor"], stage["bend"]).unflatten(2, (-1, length))
+    d_sums = pull_back(d_table, pairs["sums"], pairs["factor"], pairs["bend"]).unflatten(2, (-1, length))
     grads["position"].copy_(d_sums.sum(2).mT)
     grads["token"].copy_(d_sums.sum(3).mT + torch.bmm(surprise, output.mT))
     return losses.mean(1)

@@ -98,7 +98,7 @@ export function compute(state) {
   return { factors, curves: [0, 1, 2].map((which) => along.map((totals) => totals[which])), ...measure(scaled(state)) };
 }
 
-const FRAME = [50, 34, 312, 268], FLOOR = 1e-8, NAMES = ["query", "value", "receptors", "assemblers"];
+const FRAME = [50, 34, 312, 268], FLOOR = 1e-16, NAMES = ["query", "value", "receptors", "assemblers"];
 const SIGNS = { value: "V", receptors: "W", assemblers: "U", logits: "logits" };
 const LOOKS = [
   { name: "gradient", stroke: COLOURS[0], "stroke-dasharray": "none", "stroke-width": 3 },
@@ -107,7 +107,7 @@ const LOOKS = [
 ];
 const raised = (exponent) => `10${String(exponent).replace(/./g, (sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)])}`;
 const power = (value) => raised(Math.round(Math.log10(value)));
-const written = (value) => (value >= 0.01 && value < 10000 ? String(Number(value.toPrecision(3))) : value.toExponential(1).replace("-", "−"));
+const written = (value) => (value === 0 ? "0" : value >= 0.01 && value < 10000 ? String(Number(value.toPrecision(3))) : value.toExponential(1).replace("-", "−"));
 
 // Decades that hold the numbers, but nothing below the floor.
 function decades(numbers) {
@@ -154,6 +154,7 @@ function render({ model, el }) {
     const y = decades(now.terms.flat().filter((value) => value > 0));
     const at = axes(right, FRAME, { label: "gradient in", low: 0, high: 4, ticks: [0.5, 1.5, 2.5, 3.5], text: (value) => NAMES[value - 0.5] }, { label: "norm", ...y });
     NAMES.forEach((_, term) => {
+      if (now.terms[0][term] < FLOOR) return;  // the logits are so large that no error is left to draw
       const places = now.terms.map((values) => at([term + 0.5, Math.max(values[term], y.low)]));
       line(right, places[0], places[1], { opacity: 0.4 });
       if (now.terms[2][term] < now.terms[0][term]) line(right, places[0], places[2], { stroke: COLOURS[1], "stroke-width": 2 });

@@ -144,24 +144,25 @@ function render({ model, el }) {
     line(second, [left + PREFIX * unit, high], [left + PREFIX * unit, low + 22], { "stroke-dasharray": "3 4", opacity: 0.6 });
     const onPrefix = sum(attention.slice(0, PREFIX));
     [["prefix", onPrefix, PREFIX / 2], ["suffix", 1 - onPrefix, (PREFIX + LENGTH) / 2]].forEach(([text, value, at]) => {
-      drawn("text", { x: left + unit * at, y: low + 36, "text-anchor": "middle" }, second, `${text} ${show(100 * value, 1)} %`);
+      drawn("text", { x: left + unit * at, y: low + 36, "text-anchor": "middle" }, second, `${text} ${show(100 * value)} %`);
     });
 
-    const ring = Array.from({ length: 121 }, (_, index) => fired(params, [Math.cos(Math.PI * index / 60), Math.sin(Math.PI * index / 60)]));
+    const ring = Array.from({ length: 721 }, (_, index) => fired(params, [Math.cos(Math.PI * index / 360), Math.sin(Math.PI * index / 360)]));
     const extent = (points) => Math.max(...points.flat().map(Math.abs)), own = Math.max(0.1, extent([sequence, output]));
-    const span = 1.15 * Math.max(own, Math.min(2 * own, extent(ring))), frame = [46, 30, 286, 270];
+    const span = 1.15 * Math.max(own, extent(ring)), frame = [46, 30, 286, 270];
     drawn("text", { x: 166, y: 14, "text-anchor": "middle" }, third, "ξ, and ψ = ξ + Uσ(Wξ̄)");
-    const far = ticksUpTo(span).at(-1), marks = [-far, 0, far];
-    const put = axes(third, frame, { label: "", low: -span, high: span, ticks: marks }, { label: "", low: -span, high: span, ticks: marks });
+    const positive = span < 3 ? [ticksUpTo(span).at(-1)] : Array.from({ length: Math.floor(Math.log10(span)) + 1 }, (_, power) => 10 ** power);
+    const axis = { label: "", low: -span, high: span, ticks: [...positive.map((value) => -value), 0, ...positive], scale: span < 3 ? Number : Math.asinh };
+    const put = axes(third, frame, axis, axis);
     const inside = clipped(third, frame), difference = params.token[1].map((part, index) => part - params.token[0][index]);
-    const across = normalised([-difference[1], difference[0]]).map((part) => 2 * span * part);
-    line(inside, put(across.map((part) => -part)), put(across), { "stroke-dasharray": "6 4", opacity: 0.7 });
+    const across = normalised([-difference[1], difference[0]]), along = Array.from({ length: 121 }, (_, index) => Math.sinh((index / 60 - 1) * Math.asinh(2 * span)));
+    curve(inside, along.map((length) => put(across.map((part) => length * part))), { "stroke-dasharray": "6 4", opacity: 0.7 });
     curve(inside, ring.map(put), { opacity: 0.6, "stroke-width": 1.5 });
     arrow(inside, put(sequence), put(output), { "stroke-width": 1.5, opacity: 0.8 });
     mark(inside, 0, put(sequence), 6, { fill: COLOURS[0], stroke: "currentColor" });
     mark(inside, 2, put(output), 6, { fill: COLOURS[2], stroke: "currentColor" });
     for (const v of [0, 1]) {
-      const side = normalised(difference).map((part) => (2 * v - 1) * 0.86 * span * part), [x, y] = put(side);
+      const [x, y] = normalised(difference).map((part, f) => (frame[f] + frame[f + 2]) / 2 + (f ? -1 : 1) * (2 * v - 1) * [88, 104][f] * part);
       drawn("text", { x, y: y + 4, "text-anchor": "middle", class: "ao-halo" }, third, `answer ${v}`);
     }
     mark(third, 0, [92, 296], 5, { fill: COLOURS[0], stroke: "currentColor" });
@@ -182,9 +183,9 @@ function render({ model, el }) {
     line(fourth, [66, 150], [254, 150], { "stroke-dasharray": "3 4", opacity: 0.6 });
     drawn("text", { x: 160, y: 296, "text-anchor": "middle", class: "ao-small" }, fourth, "★ the label");
 
-    const count = sum(tokens.slice(0, PREFIX)), right0 = probabilities[label] > 0.5;
-    status.textContent = `Label ${label}: the prefix holds ${count} ${count === 1 ? "one" : "ones"}. Attention on the prefix ${show(100 * onPrefix, 1)} %. `
-      + `ξ = ${pair(sequence)}, length ${show(Math.hypot(...sequence), 3)}; ψ = ${pair(output)}. Answer 1 with probability ${show(probabilities[1], 4)}, so the model is ${right0 ? "right" : "not right"}.`;
+    const count = sum(tokens.slice(0, PREFIX)), lead = probabilities[label] - 0.5;
+    status.textContent = `Label ${label}: the prefix holds ${count} ${count === 1 ? "one" : "ones"}. Attention on the prefix ${show(100 * onPrefix)} %. `
+      + `ξ = ${pair(sequence)}, length ${show(Math.hypot(...sequence), 3)}; ψ = ${pair(output)}. Answer 1 with probability ${show(probabilities[1], 4)}, so the model is ${Math.abs(lead) < 1e-12 ? "undecided" : lead > 0 ? "right" : "not right"}.`;
   });
   el.append(root);
   return link.stop;

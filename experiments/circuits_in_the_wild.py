@@ -1,0 +1,411 @@
+"""What the training ensembles learned: circuits, attention, sparsity, ablations, transfer, wider embeddings.
+
+    python experiments/circuits_in_the_wild.py [SECTION ...]
+
+Writes results/circuits_in_the_wild.json from the records of experiments/ensembles.py. A section takes in the ensembles that
+are finished and leaves out the others; sections that are not named are kept as they are.
+"""
+
+import argparse
+import json
+import math
+import platform
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import scipy
+import torch
+from ensembles import CACHE, record, settings
+from scipy.stats import mannwhitneyu, spearmanr
+from torch import Tensor
+from torch.nn.functional import gelu
+
+from attnopt.clustering import forward, modular_addition, normalise, sequences_by_table
+from attnopt.clustering.anatomy import activation_sparsity, attention_by_pair, counting_form, position_effects
+from attnopt.clustering.invariance import variance_shares
+from attnopt.clustering.model import Norm, Params
+from attnopt.clustering.training import Training, ensemble
+
+RESULT = Path(__file__).resolve().parents[1] / "results" / "circuits_in_the_wild.json"
+LENGTH, K, SUCCESS, AT_A_TIME = 12, 5, 0.9, 10
+TOKENS, TARGETS = modular_addition(2, LENGTH, K)
+THRESHOLDS = torch.logspace(-5, 2, 57, dtype=torch.float64).tolist()
+DIMS = {2: "main"} | {dim: f"dim_{dim}" for dim in (3, 4, 8, 16, 32, 64)}
+
+
+def finished(name: str) -> bool:
+    """Whether all of an ensemble's chunks are there."""
+    return len(list((CACHE / name).glob("chunk_?????.npz"))) == math.ceil(settings()[name]["runs"] / 100)
+
+
+def exact(params: Params, chosen: Tensor | slice = slice(None)) -> Params:
+    """The chosen models in float64."""
+    return {name: value[chosen].double() for name, value in params.items()}
+
+
+def in_parts(params: Params, function: Callable[[Params], dict[str, Tensor]]) -> dict[str, Tensor]:
+    """A function of some models at a time, joined."""
+    models = len(params["token"])
+    parts = [function(exact(params, slice(at, at + AT_A_TIME))) for at in range(0, models, AT_A_TIME)]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def rounded(values: Tensor | np.ndarray | float, digits: int = 4) -> list | float:
+    """Nested lists of numbers with so many significant digits."""
+    plain = values.tolist() if isinstance(values, Tensor | np.ndarray) else values
+    if isinstance(plain, list):
+        return [rounded(value, digits) for value in plain]
+    return plain if isinstance(plain, int) else float(f"{plain:.{digits}g}")
+
+
+def auc(larger: Tensor, smaller: Tensor) -> float:
+    """How often the first is larger than the second, ties counting half."""
+    return float(mannwhitneyu(larger, smaller).statistic / (len(larger) * len(smaller)))
+
+
+def anatomy(params: Params, norm: Norm = "rms") -> dict[str, Tensor]:
+    """All that is said of a model with p = 2 from its sequence embeddings and its attention."""
+    stages = forward(params, TOKENS, return_stages=True, norm=norm)[1]
+    shares = variance_shares(stages["sequence"], 2, LENGTH, K)
+    weights, explained = counting_form(stages["sequence"], LENGTH, K)
+    return {
+        **shares,
+        "mixture_suffix": variance_shares(stages["mixture"], 2, LENGTH, K)["suffix"],
+        "weights": weights,
+        "explained": explained,
+        "effects": position_effects(stages["sequence"], 2, LENGTH),
+        "pairs": attention_by_pair(params, TOKENS, norm),
+    }
+
+
+def one(params: Params, model: int) -> dict:
+    """A single model, to be drawn."""
+    return {name: rounded(value[model], 6) for name, value in params.items()}
+
+
+def realisations() -> dict:
+    """Section 3.2: what the 200 models of "main" compute."""
+    main = record("main")
+    accuracy = main.history["accuracy_all"][-1]
+    found = in_parts(main.params, anatomy)
+    mass = found["pairs"].mean(1)[:, :K].sum(1)
+    short = {
+        epoch: [rounded(main.history[name][epoch, :10]) for name in ("loss", "accuracy_all")] for epoch in (0, 2, 5, 10, 20)
+    }
+    result = {
+        "accuracy": rounded(accuracy),
+        "suffix": rounded(found["suffix"]),
+        "permutation": rounded(found["permutation"]),
+        "mixture_suffix": rounded(found["mixture_suffix"]),
+        "weights": found["weights"].clamp(-99, 99).tolist(),
+        "explained": rounded(found["explained"]),
+        "mass": rounded(mass),
+        "effects": rounded(found["effects"], 3),
+        "attention": rounded(found["pairs"].mean(1), 3),
+        "early": short,
+    }
+    success = accuracy > SUCCESS
+    weights, suffix = found["weights"], found["suffix"]
+    counts = (weights[:, :K] % 2 == 1).all(1) & (weights[:, K:] % 2 == 0).all(1) & (found["explained"] > 0.95)
+    plain = (weights[:, :K].abs() == 1).all(1) & (weights[:, K:] == 0).all(1)
+    kinds = {
+        "corrected": (success & (suffix > 0.95), (1 - found["mixture_suffix"]) / (1 - suffix)),
+        "partial": (success & counts & ~plain, torch.tensor([len((TOKENS @ m).unique()) for m in weights])),
+        "fuzzy": (success & ~counts, found["explained"]),
+    }
+    result["typical"] = {}
+    for name, (among, measure) in kinds.items():
+        index = among.nonzero().flatten()
+        order = measure[index].argsort()
+        model = int(index[order[(len(order) - 1) // 2]])
+        result["typical"][name] = {"seed": model, "params": one(main.params, model)}
+    return result
+
+
+def initialisation() -> dict:
+    """Section 4.3, Figure 8: attention before and after training."""
+    main = record("main")
+    success = main.history["accuracy_all"][-1] > SUCCESS
+    before = in_parts(main.snapshots[0], anatomy)
+    after = in_parts(main.params, anatomy)
+    result = {"pairs_before": rounded(before["pairs"].flatten(1), 3), "pairs_after": rounded(after["pairs"].flatten(1), 3)}
+    own, others = rank_correlations(before["pairs"].flatten(1)[success], after["pairs"].flatten(1)[success])
+    result["own"], result["others"] = rounded(own), rounded(np.quantile(others, [0.05, 0.25, 0.5, 0.75, 0.95]))
+    result["others_mean"] = rounded(others.mean())
+    result["mass_before"] = rounded(before["pairs"].mean(1)[:, :K].sum(1))
+    return result
+
+
+def rank_correlations(before: Tensor, after: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Spearman's correlation of each model's rows, and of each model's before with every other's after."""
+    models = len(before)
+    matrix = spearmanr(before.numpy(), after.numpy(), axis=1).statistic[:models, models:]
+    return matrix.diagonal(), matrix[~np.eye(models, dtype=bool)]
+
+
+def sparsity() -> dict:
+    """Figures 10 and 19: sparsity against success, for every width of the embeddings that is there."""
+    result = {"thresholds": rounded(torch.tensor(THRESHOLDS))}
+    for dim, name in DIMS.items():
+        if finished(name) and dim <= 32:
+            result[str(dim)] = sparsity_of(record(name))
+    main = record("main")
+    accuracy, dense = main.history["accuracy_all"], -sparse(main.params)  # in the models' own float32
+    success = accuracy[-1] > SUCCESS
+    norm = receptor_norm(main.params)
+    pairs = [(a, b) for a in success.nonzero().flatten() for b in (~success).nonzero().flatten()]
+    pairs = [(a, b) for a, b in pairs if (norm[a] / norm[b]).log().abs() < math.log(1.1)]
+    ahead = torch.stack([(dense[a] > dense[b]).double() + (dense[a] == dense[b]).double() / 2 for a, b in pairs])
+    result["norm_auc"] = rounded(auc(norm[success], norm[~success]))
+    result["norms"] = [rounded(norm[success]), rounded(norm[~success])]
+    result["matched"] = {"pairs": len(pairs), "auc": rounded(ahead.mean(0))}
+    result["before"] = {}
+    for epoch in (0, 50, 100, 200):
+        waiting = accuracy[: epoch + 1].amax(0) < 0.6
+        late, never = waiting & success, waiting & ~success
+        dense, norm = -sparse(main.snapshots[epoch]), receptor_norm(main.snapshots[epoch])
+        result["before"][epoch] = {
+            "runs": [int(late.sum()), int(never.sum())],
+            "auc": [rounded(auc(dense[late, at], dense[never, at])) for at in range(len(THRESHOLDS))],
+            "norm_auc": rounded(auc(norm[late], norm[never])),
+        }
+    return result
+
+
+def receptor_norm(params: Params) -> Tensor:
+    """Frobenius norm of the receptors and their biases."""
+    return (params["receptors"].double().square().sum((1, 2)) + params["receptor_biases"].double().square().sum(1)).sqrt()
+
+
+def sparse(params: Params) -> Tensor:
+    """Sparsity of each model at every threshold."""
+    parts = [{name: value[at : at + 10] for name, value in params.items()} for at in range(0, len(params["token"]), 10)]
+    return torch.cat([activation_sparsity(part, TOKENS, THRESHOLDS, "rms").double() for part in parts])
+
+
+def sparsity_of(training: Training) -> dict:
+    """Curves of one ensemble."""
+    accuracy, share = training.history["accuracy_all"][-1], sparse(training.params)
+    success = accuracy > SUCCESS
+    found = {"runs": len(accuracy), "succeeded": int(success.sum()), "accuracy": rounded(accuracy)}
+    for name, group in (("success", share[success]), ("failure", share[~success])):
+        if len(group):
+            found[name] = rounded(group.quantile(torch.tensor([0.1, 0.5, 0.9]).double(), dim=0), 3)
+    if 0 < success.sum() < len(success):
+        found["auc"] = [rounded(auc(share[~success, at], share[success, at])) for at in range(share.shape[1])]
+    return found
+
+
+def ablations() -> dict:
+    """Figure 16: accuracies of 100 runs a point; the default's are those of the first 100 seeds of "main"."""
+    grid = {
+        "batch_size": (32, "main"),
+        "width": (32, "main"),
+        "learning_rate": (3e-3, "main"),
+        "mlp_discount": (1.0, "main"),
+    }
+    result = {}
+    for factor, (default, name) in grid.items():
+        points = {default: name} | {
+            chosen[factor]: other for other, chosen in settings().items() if factor in chosen and chosen["runs"] == 100
+        }
+        if factor == "batch_size":
+            points[2048] = "full_batch"
+        result[factor] = {
+            f"{value:g}": rounded(record(points[value]).history["accuracy_all"][-1, :100], 3)
+            for value in sorted(points)
+            if finished(points[value])
+        }
+    return result
+
+
+def grown() -> Training:
+    """The first 100 models of "main", given a new token's embedding from N(0, 1), and 1000 epochs on p = 3."""
+    before = {name: value[:100] for name, value in record("main").params.items()}
+    new = [torch.randn(1, 2, generator=torch.Generator().manual_seed(2**33 + seed)) for seed in range(100)]
+    before["token"] = torch.cat([before["token"], torch.stack(new)], 1)
+    settings = {"p": 3, "epochs": 1000, "evaluate_every": 1000, "snapshots": [0], "start": before}
+    return ensemble(range(100), CACHE / "grown_p3", chunk=100, jobs=1, **settings)
+
+
+def transfer() -> dict:
+    """Figures 9, 14, 15: a larger p, from scratch and from a model of p = 2."""
+    result = {"scratch": {}, "tuned": {}}
+    for p in (3, 4, 5, 7, 10):
+        for kind in result:
+            if finished(f"{kind}_p{p}"):
+                last = record(f"{kind}_p{p}").history
+                result[kind][p] = rounded(last["accuracy_all"][-1])
+                result[kind][f"training_{p}"] = rounded(last["accuracy"][-1])
+    if not finished("vocabulary_10"):
+        return result
+    start = record("vocabulary_10")
+    two = {name: value[:, :2] if name == "token" else value for name, value in start.params.items()}
+    found = in_parts(two, anatomy)
+    result["start"] = {
+        "accuracy": rounded(start.history["accuracy_all"][-1]),
+        "suffix": rounded(found["suffix"]),
+        "permutation": rounded(found["permutation"]),
+        "weights": found["weights"].clamp(-99, 99).tolist(),
+        "explained": rounded(found["explained"]),
+        "mass": rounded(found["pairs"].mean(1)[:, :K].sum(1)),
+    }
+    before = {name: value[:, :3] if name == "token" else value for name, value in start.params.items()}
+    if finished("tuned_p3"):
+        result["tuned_p3"] = followed(before, record("tuned_p3"))
+    if (CACHE / "grown_p3" / "chunk_00000.npz").exists():
+        after = grown()
+        result["grown_p3"] = followed(after.snapshots[0], after)
+    return result
+
+
+def followed(before: Params, training: Training) -> dict:
+    """What becomes of models that go on to p = 3: errors, and attention before and after in those that succeed."""
+    accuracy = training.history["accuracy_all"][-1]
+    tokens, _ = modular_addition(3, LENGTH, K, 4096, torch.Generator().manual_seed(0))
+    other = torch.cat([tokens[:, :K], tokens.roll(1, 0)[:, K:]], 1)
+
+    def seen(params: Params) -> dict[str, Tensor]:
+        stages, again = (forward(params, batch, return_stages=True, norm="rms")[1] for batch in (tokens, other))
+        leak = {}
+        for name in ("mixture", "sequence"):
+            change = (stages[name] - again[name]).square().sum(-1).mean(1) / 2
+            leak[name] = change / stages[name].var(1, correction=0).sum(-1)
+        return {"pairs": attention_by_pair(params, tokens, "rms"), **leak}
+
+    success = accuracy > SUCCESS
+    first, last = (in_parts(exact(params, success), seen) for params in (before, training.params))
+    own, others = rank_correlations(*(part["pairs"].flatten(1) for part in (first, last)))
+    typical = np.argsort(own)[(len(own) - 1) // 2]
+    return {
+        "accuracy": rounded(accuracy),
+        "errors": close_calls(training),
+        "own": rounded(own),
+        "others": rounded(np.quantile(others, [0.05, 0.25, 0.5, 0.75, 0.95])),
+        "mass_before": rounded(first["pairs"].mean(1)[:, :K].sum(1)),
+        "mass_after": rounded(last["pairs"].mean(1)[:, :K].sum(1)),
+        "mixture_leak": rounded(last["mixture"]),
+        "leak": rounded(last["sequence"]),
+        "seed": int(success.nonzero()[typical]),
+        "pairs_before": rounded(first["pairs"][typical], 3),
+        "pairs_after": rounded(last["pairs"][typical], 3),
+    }
+
+
+def close_calls(training: Training) -> dict[int, int]:
+    """For each model that is almost always right on p = 3, how many of all sequences it gets wrong."""
+    close = (training.history["accuracy_all"][-1] > 0.99).nonzero().flatten()
+    return dict(zip(close.tolist(), errors_at_three(exact(training.params, close)).tolist(), strict=True))
+
+
+def errors_at_three(params: Params) -> Tensor:
+    """Sequences of all 3^12 that each model gets wrong."""
+    wrong = torch.zeros(len(params["token"]), dtype=torch.int64)
+    everything, answers = modular_addition(3, LENGTH, K)
+    for tokens, wanted in zip(everything.split(2**14), answers.split(2**14), strict=True):
+        xi = sequences_by_table(params, tokens, "rms")
+        before = normalise(xi, "rms") @ params["receptors"].mT + params["receptor_biases"].unsqueeze(1)
+        output = xi + gelu(before) @ params["assemblers"].mT + params["assembler_bias"].unsqueeze(1)
+        wrong += ((output @ params["token"].mT).argmax(-1) != wanted).sum(1)
+    return wrong
+
+
+def wider() -> dict:
+    """Appendix B: circuits, loss drops and loss spikes against gradient norms, for wider embeddings."""
+    result = {}
+    for dim, name in DIMS.items():
+        if not finished(name):
+            continue
+        training = record(name)
+        history = training.history
+        accuracy = history["accuracy_all"][-1]
+        found = in_parts(training.params, anatomy)
+        every = slice(None, None, 5 if dim == 2 else 1)  # "main" is evaluated every epoch, the others every fifth
+        loss = history["loss"][every].double()
+        squares = sum(history[f"gradient_{part}"].double().square() for part in training.params)
+        if dim == 2:
+            squares = torch.cat([squares[:1], squares[1:].unflatten(0, (-1, 5)).mean(1)])
+        result[str(dim)] = {
+            "accuracy": rounded(accuracy),
+            "suffix": rounded(found["suffix"]),
+            "permutation": rounded(found["permutation"]),
+            "weights": found["weights"].clamp(-99, 99).tolist(),
+            "explained": rounded(found["explained"]),
+            "mass": rounded(found["pairs"].mean(1)[:, :K].sum(1)),
+            "epochs_to_half": rounded(torch.stack([crossing(loss[:, run]) for run in range(loss.shape[1])])),
+            **in_step(loss, squares.sqrt()),
+            "example": {
+                "seed": (typical := int(accuracy.argsort()[(len(accuracy) - 1) // 2 if dim > 2 else -len(accuracy) // 8])),
+                "loss": rounded(loss[:, typical]),
+                "gradient": rounded(squares.sqrt()[:, typical]),
+            },
+        }
+    return result
+
+
+def crossing(loss: Tensor) -> Tensor:
+    """Epochs until a loss, taken every fifth, is below half of log 2; infinite if never."""
+    below = (loss < math.log(2) / 2).nonzero()
+    return 5.0 * below[0, 0] if len(below) else torch.tensor(math.inf)
+
+
+def in_step(loss: Tensor, gradient: Tensor) -> dict:
+    """Whether gradients are large where the loss falls fast, and where it jumps.
+
+    For each run: the rank, from 0 to 1, of the gradient norm in the interval of the steepest fall among all intervals. For
+    each jump of the loss to more than twice the mean of the three evaluations before it and by more than 0.05: the gradient
+    norm of that interval over the mean of the three before it; and the same ratio in all other intervals.
+    """
+    fall, force = loss[:-1] - loss[1:], gradient[1:]
+    steepest = fall.argmax(0)
+    there = force.gather(0, steepest[None])
+    rank = (force < there).double().mean(0)
+    past = lambda values: values.unfold(0, 3, 1)[:-1].mean(-1)  # noqa: E731
+    jump = (loss[3:] > 2 * past(loss)) & (loss[3:] > past(loss) + 0.05)
+    ratio = (gradient[3:] / past(gradient))[1:]  # no gradient belongs to the evaluation before the first step
+    jump = jump[1:]
+    return {
+        "rank_at_steepest": rounded(rank),
+        "jumps": int(jump.sum()),
+        "runs_with_jumps": int(jump.any(0).sum()),
+        "ratio_at_jumps": rounded(ratio[jump].quantile(torch.tensor([0.1, 0.5, 0.9]).double())) if jump.any() else [],
+        "ratio_elsewhere": rounded(torch.tensor(np.quantile(ratio[~jump], [0.1, 0.5, 0.9]))),
+        "jump_auc": rounded(auc(ratio[jump], ratio[~jump])) if jump.any() else None,
+    }
+
+
+SECTIONS = {function.__name__: function for function in (realisations, initialisation, sparsity, ablations, transfer, wider)}
+
+
+def main() -> None:
+    """Compute the sections that were asked for and write them beside the others."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", choices=[[], *SECTIONS], help=", ".join(SECTIONS))
+    chosen = parser.parse_args().sections or SECTIONS
+    torch.set_num_threads(1)
+    found = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    found["provenance"] = {
+        "command": "python experiments/circuits_in_the_wild.py",
+        "commit": commit,
+        "seeds": "0 … runs - 1 of every ensemble",
+        "versions": {"python": platform.python_version(), "torch": torch.__version__, "scipy": scipy.__version__},
+        "device": "cpu, one thread",
+        "seconds": found.get("provenance", {}).get("seconds", {}),
+    }
+    for name in chosen:
+        start = time.perf_counter()
+        found[name] = SECTIONS[name]()
+        found["provenance"]["seconds"][name] = round(time.perf_counter() - start)
+        text = json.dumps(found, separators=(",", ": ")).replace('], "', '],\n"').replace('],"', '],\n"')
+        RESULT.write_text(text + "\n", encoding="utf-8")
+        print(name, found["provenance"]["seconds"][name], "s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

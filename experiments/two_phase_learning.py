@@ -1,0 +1,337 @@
+"""When training leaves the plateau, what it learns first, and what its gradients and curvature say: from the ensembles.
+
+    python experiments/two_phase_learning.py [PART ...]
+
+Reads the finished ensembles of experiments/ensembles.py and writes results/two_phase_learning.json; parts are "events",
+"walsh", "curvature" and "parts", all unless named, and a part that is there is computed again only when it is named. An
+ensemble that is not finished is left out.
+
+Keys of the result: "provenance", with an entry a part, and
+
+    events.ENSEMBLE    of each run: "escape", the first epoch with a training loss below LEFT ("escape_early" and
+                       "escape_late" with the other LEVELS), "crossing", the first with an accuracy on all sequences above
+                       SOLVED, null where there is none; "final" accuracy on all, "final_training" on the training set;
+                       "drops", number of drops of the training loss by each of CRITERIA (fall, window), "drop_starts" by the
+                       first; "clustered", first epoch of accuracy-free clustering: from which the counts' share of the
+                       variance of ξ (suffix + permutation - 1) stays above each of SHARES for ten evaluations;
+                       "aligned", over the runs that escape after epoch BEFORE: for offsets from the escape, quartiles of
+                       loss, accuracy, counts' share and, for every parameter, of the gradient (root mean square over an
+                       epoch's steps) divided by its median over the run's plateau; "baseline", the same at random epochs;
+                       "correlation", for each run that escapes, of log loss fallen in ten epochs with the log gradient
+    walsh.ENSEMBLE     around the escape of each run: parity coefficient π, "free" = 2 E log cosh(m/2), which π must exceed
+                       for a loss below log 2, the share of π² in E m², distance of the token embeddings; at the end of
+                       each run that distance and the greatest ‖ψ‖; and "nearest", the accuracy of a vote of the NEIGHBOURS
+                       nearest other sequence embeddings, beside "accuracy"
+    curvature.ENSEMBLE Hessian of the training loss: at the snapshot at least AHEAD epochs before the escape ("plateau") and
+                       after it ("after"), at the end of runs that do not escape ("stuck"): loss, norm of the gradient, least
+                       and greatest eigenvalue, number below -1e-3, share of the gradient in the eigenspace below -1e-3,
+                       curvature of the loss over all sequences along the least eigenvector, wait until the escape
+    parts              of the main ensemble: runs that reach SOLVED within EPOCHS more epochs from a snapshot soon after the
+                       escape, when everything is trained, the feed-forward layer alone, or the rest alone; and how far
+                       STARTED runs get within START_EPOCHS from the start when one of the two is trained
+"""
+
+import json
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import ensembles
+import numpy as np
+import torch
+from scipy.spatial import cKDTree
+from torch import Tensor
+from tqdm import tqdm
+
+from attnopt.clustering import forward, modular_addition
+from attnopt.clustering.plateau import curvature, find_drops, log_cosh_half, margins, parity_coefficient
+from attnopt.clustering.training import Training, load_training, train, training_data
+from attnopt.clustering.training.record import join
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = ROOT / "results" / "two_phase_learning.json"
+LENGTH, K = 12, 5
+LEFT, LEVELS, SOLVED = 0.6, {"escape_early": 0.65, "escape_late": 0.5}, 0.9
+CRITERIA, SHARES = [(0.1, 20), (0.05, 20), (0.2, 20), (0.1, 10), (0.1, 40)], (0.5, 0.7, 0.9)
+BEFORE, AROUND = 60, range(-50, 101, 5)
+OFFSETS, WATCHED = (-100, -50, -20, 0, 20, 100), 48
+NEIGHBOURS, AHEAD, MOST = 15, 30, 12
+EPOCHS, CONTINUED, START_EPOCHS, STARTED = 150, 32, 300, 16
+SLICE, SLICE_EPOCHS = (1, 20, 61, 62, 85), 51  # runs that escape early, which the chapter trains again
+QUARTILES = (0.25, 0.5, 0.75)
+NAMES = ("token", "position", "query", "value", "receptors", "assemblers", "receptor_biases", "assembler_bias")
+ARMS = {
+    "all": (3e-3, 1.0),
+    "feed-forward": (3e-12, 1e-9),
+    "the rest": (3e-3, 1e9),
+}  # learning rate and what divides the MLP's
+
+
+def finished(name: str) -> Training | None:
+    """The ensemble, if all its runs are there."""
+    files = [ensembles.CACHE / name / f"chunk_{at:05d}.npz" for at in range(0, ensembles.settings()[name]["runs"], 100)]
+    return join([load_training(file) for file in files]) if all(file.exists() for file in files) else None
+
+
+def first(marks: Tensor, epochs: Tensor) -> list[int | None]:
+    """Epoch of the first mark of each run; marks (T, M)."""
+    found, at = marks.any(0).tolist(), epochs[marks.int().argmax(0)].tolist()
+    return [epoch if one else None for one, epoch in zip(found, at, strict=True)]
+
+
+def lasting(marks: Tensor, count: int = 10) -> Tensor:
+    """Marks that the next ones share."""
+    kept = torch.zeros_like(marks)
+    kept[: len(marks) - count + 1] = marks.unfold(0, count, 1).all(-1)
+    return kept
+
+
+def quartiles(values: np.ndarray) -> list[list[float]]:
+    """Of the last axis, for each entry of the first."""
+    return np.nanquantile(values, QUARTILES, axis=-1).T.tolist()
+
+
+def events(training: Training) -> dict:
+    """What `events` of the module's description holds."""
+    history, epochs = training.history, training.history["epoch"]
+    step = int(epochs[1] - epochs[0])
+    loss, accuracy = history["loss"], history["accuracy_all"]
+    share = history["suffix"] + history["permutation"] - 1
+    gradients = {name: history[f"gradient_{name}"].double() for name in NAMES}
+    result: dict = {"every": step, "escape": first(loss < LEFT, epochs), "crossing": first(accuracy > SOLVED, epochs)}
+    result |= {name: first(loss < level, epochs) for name, level in LEVELS.items()}
+    if step == 1:
+        result["slice"] = {str(run): loss[:SLICE_EPOCHS, run].tolist() for run in SLICE}
+    result |= {"final": accuracy[-1].tolist(), "final_training": history["accuracy"][-1].tolist()}
+    drops = [
+        [find_drops(curve, fall, max(1, window // step), 9 if step == 1 else 3) for curve in loss.T]
+        for fall, window in CRITERIA
+    ]
+    result["drops"] = [[len(found) for found in one] for one in drops]
+    result["drop_starts"] = [[int(epochs[start]) for start, _ in found] for found in drops[0]]
+    result["clustered"] = [first(lasting(share > level), epochs) for level in SHARES]
+    late = [run for run, at in enumerate(result["escape"]) if at is not None and BEFORE < at < int(epochs[-1]) - max(AROUND)]
+    generator = np.random.default_rng(0)
+    curves = {"loss": loss, "accuracy": accuracy, "share": share}
+    for kind in ("aligned", "baseline"):
+        seen: dict[str, list] = {name: [] for name in (*curves, *NAMES)}
+        for run in late:
+            escape = result["escape"][run]
+            centre = escape if kind == "aligned" else int(generator.integers(BEFORE, int(epochs[-1]) - max(AROUND)))
+            at = [(centre + offset) // step for offset in AROUND]
+            for name, curve in curves.items():
+                seen[name].append(curve[at, run].tolist())
+            for name, gradient in gradients.items():
+                calm = gradient[10 // step : (escape - 20) // step + 1, run].median()
+                seen[name].append((gradient[at, run] / calm).tolist())
+        result[kind] = {"runs": len(late)} | {name: quartiles(np.array(rows).T) for name, rows in seen.items() if rows}
+    fallen = (loss[:-1].log() - loss[1:].log()).T.unfold(1, max(1, 10 // step), 1).sum(-1)
+    total = (
+        sum(gradient.square() for gradient in gradients.values()).sqrt().T[:, 1:].unfold(1, max(1, 10 // step), 1).mean(-1)
+    )
+    result["correlation"] = [
+        float(np.corrcoef(torch.stack([fallen[run].double(), total[run].log()]).argsort(1).argsort(1).numpy())[0, 1])
+        for run in late
+    ]
+    return result
+
+
+def around_escape(training: Training, escape: list) -> dict[int, list[int | None]]:
+    """For each of OFFSETS, the snapshot of each run nearest before escape plus offset, where there is one."""
+    last = max(training.snapshots)
+    snap = lambda at: at // 10 * 10 if 10 <= at <= last else None  # noqa: E731
+    return {offset: [None if at is None else snap(at + offset) for at in escape] for offset in OFFSETS}
+
+
+def pick(training: Training, epoch: int, runs: list[int]) -> dict[str, Tensor]:
+    """The models of these runs after an epoch, in double precision."""
+    return {name: value[runs].double() for name, value in training.snapshots[epoch].items()}
+
+
+def nearest_accuracy(sequence: np.ndarray, targets: np.ndarray) -> float:
+    """How often the majority of the nearest other sequence embeddings has a sequence's label."""
+    scale = sequence.std(0).max()
+    jitter = np.random.default_rng(0).standard_normal(sequence.shape) * 1e-6  # equal embeddings have no order
+    points = sequence / (scale or 1.0) + jitter
+    _, found = cKDTree(points).query(points, NEIGHBOURS + 1)
+    return float(((targets[found[:, 1:]].mean(1) > 0.5) == targets).mean())
+
+
+def measure(params: dict[str, Tensor], nearest: bool = True) -> dict[str, list[float]]:
+    """Parity coefficient and its company, of each model."""
+    tokens, targets = modular_addition(2, LENGTH, K)
+    margin = margins(params, "rms")
+    parity = parity_coefficient(margin, K)
+    stages = forward(params, tokens, return_stages=True, norm="rms")[1]
+    return {
+        "parity": parity.tolist(),
+        "free": (2 * log_cosh_half(margin).mean(1)).tolist(),
+        "power": margin.square().mean(1).tolist(),
+        "apart": (params["token"][:, 1] - params["token"][:, 0]).norm(dim=1).tolist(),
+        "output": stages["output"].norm(dim=2).amax(1).tolist(),
+        "accuracy": ((margin > 0) == (targets == 1)).double().mean(1).tolist(),
+        "nearest": [nearest_accuracy(one.numpy(), targets.numpy()) for one in stages["sequence"] if nearest],
+    }
+
+
+def walsh_part(training: Training, found: dict) -> dict:
+    """What `walsh` of the module's description holds."""
+    runs = [run for run, at in enumerate(found["escape"]) if at is not None][:WATCHED]
+    table: dict = {
+        name: [[None] * len(runs) for _ in OFFSETS] for name in ("parity", "free", "power", "apart", "nearest", "accuracy")
+    }
+    wanted: dict[int, list[tuple[int, int]]] = {}
+    for row, at in enumerate(around_escape(training, [found["escape"][run] for run in runs]).values()):
+        for column, epoch in enumerate(at):
+            if epoch is not None:
+                wanted.setdefault(epoch, []).append((row, column))
+    for epoch, cells in tqdm(sorted(wanted.items())):
+        values = measure(pick(training, epoch, [runs[column] for _, column in cells]))
+        for at, (row, column) in enumerate(cells):
+            for name in table:
+                table[name][row][column] = values[name][at]
+    last = [
+        measure(pick(training, max(training.snapshots), list(range(at, min(at + 25, len(found["escape"]))))), nearest=False)
+        for at in range(0, len(found["escape"]), 25)
+    ]
+    return {
+        "offsets": list(OFFSETS),
+        "runs": runs,
+        "around": table,
+        "end": {name: [value for part in last for value in part[name]] for name in ("apart", "output", "parity", "free")},
+    }
+
+
+def curvature_part(training: Training, found: dict) -> dict:
+    """What `curvature` of the module's description holds."""
+    escape = found["escape"]
+    everything = modular_addition(2, LENGTH, K)
+    tokens, targets = training_data(range(len(escape)), 2, LENGTH, K)
+    left = [run for run, at in enumerate(escape) if at is not None and 100 < at <= 950][:MOST]
+    last = {name: value.double() for name, value in training.params.items()}
+    apart = (last["token"][:, 1] - last["token"][:, 0]).norm(dim=1)
+    stuck = [run for run, at in enumerate(escape) if at is None and apart[run] > 0.1][:MOST]
+    points = {
+        "plateau": [(run, (escape[run] - AHEAD) // 10 * 10) for run in left],
+        "after": [(run, -(-(escape[run] + AHEAD) // 10) * 10) for run in left],
+        "stuck": [(run, max(training.snapshots)) for run in stuck],
+    }
+    result: dict = {}
+    for kind, chosen in points.items():
+        rows = []
+        for run, epoch in tqdm(chosen, desc=kind):
+            params = pick(training, epoch, [run])
+            slope, hessian = curvature(params, tokens[run], targets[run], "rms")
+            values, vectors = torch.linalg.eigh(hessian)
+            low = vectors[:, values < -1e-3]
+            rows.append(
+                {
+                    "run": run,
+                    "epoch": epoch,
+                    "wait": None if escape[run] is None else escape[run] - epoch,
+                    "loss": training.history["loss"][epoch, run].item(),
+                    "gradient": slope.norm().item(),
+                    "least": values[0].item(),
+                    "greatest": values[-1].item(),
+                    "negative": low.shape[1],
+                    "share": ((low.mT @ slope).norm() / slope.norm()).square().item(),
+                    "noise": sum(training.history[f"gradient_{name}"][epoch, run].item() ** 2 for name in NAMES) ** 0.5,
+                    "all_along": along_all(params, vectors[:, 0], everything),
+                }
+            )
+        result[kind] = {name: [row[name] for row in rows] for name in rows[0]}
+    return result
+
+
+def along_all(params: dict[str, Tensor], direction: Tensor, data: tuple[Tensor, Tensor]) -> float:
+    """Second derivative of the loss over all sequences along a direction of unit length."""
+    sizes = [value.numel() for value in params.values()]
+    moves = {name: part.view_as(params[name]) for name, part in zip(params, direction.split(sizes), strict=True)}
+
+    def loss(at: Tensor) -> Tensor:
+        logits = forward({name: value + at * moves[name] for name, value in params.items()}, data[0], norm="rms")[0]
+        return torch.nn.functional.cross_entropy(logits, data[1])
+
+    at = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(loss(at), at, create_graph=True)
+    return torch.autograd.grad(slope, at)[0].item()
+
+
+def parts_part(training: Training, found: dict) -> dict:
+    """What `parts` of the module's description holds."""
+    escape, crossing = found["escape"], found["crossing"]
+    result: dict = {"epochs": EPOCHS, "start_epochs": START_EPOCHS}
+    later = [
+        (run, -(-(at + 10) // 10) * 10)
+        for run, at in enumerate(escape)
+        if at is not None and at <= 960 and (crossing[run] is None or crossing[run] > at + 20)
+    ][:CONTINUED]
+    models = [pick(training, epoch, [run]) for run, epoch in later]
+    start = {name: torch.cat([model[name] for model in models]).float() for name in models[0]}
+    seeds = [run for run, _ in later]
+    result["runs"], result["from"] = seeds, [epoch for _, epoch in later]
+    result["accuracy_before"] = measure({name: value.double() for name, value in start.items()})["accuracy"]
+    for arm, (rate, discount) in ARMS.items():
+        own = {"learning_rate": rate, "mlp_discount": discount}
+        done = train(seeds, start=start, epochs=EPOCHS, evaluate_every=10, **own)
+        result[arm] = {
+            "best": done.history["accuracy_all"].amax(0).tolist(),
+            "loss": done.history["loss"][-1].tolist(),
+        }
+        if arm == "all":
+            continue
+        done = train(range(STARTED), epochs=START_EPOCHS, evaluate_every=10, **own)
+        result[f"start: {arm}"] = {
+            "best": done.history["accuracy_all"].amax(0).tolist(),
+            "least_loss": done.history["loss"].amin(0).tolist(),
+        }
+    return result
+
+
+def rounded(value: object) -> object:
+    """Numbers to four digits, infinite ones as null."""
+    if isinstance(value, dict):
+        return {key: rounded(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(entry) for entry in value]
+    if isinstance(value, float):
+        return float(f"{value:.4g}") if np.isfinite(value) else None
+    return value
+
+
+def main(chosen: list[str]) -> None:
+    """Compute what is missing or named, and write each part at once."""
+    torch.set_num_threads(1)
+    result = json.loads(RESULT.read_text()) if RESULT.exists() else {"provenance": {}}
+    jobs = [("events", name) for name in ("main", "full_batch", "dim_3", "dim_64")]
+    jobs += [("walsh", "main"), ("curvature", "main"), ("parts", "main"), ("walsh", "full_batch")]
+    for part, name in jobs:
+        if (chosen and part not in chosen) or (not chosen and name in result.get(part, {})):
+            continue
+        training = finished(name)
+        if training is None:
+            print(f"{part} of {name}: the ensemble is not finished", flush=True)
+            continue
+        print(part, name, flush=True)
+        begun = time.perf_counter()
+        work = {"walsh": walsh_part, "curvature": curvature_part, "parts": parts_part}
+        found = events(training) if part == "events" else work[part](training, result["events"][name])
+        result = json.loads(RESULT.read_text()) if RESULT.exists() else result  # other parts may have been written meanwhile
+        result |= {"criteria": CRITERIA, "shares": SHARES}
+        result.setdefault(part, {})[name] = rounded(found)
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=True)
+        result["provenance"][f"{part} {name}"] = {
+            "command": f"python experiments/two_phase_learning.py {part}",
+            "commit": commit.stdout.strip(),
+            "seeds": f"0 … {ensembles.settings()[name]['runs'] - 1}",
+            "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
+            "device": f"{platform.machine()}, one thread",
+            "seconds": round(time.perf_counter() - begun),
+        }
+        RESULT.write_text(json.dumps(result, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,109 @@
+"""What a trained model is made of: where its attention goes, what its embeddings depend on, how many neurons it uses."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu
+
+from attnopt.clustering.model import Norm, Params, forward
+from attnopt.clustering.task import modular_addition
+
+
+def attention_by_pair(params: Params, tokens: Tensor, norm: Norm = "unit") -> Tensor:
+    """The attention that each token gets at each position where it stands, as a mean over sequences.
+
+    Args:
+        params: as from `init_model`.
+        tokens: sequences, shape (n, L); each of the tokens 0 … p - 1 must stand at each position in one of them.
+        norm: the models' normalisation.
+
+    Returns:
+        Shape (M, p, L). Over all sequences, its mean over the tokens is the attention on each position.
+
+    Raises:
+        ValueError: if a token never stands at some position, or tokens do not fit the models.
+    """
+    attention = forward(params, tokens, return_stages=True, norm=norm)[1]["attention"]
+    there = torch.stack([tokens == token for token in range(int(tokens.max()) + 1)]).to(attention.dtype)
+    if (there.sum(1) == 0).any():
+        raise ValueError("tokens must have every token at every position, got none of one of them somewhere")
+    return torch.einsum("mnt,vnt->mvt", attention, there) / there.sum(1)
+
+
+def activation_sparsity(params: Params, tokens: Tensor, thresholds: Sequence[float], norm: Norm = "unit") -> Tensor:
+    """Share of the activations |σ(Wξ̄ + b)|, over sequences and neurons, that lie below each threshold.
+
+    Args:
+        params: as from `init_model`.
+        tokens: sequences, shape (n, L).
+        thresholds: ε, E of them, ascending.
+        norm: the models' normalisation.
+
+    Returns:
+        Shape (M, E): 1 if all activations are within ε of 0, 0 if none is.
+
+    Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.2.
+    """
+    active = gelu(forward(params, tokens, return_stages=True, norm=norm)[1]["activations"]).abs().flatten(1)
+    limits = torch.tensor(thresholds, dtype=active.dtype)
+    passed = torch.bucketize(active, limits, right=True)  # how many thresholds, in ascending order, do not exceed it
+    counts = torch.stack([torch.bincount(row, minlength=len(limits) + 1) for row in passed])
+    return counts.cumsum(1)[:, :-1].to(active.dtype) / active.shape[1]
+
+
+def position_effects(sequence: Tensor, p: int, length: int) -> Tensor:
+    """How much of the variance of ξ is left when all tokens but one are known, for each position: E Var(ξ | others)/Var ξ.
+
+    Args:
+        sequence: ξ of all pᴸ sequences in lexicographic order, shape (M, pᴸ, d).
+        p: size of the vocabulary.
+        length: L, tokens a sequence.
+
+    Returns:
+        Shape (M, L). The total-effect index of sensitivity analysis.
+    """
+    total = (sequence - sequence.mean(1, keepdim=True)).square().sum(-1).mean(1)
+    left = []
+    for position in range(length):
+        alone = sequence.unflatten(1, (p**position, p, -1))
+        left.append((alone - alone.mean(2, keepdim=True)).square().sum(-1).flatten(1).mean(1))
+    return torch.stack(left, 1) / total.unsqueeze(1)
+
+
+def counting_form(sequence: Tensor, length: int, k: int) -> tuple[Tensor, Tensor]:
+    """The integer weights m for which ξ is most nearly a function of Σ m_t x_t, and how nearly, for p = 2.
+
+    Sizes are the roots of the positions' total effects, in units of the least of the prefix, rounded; signs are those of
+    E[ξ | x_t = 1] - E[ξ | x_t = 0] along the axis on which these differences are longest. The label is Σ m_t x_t modulo 2 if
+    the weights of the prefix are odd and the others even.
+
+    Args:
+        sequence: ξ of all 2ᴸ sequences in lexicographic order, shape (M, 2ᴸ, d).
+        length: L, tokens a sequence.
+        k: length of the prefix.
+
+    Returns:
+        Weights, shape (M, L), the first one positive, and the share of the variance of ξ that Σ m_t x_t explains, shape
+        (M,). Where some token of the prefix has no effect, both are 0.
+
+    Source: the chapter "Circuits in the wild".
+    """
+    tokens = modular_addition(2, length, k)[0].to(sequence.dtype)
+    effects = position_effects(sequence, 2, length)
+    least = effects[:, :k].amin(1, keepdim=True)
+    sizes = torch.where(least > 1e-6, effects / least.clamp_min(1e-6), 0.0).sqrt().round()
+    differences = torch.einsum("mnd,nt->mtd", sequence, 2 * tokens - 1)
+    axis = torch.linalg.svd(differences, full_matrices=False).Vh[:, 0]
+    signs = torch.einsum("mtd,md->mt", differences, axis).sign()
+    weights = sizes * signs * signs[:, :1]
+    explained = [_explained(xi, level) for xi, level in zip(sequence, (weights @ tokens.mT).round(), strict=True)]
+    return weights.long(), torch.stack(explained)
+
+
+def _explained(points: Tensor, groups: Tensor) -> Tensor:
+    """Share of the variance of points (n, d) that groups, any numbers (n,), explain."""
+    values, member = groups.unique(return_inverse=True)
+    sums = points.new_zeros(len(values), points.shape[1]).index_add(0, member, points)
+    means = sums / torch.bincount(member).unsqueeze(1)
+    return 1 - (points - means[member]).square().sum() / (points - points.mean(0)).square().sum()

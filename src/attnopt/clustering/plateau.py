@@ -1,0 +1,156 @@
+"""What a model knows of the parity before its loss shows it: Walsh coefficients, curvature, drops of a loss."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, gelu, one_hot, softplus
+
+from attnopt.checks import check_count
+from attnopt.clustering.model import Norm, Params, check_params, check_tokens, forward, normalise
+from attnopt.clustering.task import modular_addition
+
+
+def margins(params: Params, norm: Norm = "unit") -> Tensor:
+    """ζ₁ - ζ₀ of every model on all 2ᴸ sequences in lexicographic order, shape (M, 2ᴸ).
+
+    Raises:
+        ValueError: if the models have another vocabulary than two tokens, or 2ᴸ exceeds 2²⁴.
+    """
+    check_params(params)
+    if params["token"].shape[1] != 2:
+        raise ValueError(f"params must be of models of two tokens, got {params['token'].shape[1]}")
+    logits = forward(params, modular_addition(2, params["position"].shape[1], 1)[0], norm=norm)
+    return logits[..., 1] - logits[..., 0]
+
+
+def walsh(values: Tensor) -> Tensor:
+    """Mean of the values times (-1)^(sum of the tokens in S), for every set S of positions.
+
+    Args:
+        values: on all 2ᴸ sequences in lexicographic order, shape (…, 2ᴸ).
+
+    Returns:
+        Coefficients, shape (…, 2ᴸ): S as a number whose binary digits say, as a sequence does, which positions it holds.
+
+    Raises:
+        ValueError: if the number of values is not a power of two.
+    """
+    count = values.shape[-1]
+    if count == 0 or count & (count - 1):
+        raise ValueError(f"values must be 2ᴸ numbers, got {count}")
+    half = 1
+    while half < count:
+        pairs = values.unflatten(-1, (-1, 2, half))
+        values = torch.stack([pairs.sum(-2), pairs[..., 0, :] - pairs[..., 1, :]], -2).flatten(-3)
+        half *= 2
+    return values / count
+
+
+def parity_coefficient(margin: Tensor, k: int) -> Tensor:
+    """π = E[(2y - 1)(ζ₁ - ζ₀)] over all sequences, y the parity of the first k tokens; shape (…) from (…, 2ᴸ).
+
+    Raises:
+        TypeError: if k is not an integer.
+        ValueError: if k is not in 1 … L.
+    """
+    length = margin.shape[-1].bit_length() - 1
+    sign = 2 * modular_addition(2, length, k)[1].to(margin.dtype) - 1
+    return (margin * sign).mean(-1)
+
+
+def log_cosh_half(margin: Tensor) -> Tensor:
+    """log cosh(m/2), without overflow; the loss of two classes is log 2 plus this minus (2y - 1)m/2.
+
+    Up to |m| = 0.01 by its series, where the difference of the formula would cancel; the error is below 1e-15.
+    """
+    size, square = margin.abs(), margin.square()
+    formula = softplus(-size) + size / 2 - torch.log(torch.tensor(2.0, dtype=margin.dtype))
+    return torch.where(size < 0.01, square / 8 - square.square() / 192, formula)
+
+
+def curvature(params: Params, tokens: Tensor, targets: Tensor, norm: Norm = "unit") -> tuple[Tensor, Tensor]:
+    """Gradient (n,) and Hessian (n, n) of the mean cross-entropy of one model, in all its parameters, in params' order.
+
+    Sequences that occur several times are computed once, and attention as one product with the table of pairs of token and
+    position.
+
+    Args:
+        params: as from `init_model`, of one model.
+        tokens: sequences (N, L).
+        targets: their labels (N,).
+        norm: the model's normalisation.
+
+    Raises:
+        TypeError: if tokens are not integers.
+        ValueError: if there are several models, or tokens do not fit.
+    """
+    check_params(params)
+    check_tokens(params, tokens)
+    if len(params["token"]) != 1:
+        raise ValueError(f"params must be of one model, got {len(params['token'])}")
+    shapes = [value.shape[1:] for value in params.values()]
+    sizes = [value.numel() for value in params.values()]
+    rows, counts = torch.cat([tokens, targets.unsqueeze(1)], 1).unique(dim=0, return_counts=True)
+    here = torch.cat([value.flatten() for value in params.values()])
+    shares = counts.to(here) / len(tokens)
+    p, dim = params["token"].shape[1:]
+    marks = one_hot(rows[:, :-1], p).mT.flatten(1).to(here)
+
+    def loss(flat: Tensor) -> Tensor:
+        parts = [part.reshape(shape) for part, shape in zip(flat.split(sizes), shapes, strict=True)]
+        model = dict(zip(params, parts, strict=True))
+        table = normalise(model["token"].unsqueeze(1) + model["position"], norm).flatten(0, 1)
+        scores = table @ model["query"] / dim**0.5
+        weights = (scores - scores.amax()).exp().unsqueeze(1)
+        totals = marks @ torch.cat([weights * (table @ model["value"].mT), weights], 1)
+        sequence = totals[:, :dim] / totals[:, dim:]
+        before = normalise(sequence, norm) @ model["receptors"].mT + model.get("receptor_biases", 0.0)
+        output = sequence + gelu(before) @ model["assemblers"].mT + model.get("assembler_bias", 0.0)
+        return (shares * cross_entropy(output @ model["token"].mT, rows[:, -1], reduction="none")).sum()
+
+    slope = torch.func.grad(loss)
+    along = torch.func.vmap(lambda direction: torch.func.jvp(slope, (here,), (direction,))[1], chunk_size=28)
+    return slope(here), along(torch.eye(len(here), dtype=here.dtype))
+
+
+def find_drops(loss: Tensor, fall: float = 0.1, window: int = 20, smooth: int = 9) -> list[tuple[int, int]]:
+    """Stretches of a loss curve over which it falls by at least ``fall`` within ``window`` steps.
+
+    The curve is first replaced by its running median, so that spikes count neither as rise nor as drop. Windows that fall
+    far enough are joined where they overlap; each stretch is then cut to between its largest and its least value.
+
+    Args:
+        loss: one curve, shape (T,).
+        fall: least fall.
+        window: steps within which it must happen.
+        smooth: steps of the running median, odd.
+
+    Returns:
+        First and last step of each drop, in order.
+
+    Raises:
+        TypeError: if a number of steps is not an integer.
+        ValueError: if the loss is not one curve, the fall not positive or ``smooth`` even.
+    """
+    if loss.ndim != 1 or not len(loss):
+        raise ValueError(f"loss must be one curve, got shape {tuple(loss.shape)}")
+    if not fall > 0:
+        raise ValueError(f"fall must be positive, got {fall}")
+    if check_count("smooth", smooth) % 2 == 0:
+        raise ValueError(f"smooth must be odd, got {smooth}")
+    check_count("window", window)
+    ends = loss[:1].expand(smooth // 2), loss[-1:].expand(smooth // 2)
+    curve = torch.cat([ends[0], loss, ends[1]]).unfold(0, smooth, 1).median(-1).values
+    reach = min(window, len(curve) - 1)
+    starts = (curve[: len(curve) - reach] - curve[reach:] >= fall).nonzero().flatten().tolist()
+    stretches: list[list[int]] = []
+    for at in starts:
+        if stretches and at <= stretches[-1][1]:
+            stretches[-1][1] = at + reach
+        else:
+            stretches.append([at, at + reach])
+    drops = []
+    for first, last in stretches:
+        part = curve[first : last + 1]
+        top = int(part.argmax())
+        drops.append((first + top, first + top + int(part[top:].argmin())))
+    return drops

@@ -1,0 +1,119 @@
+"""What a trained model is made of, on models whose anatomy is known."""
+
+import math
+
+import pytest
+import torch
+
+from attnopt.clustering import forward, ideal_circuit, init_model, modular_addition
+from attnopt.clustering.anatomy import activation_sparsity, attention_by_pair, counting_form, position_effects
+from attnopt.clustering.invariance import variance_shares
+
+L, K = 8, 3
+TOKENS, TARGETS = modular_addition(2, L, K)
+
+
+def stages(params, norm="unit"):
+    return forward(params, TOKENS, return_stages=True, norm=norm)[1]
+
+
+def embedded(weights, curve=lambda level: level):
+    """ξ of a model that counts with the given weights, along a curve in the plane."""
+    level = TOKENS.double() @ torch.tensor(weights, dtype=torch.float64)
+    return torch.stack([curve(level), 0.3 * curve(level) ** 2], 1).unsqueeze(0)
+
+
+def test_attention_by_pair_is_the_mean_over_the_sequences_that_have_the_pair():
+    params = init_model(3, 2, L, generator=torch.Generator().manual_seed(0))
+    found = attention_by_pair(params, TOKENS)
+    attention = stages(params)["attention"]
+    for token in range(2):
+        for position in range(L):
+            wanted = attention[:, TOKENS[:, position] == token, position].mean(1)
+            torch.testing.assert_close(found[:, token, position], wanted)
+    torch.testing.assert_close(found.mean(1).sum(1), torch.ones(3, dtype=torch.float64))
+
+
+def test_attention_by_pair_needs_every_pair():
+    params = init_model(1, 2, L, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match="every token at every position"):
+        attention_by_pair(params, TOKENS[:3])
+
+
+def test_activation_sparsity_counts_small_activations():
+    params = init_model(4, 2, L, generator=torch.Generator().manual_seed(1), biases=True)
+    thresholds = [1e-5, 0.1, 0.3, 1e2]
+    found = activation_sparsity(params, TOKENS, thresholds, "rms")
+    active = torch.nn.functional.gelu(stages(params, "rms")["activations"])
+    for model in range(4):
+        for at, threshold in enumerate(thresholds):
+            share = sum(abs(value) < threshold for value in active[model].flatten().tolist()) / active[model].numel()
+            assert found[model, at].item() == pytest.approx(share)
+    assert (found.diff(dim=1) >= 0).all()
+    assert found[:, -1].eq(1).all()
+
+
+def test_position_effects_of_a_linear_embedding_are_the_squared_weights():
+    weights = [1, -3, 1, 0, 2, 0, 0, 4]
+    level = TOKENS.double() @ torch.tensor(weights, dtype=torch.float64)
+    found = position_effects(level.view(1, -1, 1), 2, L)
+    squares = torch.tensor(weights, dtype=torch.float64).square()
+    torch.testing.assert_close(found[0], squares / squares.sum())
+
+
+def test_position_effects_sum_to_one_at_least_and_see_interactions():
+    parity = (TOKENS[:, :2].sum(1) % 2).double().view(1, -1, 1)  # all variance is an interaction of two positions
+    torch.testing.assert_close(position_effects(parity, 2, L)[0], torch.tensor([1.0, 1.0] + [0.0] * 6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [[1, 1, 1, 0, 0, 0, 0, 0], [1, -1, -1, 0, 0, 0, 0, 0], [1, 3, -1, 0, 2, 0, 0, -2], [3, 1, 1, 0, 0, 4, 0, 2]],
+)
+def test_counting_form_is_found_on_a_line_and_on_a_bent_curve(weights):
+    for curve in (lambda level: level, lambda level: level / (20 + level)):
+        found, explained = counting_form(embedded(weights, curve), L, K)
+        assert found[0].tolist() == weights
+        assert explained.item() == pytest.approx(1)
+
+
+def test_counting_form_of_the_ideal_circuit_counts():
+    found, explained = counting_form(stages(ideal_circuit(2, L, K, 12.0))["sequence"], L, K)
+    assert found[0].tolist() == [1] * K + [0] * (L - K)
+    assert explained.item() > 0.999
+
+
+def test_counting_form_explains_little_of_parity_and_random_weights_seldom_have_the_right_parities():
+    parity = (TOKENS[:, :2].sum(1) % 2).double().view(1, -1, 1)
+    assert counting_form(parity, L, K)[1].item() < 0.01
+    params = init_model(500, 2, L, generator=torch.Generator().manual_seed(2))
+    weights, explained = counting_form(stages(params)["sequence"], L, K)
+    right = (weights[:, :K] % 2 == 1).all(1) & (weights[:, K:] % 2 == 0).all(1)
+    assert (right & (explained > 0.95)).double().mean() < 0.01
+
+
+def test_label_is_a_function_of_the_form_modulo_two_exactly_for_odd_and_even_weights():
+    length, k = 5, 2
+    tokens, targets = modular_addition(2, length, k)
+    for code in range(3**length):
+        weights = torch.tensor([code // 3**t % 3 for t in range(length)])
+        level = tokens @ weights % 2
+        says = all(len(targets[level == value].unique()) <= 1 for value in range(2))
+        right = (weights[:k] % 2 == 1).all() and (weights[k:] % 2 == 0).all()
+        assert says == bool(right)
+
+
+def test_a_counting_form_has_at_most_the_sum_of_its_sizes_and_one_levels_which_alternate_in_class():
+    for weights in ([1, 1, 1, 0, 0, 0, 0, 0], [1, -1, 3, 2, 0, 0, -2, 0], [3, 3, 1, 4, 0, 0, 0, 2]):
+        level = TOKENS @ torch.tensor(weights)
+        assert len(level.unique()) <= sum(abs(weight) for weight in weights) + 1
+        assert ((level - TARGETS) % 2 == 0).all()
+
+
+def test_signed_counting_has_six_clusters_and_no_permutation_invariance():
+    tokens = modular_addition(2, 12, 5)[0]
+    level = (tokens @ torch.tensor([1, 1, -1, -1, -1] + [0] * 7)).double().view(1, -1, 1)
+    shares = variance_shares(level, 2, 12, 5)
+    assert len(level.unique()) == 6
+    assert shares["suffix"].item() == 1
+    assert math.isclose(shares["permutation"].item(), 1 / 25)

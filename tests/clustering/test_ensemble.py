@@ -1,0 +1,96 @@
+"""Ensembles in chunks: the same numbers however they are divided, taken up where they were left, never mixed up."""
+
+import sys
+
+import pytest
+import torch
+from joblib import parallel_config
+
+from attnopt.clustering.training import ensemble, group, initial_models, train
+
+SETTINGS = {"epochs": 2, "n_train": 128, "batch_size": [32, 64, 32, 16, 32], "snapshots": (2, 0)}
+
+
+def assert_same(one, other):
+    """Bit for bit."""
+    for name, value in one.params.items():
+        assert torch.equal(value, other.params[name]), name
+        assert all(torch.equal(params[name], other.snapshots[epoch][name]) for epoch, params in one.snapshots.items())
+    for name, value in one.history.items():
+        assert torch.equal(value, other.history[name]), name
+
+
+def test_neither_chunks_nor_processes_change_numbers(tmp_path):
+    expected = train(range(5), **SETTINGS)
+    assert_same(expected, ensemble(range(5), chunk=2, jobs=2, **SETTINGS))
+    assert_same(expected, ensemble(range(5), tmp_path, chunk=3, jobs=1, **SETTINGS))
+    assert_same(expected, ensemble(range(5), tmp_path, chunk=3, jobs=2, **SETTINGS))  # read again
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["chunk_00000.npz", "chunk_00003.npz"]
+
+
+def test_finished_chunks_are_read_and_others_trained(tmp_path, monkeypatch):
+    module = sys.modules["attnopt.clustering.training.ensemble"]
+    expected = ensemble(range(5), tmp_path, chunk=2, jobs=1, **SETTINGS)
+    (tmp_path / "chunk_00002.npz").unlink()
+    trained = []
+    monkeypatch.setattr(module, "train", lambda seeds, **settings: trained.append(seeds) or train(seeds, **settings))
+    assert_same(expected, ensemble(range(5), tmp_path, chunk=2, jobs=1, **SETTINGS))
+    assert trained == [[2, 3]]
+
+
+def test_an_interrupted_chunk_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    expected = ensemble(range(2), jobs=1, epochs=4, n_train=64)
+    original, passes = group.Group.pass_through, []
+
+    def interrupted(self):
+        passes.append(self.epoch)
+        if len(passes) == 3:
+            raise KeyboardInterrupt
+        original(self)
+
+    monkeypatch.setattr(group.Group, "pass_through", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ensemble(range(2), tmp_path, jobs=1, epochs=4, n_train=64, checkpoint_every=1)
+    assert_same(expected, ensemble(range(2), tmp_path, jobs=1, epochs=4, n_train=64, checkpoint_every=1))
+    assert passes == [0, 1, 2, 2, 3]
+    assert [file.name for file in tmp_path.iterdir()] == ["chunk_00000.npz"]
+
+
+def test_chunks_of_other_settings_are_refused(tmp_path):
+    start = initial_models(range(4))
+    ensemble(range(4), tmp_path, jobs=1, epochs=1, n_train=64, start=start)
+    ensemble(range(4), tmp_path, jobs=1, epochs=1, n_train=64, start=start)
+    turned = {name: value.flip(0) for name, value in start.items()}
+    for other in (
+        {"start": turned},
+        {"start": None},
+        {"start": start, "learning_rate": 1e-2},
+        {"start": start, "seeds": range(1, 5)},
+        {"start": start, "clip": [1.0, 1.0, 2.0, 1.0]},
+    ):
+        with pytest.raises(ValueError, match="chunk_00000.npz was written by other settings"):
+            ensemble(**({"seeds": range(4), "epochs": 1, "n_train": 64} | other), folder=tmp_path, jobs=1)
+    (tmp_path / "chunk_00000.npz").write_bytes(b"PK")
+    with pytest.raises(ValueError, match="chunk_00000.npz cannot be read"):
+        ensemble(range(4), tmp_path, jobs=1, epochs=1, n_train=64, start=start)
+
+
+def test_refuses_what_makes_no_sense(tmp_path):
+    with pytest.raises(ValueError, match="seeds"):
+        ensemble([])
+    with pytest.raises(ValueError, match="chunk"):
+        ensemble([1], chunk=0)
+    with pytest.raises(TypeError, match="checkpoint"):
+        ensemble([1], checkpoint=tmp_path / "run")
+    with pytest.raises(ValueError, match="clip"):
+        ensemble([1, 2], clip=[1.0])
+    with pytest.raises(ValueError, match="start"):
+        ensemble([1, 2], start=initial_models(range(3)))
+
+
+def test_runs_on_a_dask_cluster():
+    distributed = pytest.importorskip("distributed", reason="dask is no dependency of the book")
+    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1)
+    with cluster, distributed.Client(cluster), parallel_config(backend="dask"):
+        found = ensemble(range(5), chunk=2, **SETTINGS)
+    assert_same(train(range(5), **SETTINGS), found)

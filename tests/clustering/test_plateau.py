@@ -1,0 +1,224 @@
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binomtest
+from torch.nn.functional import cross_entropy
+
+from attnopt.clustering import forward, init_model, modular_addition
+from attnopt.clustering.plateau import curvature, find_drops, log_cosh_half, margins, parity_coefficient, walsh
+
+RESULT = Path(__file__).resolve().parents[2] / "results" / "two_phase_learning.json"
+
+
+def models(count, length, seed=0, width=6):
+    generator = torch.Generator().manual_seed(seed)
+    return init_model(count, 2, length, 2, width, generator=generator, biases=True), generator
+
+
+@pytest.fixture(scope="module")
+def record():
+    return json.loads(RESULT.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("k", [1, 3, 5])
+@pytest.mark.parametrize("norm", ["unit", "rms"])
+def test_loss_is_log_two_plus_cost_minus_parity(k, norm):
+    params, _ = models(4, 6)
+    tokens, targets = modular_addition(2, 6, k)
+    logits = forward(params, tokens, norm=norm)
+    loss = cross_entropy(logits.mT, targets.expand(4, -1), reduction="none").mean(1)
+    margin = margins(params, norm)
+    ours = math.log(2) + log_cosh_half(margin).mean(1) - parity_coefficient(margin, k) / 2
+    torch.testing.assert_close(ours, loss, rtol=1e-12, atol=1e-13)
+
+
+def test_walsh_is_a_mean_with_signs_and_keeps_the_power():
+    margin = margins(models(3, 5)[0])
+    coefficients = walsh(margin)
+    tokens, _ = modular_addition(2, 5, 1)
+    for subset in (0, 1, 0b10110, 0b11111):
+        digits = torch.tensor([int(digit) for digit in f"{subset:05b}"])
+        sign = (-1.0) ** (tokens * digits).sum(1)
+        torch.testing.assert_close(coefficients[:, subset], (margin * sign).mean(1), rtol=0, atol=1e-14)
+    torch.testing.assert_close(coefficients.square().sum(1), margin.square().mean(1))
+    torch.testing.assert_close(-coefficients[:, 0b11100], parity_coefficient(margin, 3), rtol=0, atol=1e-14)
+    with pytest.raises(ValueError, match="values must be"):
+        walsh(torch.ones(3, 12))
+
+
+def test_log_cosh_half_is_exact_for_small_and_large_margins():
+    margin = torch.tensor([0.0, 1e-8, 0.0099, 0.0101, -3.0, 2000.0], dtype=torch.float64)
+    exact = [0.0, 1.25e-17, *(math.log(math.cosh(m / 2)) for m in (0.0099, 0.0101, 3.0)), 1000 - math.log(2)]
+    torch.testing.assert_close(log_cosh_half(margin), torch.tensor(exact, dtype=torch.float64), rtol=1e-10, atol=1e-22)
+
+
+def test_margins_want_two_tokens():
+    params = init_model(1, 3, 4, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match="two tokens"):
+        margins(params)
+
+
+@pytest.mark.parametrize("blind", [0, 1, 2, 3, 4])
+def test_parity_coefficient_has_the_order_of_the_blind_positions(blind):
+    params, generator = models(20, 6)
+    start, end = params["token"].unbind(1)
+    along = (end - start) / (end - start).norm(dim=1, keepdim=True)
+    for t in range(blind):
+        params["position"][:, t] = (0.5 + torch.rand(20, 1, generator=generator, dtype=torch.float64)) * along - start
+    way = {name: torch.randn(value.shape, generator=generator, dtype=torch.float64) for name, value in params.items()}
+    at = lambda eps: parity_coefficient(margins({n: v + eps * way[n] for n, v in params.items()}), 5).abs()  # noqa: E731
+    assert (at(0.0).max() < 1e-15) == (blind > 0)
+    assert (at(8e-3) / at(4e-3)).log2().median().item() == pytest.approx(blind, abs=0.3)
+
+
+@pytest.mark.parametrize("k", [2, 5])
+def test_coinciding_tokens_are_stationary_with_one_curvature(k):
+    params, _ = models(1, 6)
+    params["token"][:, 1] = params["token"][:, 0]
+    tokens, targets = modular_addition(2, 6, k)
+    psi = forward(params, tokens, return_stages=True)[1]["output"][0, 0]
+    slope, hessian = curvature(params, tokens, targets)
+    values = torch.linalg.eigvalsh(hessian)
+    assert slope.norm() < 1e-14
+    assert values[:-1].abs().max() < 1e-14
+    assert values[-1].item() == pytest.approx(psi.square().sum().item() / 2)
+
+
+@pytest.mark.parametrize(("k", "saddle"), [(2, True), (4, False), (5, False)])
+def test_coinciding_tokens_are_a_minimum_from_four_counted_tokens_on(k, saddle):
+    params, _ = models(100, 6, seed=3)
+    params["token"][:, 1] = params["token"][:, 0]
+    psi = forward(params, torch.zeros(1, 6, dtype=torch.long), return_stages=True)[1]["output"][:, 0]
+    axis = psi / psi.norm(dim=1, keepdim=True)
+    side = torch.stack([-axis[:, 1], axis[:, 0]], 1)
+    excess = []
+    for eps in (0.01, -0.01):
+
+        def at(c, eps=eps):
+            half = (eps * side + eps**2 * c * axis) / 2
+            middle = params["token"][:, 0]
+            return margins(params | {"token": torch.stack([middle - half, middle + half], 1)})
+
+        c = torch.zeros(100, 1, dtype=torch.float64)
+        for _ in range(6):  # Newton: mean margin 0
+            mean = at(c).mean(1, keepdim=True)
+            c = c - 1e-3 * mean / (at(c + 1e-3).mean(1, keepdim=True) - mean)
+        excess.append(log_cosh_half(at(c)).mean(1) - parity_coefficient(at(c), k) / 2)
+    below = (torch.minimum(*excess) < 0).double().mean()
+    assert below > 0.9 if saddle else below < 0.03
+
+
+def test_no_sequence_moves_a_model_whose_tokens_coincide_with_no_output():
+    params, generator = models(1, 6)
+    params["token"][:, 1] = params["token"][:, 0]
+    psi = forward(params, torch.zeros(1, 6, dtype=torch.long), return_stages=True)[1]["output"][:, 0]
+    params["assembler_bias"] -= psi
+    tokens = torch.randint(2, (1, 6), generator=generator)
+    for label in (0, 1):
+        assert curvature(params, tokens, torch.tensor([label]))[0].norm() < 1e-14
+
+
+def test_curvature_is_that_of_autograd_and_counts_repeated_sequences():
+    params, generator = models(1, 4, width=3)
+    tokens = torch.randint(2, (30, 4), generator=generator)
+    targets = tokens[:, :2].sum(1) % 2
+    shapes = [value.shape for value in params.values()]
+    sizes = [value.numel() for value in params.values()]
+
+    def loss(flat):
+        parts = [part.view(shape) for part, shape in zip(flat.split(sizes), shapes, strict=True)]
+        return cross_entropy(forward(dict(zip(params, parts, strict=True)), tokens, norm="rms")[0], targets)
+
+    here = torch.cat([value.flatten() for value in params.values()])
+    slope, hessian = curvature(params, tokens, targets, "rms")
+    torch.testing.assert_close(slope, torch.func.grad(loss)(here))
+    torch.testing.assert_close(hessian, torch.autograd.functional.hessian(loss, here))
+    with pytest.raises(ValueError, match="one model"):
+        curvature(models(2, 4)[0], tokens, targets)
+
+
+def test_find_drops_counts_falls_not_spikes_nor_slow_declines():
+    step = torch.cat([torch.full((100,), 0.69), torch.full((100,), 0.4), torch.full((100,), 0.05)])
+    found = find_drops(step)
+    assert [(abs(first - at) <= 20, abs(last - at) <= 20) for (first, last), at in zip(found, (100, 200), strict=True)] == [
+        (True, True),
+        (True, True),
+    ]
+    spiked = step.clone()
+    spiked[50:53] += 2.0
+    assert len(find_drops(spiked)) == 2
+    assert find_drops(torch.linspace(0.69, 0.0, 300)) == []
+    assert find_drops(torch.full((5,), 0.7)) == []
+    with pytest.raises(ValueError, match="one curve"):
+        find_drops(torch.ones(2, 3))
+    with pytest.raises(ValueError, match="odd"):
+        find_drops(step, smooth=4)
+    with pytest.raises(ValueError, match="fall"):
+        find_drops(step, fall=0.0)
+
+
+def test_two_drops_are_not_typical(record):
+    main = record["events"]["main"]
+    won = [run for run, final in enumerate(main["final"]) if final > 0.9]
+    for row in main["drops"]:
+        assert sum(row[run] == 2 for run in won) < 0.55 * len(won)
+    assert binomtest(len(won), 200).proportion_ci(method="wilson").high < 0.6
+
+
+def test_clusters_form_with_the_escape_but_in_a_minority(record):
+    main = record["events"]["main"]
+    won = [run for run, final in enumerate(main["final"]) if final > 0.9]
+    reached = [run for run in won if main["clustered"][-1][run] is not None]
+    assert 0.15 * len(won) < len(reached) < 0.6 * len(won)
+    delays = [main["clustered"][-1][run] - main["escape"][run] for run in reached]
+    assert abs(np.median(delays)) < 10
+
+
+def test_gradients_rise_at_the_escape_and_stay_high_but_for_one_parameter(record):
+    aligned = record["events"]["main"]["aligned"]
+    middle = lambda name, at: aligned[name][at][1]  # noqa: E731
+    for name in ("token", "position", "query", "value", "receptors", "receptor_biases"):
+        assert middle(name, 10) > 2 * middle(name, 0)
+        assert middle(name, -1) > 0.5 * middle(name, 10)
+    assert middle("assembler_bias", 10) < 1.6 * middle("assembler_bias", 0)
+
+
+def test_some_runs_end_where_tokens_coincide(record):
+    main, end = record["events"]["main"], record["walsh"]["main"]["end"]
+    collapsed = [run for run in range(200) if end["apart"][run] < 0.1 and end["output"][run] < 0.1]
+    assert 5 <= len(collapsed) <= 25
+    assert all(main["escape"][run] is None for run in collapsed)
+
+
+def test_parity_coefficient_grows_before_the_loss_falls(record):
+    walsh_part = record["walsh"]["main"]
+    parity = np.array(walsh_part["around"]["parity"], dtype=float)
+    middle = np.nanmedian(np.abs(parity), axis=1)
+    at = walsh_part["offsets"].index
+    assert middle[at(20)] > 100 * middle[at(-20)]
+    assert middle[at(-20)] > 2 * middle[at(-100)]
+
+
+def test_embeddings_separate_before_the_classifier_does(record):
+    around, at = record["walsh"]["main"]["around"], record["walsh"]["main"]["offsets"].index
+    middle = {name: np.nanmedian(np.array(around[name], dtype=float), axis=1) for name in ("nearest", "accuracy")}
+    assert middle["nearest"][at(-100)] < 0.75
+    assert middle["nearest"][at(20)] > 0.95
+    assert middle["accuracy"][at(20)] < middle["nearest"][at(20)] - 0.2
+
+
+def test_full_batch_gradients_go_with_the_fall(record):
+    mini, full = (np.median(record["events"][name]["correlation"]) for name in ("main", "full_batch"))
+    assert mini < 0.3 < full
+
+
+def test_feed_forward_layer_alone_does_not_make_the_second_phase(record):
+    parts = record["parts"]["main"]
+    solved = {arm: sum(best > 0.9 for best in parts[arm]["best"]) for arm in ("all", "feed-forward", "the rest")}
+    assert solved["feed-forward"] < 0.5 * solved["all"]
+    assert solved["the rest"] < 0.5 * solved["all"]
+    assert min(parts["start: feed-forward"]["least_loss"]) > 0.6

@@ -1,0 +1,262 @@
+"""Loss spikes: found in records, trained through again, and taken apart."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import gelu, normalize, one_hot
+
+from attnopt.clustering import forward, init_model, modular_addition
+from attnopt.clustering.model import normalise
+from attnopt.clustering.sharpness import sharpness
+from attnopt.clustering.spikes import Course, answers, dissect, find_spikes, losses, stages
+from attnopt.clustering.training import train
+from attnopt.clustering.training.step import Layout, marks
+
+STORED = Path(__file__).resolve().parents[2] / "results" / "loss_spikes.json"
+SMALL = {"p": 2, "length": 4, "k": 2, "n_train": 16, "width": 4}
+
+
+@pytest.fixture(scope="module")
+def stored():
+    """The chapter's results."""
+    return json.loads(STORED.read_text(encoding="utf-8"))
+
+
+def generator(seed=0):
+    """A seeded generator."""
+    return torch.Generator().manual_seed(seed)
+
+
+def test_finds_a_spike_and_a_collapse():
+    low = [0.1] * 30
+    loss = torch.tensor([low + [0.3, 0.5, 0.3] + [0.1] * 60, low + [0.5] * 63, low + [0.1] * 63]).T
+    spike, collapse = find_spikes(loss)
+    assert spike == (0, 30, 31, 33, loss[0, 0].item(), 0.5)
+    assert collapse.model == 1
+    assert collapse.start == 30
+    assert collapse.end is None
+
+
+def test_the_two_thresholds_and_the_cut_end():
+    assert find_spikes(torch.tensor([[1e-6] * 5 + [1e-3] + [1e-6] * 5]).T) == []  # a thousandfold, but less than 0.02 more
+    assert find_spikes(torch.tensor([[1.0] * 5 + [1.9] + [1.0] * 5]).T) == []  # 0.9 more, but less than twofold
+    assert find_spikes(torch.tensor([[0.1] * 5 + [0.5] * 5]).T) == []  # nobody knows whether it comes back
+    assert len(find_spikes(torch.tensor([[0.1, 0.5, 0.1, 0.5, 0.1]]).T)) == 2
+
+
+@pytest.mark.parametrize(
+    ("loss", "factor"), [(torch.ones(3), 2.0), (torch.tensor([[math.nan]]), 2.0), (torch.ones(3, 1), 1.0)]
+)
+def test_spikes_check_their_input(loss, factor):
+    with pytest.raises(ValueError, match="loss|factor"):
+        find_spikes(loss, factor)
+
+
+def test_a_course_takes_the_engines_steps_to_the_bit():
+    training = train([3, 7], epochs=3, snapshots=[2], evaluate_every=3)
+    course = Course([3, 7])
+    state = course.initial()
+    for snapshot in ({}, training.snapshots[2], training.params):
+        for _ in course.epoch(state):
+            pass
+        views = course.layout.views(state.rows)
+        assert all(torch.equal(views[name], snapshot[name]) for name in snapshot)
+
+
+def test_runs_at_different_epochs_go_on_side_by_side():
+    course = Course([3, 3], **SMALL, batch_size=8)
+    state, once = course.initial(), Course([3], **SMALL, batch_size=8)
+    alone = once.initial()
+    for _ in range(3):
+        for _ in once.epoch(alone):
+            pass
+        if alone.steps[0] == 4:
+            for part, own in zip(state, alone, strict=True):
+                part[1] = own[0]
+    for _ in course.epoch(state):
+        pass
+    assert state.steps.tolist() == [2, 6]
+    assert torch.allclose(state.rows[1], alone.rows[0], atol=1e-6)
+
+
+def example(scale=1.0, seed=0, models=3):
+    """Models, a step, and a task."""
+    params = init_model(models, 2, 4, 2, 5, generator=generator(seed), biases=True)
+    step = {n: 0.05 * scale * torch.randn(v.shape, generator=generator(seed + 1), dtype=v.dtype) for n, v in params.items()}
+    tokens, targets = modular_addition(2, 4, 2)
+    marked = marks(tokens, 2, torch.float64).expand(models, -1, -1)
+    return (
+        params,
+        {n: v + step[n] for n, v in params.items()},
+        marked,
+        one_hot(targets, 2).double().expand(models, -1, -1),
+        tokens,
+    )
+
+
+@pytest.mark.parametrize("norm", ["unit", "rms", "smooth"])
+def test_stages_are_the_models(norm):
+    params, _, marked, _, tokens = example()
+    logits, found = forward(params, tokens, return_stages=True, norm=norm)
+    ours = stages(params, marked, norm)
+    assert torch.allclose(ours["sequence"], found["sequence"], atol=1e-12)
+    assert torch.allclose(answers(params, ours), logits, atol=1e-12)
+
+
+def test_dissection_of_a_small_step_leaves_only_the_slope():
+    params, after, marked, truth, _ = example(1e-5)
+    found = dissect(params, after, marked, truth, "unit")
+    for name in ("straight normalisation", "straight layer", "straight logits", "straight loss"):
+        assert torch.allclose(found[name], found["rise"], rtol=1e-3, atol=1e-9)
+    parts = found["embeddings"] + found["attention"] + found["feed-forward"]
+    assert torch.allclose(parts, found["rise"], rtol=1e-3, atol=1e-9)
+
+
+def test_dissection_measures_the_rise_and_second_order_errors():
+    params, after, marked, truth, tokens = example()
+    found = dissect(params, after, marked, truth, "unit")
+    mean = lambda p: losses(forward(p, tokens), truth).mean(1)  # noqa: E731
+    assert torch.allclose(found["rise"], mean(after) - mean(params), atol=1e-12)
+    half = {n: (params[n] + after[n]) / 2 for n in params}
+    nearer = dissect(params, half, marked, truth, "unit")
+    for name in ("straight layer", "straight logits", "straight loss"):
+        ratio = (found[name] - found["rise"]).abs().sum() / (nearer[name] - nearer["rise"]).abs().sum()
+        assert 2.5 < ratio < 6
+
+
+def test_far_alters_only_short_vectors():
+    params, after, marked, _truth, _ = example()
+    short = stages(params, marked, "unit")["sums"].norm(dim=-1) < 1
+    assert short.any()
+    held = stages(params, marked, "unit")
+    same = stages(params, marked, "unit", held, {"sums": "far", "sequence": "far"})
+    assert torch.allclose(same["table"], held["table"], atol=1e-12)
+    moved, plain = (stages(after, marked, "unit", held, how)["table"] for how in ({"sums": "far"}, None))
+    assert torch.allclose(moved[~short], plain[~short], atol=1e-12)
+    turn = lambda table: (table - held["table"]).norm(dim=-1)[short].mean()  # noqa: E731
+    assert turn(moved) < turn(plain)
+
+
+def test_curvature_of_the_normalisation():
+    x = torch.tensor([0.3, -0.4, 0.5], dtype=torch.float64)
+    second = torch.func.jacfwd(torch.func.jacrev(lambda v: normalise(v, "unit")))(x)
+    grid = normalize(torch.randn(20_000, 3, generator=generator(), dtype=torch.float64), dim=1)
+    sizes = torch.einsum("iab,na,nb->ni", second, grid, grid).norm(dim=1)
+    exact = 2 / math.sqrt(3) / x.square().sum()
+    assert sizes.max() <= exact
+    assert sizes.max() > 0.999 * exact
+
+
+def test_a_step_turns_by_at_most_the_arcsine():
+    steps = 0.6 * normalize(torch.randn(10_000, 2, generator=generator(), dtype=torch.float64), dim=1)
+    x = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    angles = torch.cosine_similarity(x + steps, x.expand(10_000, 2)).acos()
+    assert angles.max() <= math.asin(0.6) + 1e-9
+    assert angles.max() > 0.999 * math.asin(0.6)
+
+
+def test_curvature_of_the_layer():
+    W = torch.randn(7, 3, generator=generator(), dtype=torch.float64)
+    U = torch.randn(3, 7, generator=generator(1), dtype=torch.float64)
+    norm = lambda matrix: torch.linalg.matrix_norm(matrix, 2)  # noqa: E731
+    bound = math.sqrt(2 / math.pi) * norm(U) * norm(W) * W.norm(dim=1).max()
+    second = torch.func.jacfwd(torch.func.jacrev(lambda u: U @ gelu(W @ u)))
+    v = normalize(torch.randn(500, 3, generator=generator(2), dtype=torch.float64), dim=1)
+    for u in torch.randn(20, 3, generator=generator(3), dtype=torch.float64):
+        assert (torch.einsum("iab,na,nb->ni", second(u), v, v).norm(dim=1) <= bound).all()
+
+
+@pytest.mark.parametrize("preconditioned", [False, True])
+def test_sharpness_is_the_hessians_largest_eigenvalue(preconditioned):
+    params, _, marked, truth, _ = example(models=2)
+    layout = Layout.of(params)
+    rows = layout.rows(params)
+    scale = torch.rand(rows.shape, generator=generator(), dtype=rows.dtype) + 0.1
+    found = sharpness(layout, rows, marked, truth, "rms", scale if preconditioned else None, iterations=60)
+    size = sum(math.prod(shape) for shape in layout.shapes.values())
+    for model in range(2):
+
+        def loss(row, model=model):
+            views = layout.views(row[None])
+            part = slice(model, model + 1)
+            return losses(answers(views, stages(views, marked[part], "rms")), truth[part]).mean()
+
+        hessian = torch.func.hessian(loss)(rows[model])[:size, :size]
+        if preconditioned:
+            root = scale[model, :size].rsqrt()
+            hessian = hessian * root * root[:, None]
+        assert torch.isclose(found[model], torch.linalg.eigvalsh(hessian)[-1], rtol=1e-5)
+
+
+def test_sharpness_refuses_a_preconditioner_that_is_not_positive():
+    params, _, marked, truth, _ = example(models=2)
+    layout = Layout.of(params)
+    rows = layout.rows(params)
+    with pytest.raises(ValueError, match="preconditioner"):
+        sharpness(layout, rows, marked, truth, "rms", torch.zeros_like(rows))
+
+
+@pytest.mark.parametrize(("beta", "threshold"), [(0.0, 2.0), (0.9, 38.0)])
+def test_thresholds_of_stability(beta, threshold):
+    for factor, stable in ((0.98, True), (1.02, False)):
+        weight, momentum = 1.0, 0.0
+        for _ in range(2000):
+            momentum = beta * momentum + (1 - beta) * factor * threshold * weight
+            weight -= momentum
+        assert (abs(weight) < 1) == stable
+
+
+def test_stored_spikes_belong_to_success(stored):
+    main = stored["counts"]["main"]
+    best = np.array(main["best"])
+    owners = [spike[0] for spike in main["spikes"] if spike[3] is not None]
+    share = lambda group: np.isin(np.flatnonzero(group), owners).mean()  # noqa: E731
+    assert len(best) == 200
+    assert share(best > 0.9) > 5 * share(best <= 0.9)
+
+
+def test_stored_gradients_spike_with_the_loss(stored):
+    main = stored["gradients"]
+    assert main["doubled"] > 0.7 > 0.3 > main["control_doubled"]
+    low, middle, _ = np.array(main["spike"]["all"])
+    assert middle[20] > 5
+    assert low[20] > 1.5
+    assert abs(middle[18] - 1) < 0.3
+
+
+def test_stored_steps_rise_without_curvature_of_the_network(stored):
+    spikes = [spike for spike in stored["dissection"]["spikes"] if spike["rise"] > 0]
+    share = {
+        name: np.array([spike[name] / spike["rise"] for spike in spikes])
+        for name in spikes[0]
+        if "str" in name or "far" in name
+    }
+    assert len(spikes) >= 40
+    assert np.median(share["straight logits"]) > 0.7
+    assert np.median(share["straight layer"]) > 0.6
+    assert np.median(share["straight normalisation"]) > 0.7
+    assert np.median(share["far sequence"]) < 0.4
+
+
+def test_stored_weights_are_not_heavier_before_spikes(stored):
+    before = stored["before"]
+    for comparison in (before["runs apart"], before["all"]):
+        for name in ("norm of W", "norm of U", "correlation of receptors"):
+            assert abs(comparison[name][0] - 0.5) < 0.15
+    assert before["runs apart"]["median length of ξ"][2] < 0.48
+
+
+def test_stored_full_batch_runs_train_at_adams_edge(stored):
+    largest = np.array(stored["sharpness"]["full batch"]["adam"]).max(0)
+    assert (largest > 0.9).all()
+    assert (largest < 1.5).all()
+
+
+def test_stored_smoothed_normalisation_does_not_end_spikes(stored):
+    spikes = [spike for spike in stored["counts"]["smooth"]["spikes"] if spike[3] is not None]
+    main = [spike for spike in stored["counts"]["main"]["spikes"] if spike[3] is not None and spike[0] < 100]
+    assert 0.2 * len(main) < len(spikes) < len(main)

@@ -1,0 +1,183 @@
+"""What the stored results of the ensembles must satisfy, and the symmetries and counts behind them."""
+
+import json
+import math
+
+import circuits_in_the_wild as experiment
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+from attnopt.clustering import forward, init_model, modular_addition
+from attnopt.clustering.anatomy import counting_form
+from attnopt.clustering.training import train
+
+RESULT = json.loads(experiment.RESULT.read_text(encoding="utf-8"))
+L, K = 12, 5
+TOKENS, TARGETS = modular_addition(2, L, K)
+
+
+def section(name):
+    """A section of the results, or skip where its ensembles have not been trained."""
+    if name not in RESULT:
+        pytest.skip(f"no ensemble of the section {name} has been recorded")
+    return RESULT[name]
+
+
+def arrays(entry, *names):
+    return [np.array(entry[name]) for name in names]
+
+
+def is_count(entry):
+    """Whether a count with odd weights on the prefix and even ones behind it explains ξ."""
+    weights, explained = arrays(entry, "weights", "explained")
+    return (weights[:, :K] % 2 == 1).all(1) & (weights[:, K:] % 2 == 0).all(1) & (explained > 0.95)
+
+
+def test_fewer_than_half_of_the_successes_have_both_invariances_and_most_count_with_odd_and_even_weights():
+    accuracy, suffix, permutation = arrays(RESULT["realisations"], "accuracy", "suffix", "permutation")
+    success = accuracy > 0.9
+    assert len(accuracy) == 200
+    assert 0.3 < success.mean() < 0.6
+    assert ((suffix > 0.95) & (permutation > 0.95))[success].mean() < 0.5
+    counts = is_count(RESULT["realisations"])
+    assert counts[success].mean() > 0.85
+    assert counts[(accuracy > 0.55) & ~success].mean() > 0.5
+    assert counts[accuracy < 0.55].mean() < 0.05
+
+
+def test_accuracy_falls_with_the_number_of_levels():
+    accuracy, weights = arrays(RESULT["realisations"], "accuracy", "weights")
+    counts = is_count(RESULT["realisations"])
+    levels = np.array([len(np.unique(TOKENS.numpy() @ m)) for m in weights])
+    assert spearmanr(levels[counts], accuracy[counts]).statistic < -0.6
+    assert (accuracy[counts & (levels <= 10)] > 0.9).mean() > 0.9
+    assert (accuracy[counts & (levels >= 18)] > 0.9).mean() < 0.2
+
+
+def test_attention_is_faulty_and_embeddings_correct_more_of_it_than_the_value_matrix():
+    accuracy, suffix, mixture, mass = arrays(RESULT["realisations"], "accuracy", "suffix", "mixture_suffix", "mass")
+    heads = (accuracy > 0.9) & (suffix > 0.95)
+    attention, before, after = (np.median(1 - values[heads]) for values in (mass, mixture, suffix))
+    assert attention > 0.4
+    assert before < attention / 10
+    assert 2 * after < before < 20 * after
+
+
+def test_stored_anatomy_is_that_of_the_stored_models():
+    for entry in RESULT["realisations"]["typical"].values():
+        model = {name: torch.tensor([value], dtype=torch.float64) for name, value in entry["params"].items()}
+        logits, stages = forward(model, TOKENS, return_stages=True, norm="rms")
+        weights, explained = counting_form(stages["sequence"], L, K)
+        seed = entry["seed"]
+        assert weights[0].tolist() == RESULT["realisations"]["weights"][seed]
+        assert explained.item() == pytest.approx(RESULT["realisations"]["explained"][seed], abs=2e-3)
+        accuracy = (logits[0].argmax(1) == TARGETS).double().mean().item()
+        assert accuracy == pytest.approx(RESULT["realisations"]["accuracy"][seed], abs=2e-3)
+
+
+def test_records_are_those_of_the_engine():
+    live = train(range(3), epochs=5).history
+    for epoch in (0, 2, 5):
+        loss, accuracy = RESULT["realisations"]["early"][str(epoch)]
+        torch.testing.assert_close(live["loss"][epoch], torch.tensor(loss[:3]), atol=1e-3, rtol=0)
+        torch.testing.assert_close(live["accuracy_all"][epoch], torch.tensor(accuracy[:3]), atol=5e-3, rtol=0)
+
+
+def test_final_attention_resembles_the_initial_one_more_than_chance_and_not_by_much():
+    own, others = arrays(RESULT["initialisation"], "own", "others")
+    assert others[3] < np.median(own) < 0.6
+    assert (own > others[4]).mean() > 0.2
+    assert abs(RESULT["initialisation"]["others_mean"]) < 0.05
+
+
+def test_exchanging_the_tokens_maps_a_model_to_one_of_equal_accuracy():
+    params = init_model(5, 2, L, generator=torch.Generator().manual_seed(0), biases=True)
+    swapped = params | {"token": params["token"].flip(1)}
+    logits, mirror = forward(params, TOKENS, norm="rms"), forward(swapped, 1 - TOKENS, norm="rms")
+    torch.testing.assert_close(mirror.flip(-1), logits)
+    assert (((1 - TOKENS)[:, :K].sum(1) % 2) == 1 - TARGETS).all()
+
+
+def test_models_seldom_prefer_one_token_and_no_token_is_preferred():
+    pairs = np.array(RESULT["initialisation"]["pairs_after"]).reshape(-1, 2, L)
+    success = np.array(RESULT["realisations"]["accuracy"]) > 0.9
+    ones = (pairs[:, 1, :K].sum(1) / pairs[:, :, :K].sum((1, 2)))[success]
+    assert (np.maximum(ones, 1 - ones) > 0.8).mean() < 0.2
+    assert abs((ones > 0.5).mean() - 0.5) < 3 * math.sqrt(0.25 / len(ones))
+
+
+def test_rank_correlations_pair_each_with_itself_and_with_the_others():
+    before = torch.rand(4, 24, generator=torch.Generator().manual_seed(0))
+    own, others = experiment.rank_correlations(before, before.exp())
+    np.testing.assert_allclose(own, 1)
+    assert len(others) == 12
+    assert others[0] == pytest.approx(spearmanr(before[0], before[1]).statistic)
+
+
+def test_gradients_in_step_with_falls_and_jumps():
+    loss = torch.full((40, 1), 1.0)
+    loss[10:], gradient = 0.1, torch.ones(40, 1)
+    loss[25], gradient[10], gradient[25] = 0.5, 5.0, 7.0
+    found = experiment.in_step(loss.double(), gradient.double())
+    assert found["jumps"] == 1
+    assert found["ratio_at_jumps"][1] == pytest.approx(7)
+    assert found["rank_at_steepest"][0] > 0.9
+    assert experiment.auc(torch.tensor([2.0, 3.0]), torch.tensor([1.0, 2.0])) == pytest.approx(7 / 8)
+
+
+def transferred():
+    """Accuracy for p = 3 and its errors, and the circuits for p = 2, of the models with a token added."""
+    entry = section("transfer")["grown_p3"]
+    begin = {name: RESULT["realisations"][name][:100] for name in ("weights", "accuracy", "explained", "permutation")}
+    weights, accuracy = arrays(begin, "weights", "accuracy")
+    six = (accuracy > 0.9) & is_count(begin) & (abs(weights) == ([1] * K + [0] * (L - K))).all(1)
+    perfect = np.array([entry["errors"].get(str(run)) == 0 for run in range(100)])
+    return np.array(entry["accuracy"]), perfect, accuracy > 0.9, six, np.array(begin["permutation"])
+
+
+def test_success_on_three_tokens_goes_through_the_circuit_for_two():
+    accuracy, _, solved, six, _ = transferred()
+    success = accuracy > 0.9
+    assert success[six].mean() > 0.75
+    assert success[solved & ~six].mean() < 0.75
+    assert success[~solved].mean() < 0.1
+
+
+def test_a_token_added_to_a_trained_model_beats_training_from_scratch():
+    grown, scratch = transferred()[0], np.array(section("transfer")["scratch"]["3"])
+    tuned = np.array(section("transfer")["tuned"]["3"])
+    assert len(grown) == len(scratch) == len(tuned) == 100
+    assert (grown > 0.9).sum() > 2 * (scratch > 0.9).sum()
+    assert grown.mean() > scratch.mean() + 0.1
+    assert scratch.max() > 0.999
+    assert (tuned > 0.9).sum() <= (scratch > 0.9).sum()
+
+
+def test_no_error_at_all_needs_six_clusters_and_not_permutation_invariance():
+    _, perfect, _, six, permutation = transferred()
+    assert perfect.sum() >= 4
+    assert perfect[~six].sum() == 0
+    assert (permutation[perfect] < 0.5).any()
+
+
+def test_attention_stays_close_and_stays_faulty():
+    entry = section("transfer")["grown_p3"]
+    assert np.median(entry["own"]) > entry["others"][4]
+    assert 0.35 < np.median(entry["mass_after"]) < 0.6
+    assert np.median(entry["leak"]) < np.median(entry["mixture_leak"]) < 0.1
+
+
+def test_errors_on_all_sequences_are_those_of_the_forward_pass():
+    params = init_model(2, 3, L, generator=torch.Generator().manual_seed(3), biases=True)
+    found = experiment.errors_at_three(params)
+    tokens, targets = modular_addition(3, L, K, 3000, torch.Generator().manual_seed(4))
+    share = (forward(params, tokens, norm="rms").argmax(-1) != targets).double().mean(1)
+    torch.testing.assert_close(found.double() / 3**L, share, atol=0.04, rtol=0)
+
+
+def test_no_weights_below_five_know_both_labels_but_the_plain_ones():
+    found = [m for m in range(-4, 5) if m % 2 == 1 and m % 3 == 1]
+    behind = [m for m in range(-4, 5) if m % 2 == 0 and m % 3 == 0]
+    assert (found, behind) == ([1], [0])
