@@ -17,9 +17,9 @@ p = 3 and a fresh Adam,
 
     fine_tuning         right on 98 % at the end: the median in final loss
 
-All are trained again, to the same numbers, with a snapshot after every epoch, and kept in .cache: the seconds noted are those
-of the last call. The frames are the epochs at equal distances
-along the curve of the logarithm of the loss, and all epochs about its largest jump.
+All are trained again, to the same numbers, with a snapshot after every epoch, and kept in .cache; the seconds noted are
+those of the last call. The frames are the epochs at equal distances along the curve of the logarithm of the loss, and all
+epochs about its largest jump.
 """
 
 import time
