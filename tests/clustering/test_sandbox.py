@@ -13,7 +13,7 @@ from attnopt.clustering.sandbox import DATA, LARGEST, PARTS, load_run, pack, run
 from attnopt.clustering.video import draw_frame, main, prefix_colours, write_video
 from attnopt.explorers import Sandbox
 
-NAMES = ["success", "failure", "spike", "faulty_attention", "partial_invariance", "fuzzy", "fine_tuning"]
+NAMES = ["success", "failure", "spike", "faulty_attention", "partial_invariance", "pattern", "fine_tuning"]
 
 
 def test_the_recorded_runs():
@@ -84,8 +84,14 @@ def test_the_runs_are_what_they_are_called():
     here = epochs.index(spike.history["epoch"][at + 1])
     assert epochs[here - 3 : here + 4] == list(range(epochs[here] - 3, epochs[here] + 4))  # every epoch around it
     assert shares["partial_invariance"]["suffix"] < 0.7
-    assert shares["fuzzy"]["permutation"] < 0.2
-    assert shares["fuzzy"]["suffix"] > 0.99
+    assert shares["pattern"]["permutation"] < 0.2
+    assert shares["pattern"]["suffix"] > 0.99
+    tokens = torch.tensor([[number >> (11 - t) & 1 for t in range(12)] for number in range(4096)])
+    run = load_run("pattern")
+    sequence = forward(run.at(-1), tokens, return_stages=True, norm=run.norm)[1]["sequence"][0]
+    means, count = sequence.unflatten(0, (32, 128)).mean(1), (tokens[::128, :5] != torch.tensor([0, 0, 1, 1, 1])).sum(1)
+    within = sum((means[count == number] - means[count == number].mean(0)).square().sum() for number in range(6))
+    assert within < 0.01 * (means - means.mean(0)).square().sum()  # it counts differences from a pattern
     assert load_run("fine_tuning").p == 3
     assert last["fine_tuning"]["all"] > 0.95
 

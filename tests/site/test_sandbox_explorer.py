@@ -12,7 +12,8 @@ RUNS = ("success", *(name for name in run_names() if name != "success"))
 PAGE = """<!doctype html><html lang="en"><head><title>Sandbox</title><meta name="viewport" content="width=device-width">
 <link rel="icon" href="data:,"><link rel="stylesheet" href="../_static/explorers/explorers.css">
 <script type="module" src="../_static/explorers/host.js"></script></head>
-<body><div class="attnopt-explorer"><script type="application/json">{}</script></div></body></html>"""
+<body style="max-width: 46rem">
+<div class="attnopt-explorer"><script type="application/json">{}</script></div></body></html>"""
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ def test_the_curves_are_a_slider_too(sandbox):
         curves = explorer.locator(f".ao-panel-{name} svg")
         box = curves.bounding_box()
         for part, low, high in ((0.25, 0, 300), (0.7, 400, 800)):
-            page.mouse.click(box["x"] + part * box["width"], box["y"] + 0.4 * box["height"])
+            curves.click(position={"x": part * box["width"], "y": 0.4 * box["height"]})
             assert low < int(status(explorer).split()[1].rstrip(":")) < high
     assert page.complaints == []
 
