@@ -28,10 +28,10 @@ def test_readout_says_loss_optimum_and_steps(open_page):
         explorer.get_by_role("radio", name=label).check()
         numbers = StepSizesExplorer(scheme=scheme).compute()
         assert f"{label} steps of size {', '.join(f'{size:.3f}' for size in numbers['sizes'])}" in status(explorer)
-        assert f"loss {numbers['loss']:.4f}," in status(explorer)
+        assert f"loss {numbers['loss']:.4g}," in status(explorer)
         assert ("That is the optimum" in status(explorer)) == (scheme == "optimal")
     explorer.get_by_role("radio", name="optimal").check()
-    assert "2.6722 % of the loss" in status(explorer)
+    assert "2.672 % of the loss" in status(explorer)
 
 
 def test_moving_a_step_takes_it_from_the_optimum_and_the_loss_rises(open_page):

@@ -104,7 +104,7 @@ class Run:
 
     @functools.cached_property
     def reaches(self) -> dict[str, np.ndarray]:
-        """Half the width of each plane at each frame: it holds all that is drawn there, and changes slowly."""
+        """Half the width of each plane at each frame, such that it holds all that is drawn there and changes slowly."""
         table = embedding_table(self.params, self.norm)
         values = table @ self.params["value"].mT.unsqueeze(1)
         sequence = forward(self.params, self.tokens, return_stages=True, norm=self.norm)[1]["sequence"]

@@ -41,7 +41,7 @@ export function compute({ context, layers, scale, table }) {
 
 const FRAME = [56, 34, 312, 268];
 const power = (value) => `10${String(Math.round(Math.log10(value))).replace(/./g, (sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)])}`;
-const worded = (value) => (value === null ? "beyond 10³⁰" : value >= 1e4 ? value.toExponential(1).replace("e+", " · 10^") : String(Number(value.toPrecision(3))));
+const worded = (value) => (value === null ? "beyond 10³⁰" : value >= 1e4 || value < 1e-4 ? value.toExponential(value < 1 ? 2 : 1).replace("e+", " · 10^").replace("e-", " · 10^−") : String(Number(value.toPrecision(3))));
 
 function legend(parent, y = 17) {
   Object.values(METHODS).forEach(({ name, ...look }, index) => {

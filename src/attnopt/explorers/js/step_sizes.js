@@ -36,7 +36,7 @@ const STYLES = {
   constant: { name: "best equal", stroke: COLOURS[1], "stroke-dasharray": "9 4", sign: 1 },
   chebyshev: { name: "Chebyshev", stroke: COLOURS[2], "stroke-dasharray": "2 5", sign: 2 },
 };
-const number = (value) => (value < 1e-3 || value >= 1e4 ? value.toExponential(2).replace("e+", "e").replace("-", "−") : show(value, value < 0.1 ? 5 : 4));
+const number = (value) => (value < 1e-3 || value >= 1e4 ? value.toExponential(2).replace("e+", "e").replace("-", "−") : String(Number(value.toPrecision(4))));
 const tenth = (value) => (value >= 1 ? tidy(value) : value.toFixed(Math.max(0, -Math.round(Math.log10(value)))));
 
 function render({ model, el }) {
