@@ -17,19 +17,27 @@ PAGE = """<!doctype html><html lang="en"><head><title>Sandbox</title><meta name=
 
 
 @pytest.fixture
-def sandbox(browser, open_page):
-    """Open the page; as `open_page`."""
+def sandbox(browser, addresses):
+    """Open the page; what the browser complains of collects in `page.complaints`."""
+    contexts = []
 
-    def sandbox(epoch=None, runs=RUNS, **options):
-        page = open_page("genindex.html", mathematics=False, **options)
+    def sandbox(epoch=None, runs=RUNS, width=1280, **options):
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        context.set_default_timeout(120_000)  # the machine may be busy with other things
+        page = context.new_page()
+        page.complaints = []
+        page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
         widget = Sandbox(runs=runs, epoch=epoch)
         body = PAGE.format(script_json({"module": "sandbox", "state": widget.state()}))
         page.route("**/clustering/alone.html", lambda route: route.fulfill(body=body, content_type="text/html"))
-        page.complaints.clear()
-        page.goto(page.url.replace("genindex.html", "clustering/alone.html"), wait_until="load")
+        page.goto(addresses[False] + "clustering/alone.html", wait_until="load")
         return page
 
-    return sandbox
+    yield sandbox
+    for context in contexts:
+        context.close()
 
 
 @pytest.mark.parametrize("name", RUNS)

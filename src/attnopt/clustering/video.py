@@ -80,7 +80,7 @@ def draw_frame(figure: Figure, run: Run, frame: int, sentence: int = 0) -> None:
     axes.imshow(image.numpy(), aspect="auto", interpolation="nearest")
     axes.axvline(run.k - 0.5, color="black", lw=1)
     axes.axhline(sentence, color="black", lw=0.6)
-    axes.set(xticks=[], yticks=[], xlabel="attention, a row a sentence")
+    axes.set(xticks=[], yticks=[], xlabel="attention, a row a sentence", box_aspect=1)
     axes.grid(False)
 
     axes = _plane(planes[1, 0], reaches["values"], "values VZ(x, t), their mean ξ")
@@ -110,18 +110,19 @@ def draw_frame(figure: Figure, run: Run, frame: int, sentence: int = 0) -> None:
 
     history, now = run.history, run.epochs[frame]
     planes[2, 1].remove()
-    upper, lower = figure.add_subplot(6, 3, 14), figure.add_subplot(6, 3, 17)
+    halves = planes[2, 1].get_subplotspec().subgridspec(2, 1)
+    upper, lower = figure.add_subplot(halves[0]), figure.add_subplot(halves[1])
     upper.semilogy(history["epoch"], history["loss"], lw=1)
     upper.set(ylabel="loss", xticklabels=[])
     lower.plot(history["epoch"], history["train"], lw=1, label="training")
     lower.plot(history["epoch"], history["unseen"], "--", lw=1, label="unseen")
     lower.set(xlabel=f"epoch {now}", ylabel="accuracy", ylim=(0, 1.05))
-    lower.legend(fontsize=6, loc="lower right")
+    lower.legend(fontsize=7, loc="lower right")
     axes = planes[2, 2]
     for name, letter in zip(LAYERS, "EPqVWU", strict=True):
         axes.semilogy(history["epoch"], history[name], lw=0.9, label=letter)
     axes.set(xlabel="epoch", ylabel="gradient norms")
-    axes.legend(fontsize=6, ncols=3, loc="upper right")
+    axes.legend(fontsize=7, ncols=3, loc="upper right")
     for curves in (upper, lower, axes):
         curves.axvline(now, color="black", lw=1)
         curves.tick_params(labelsize=7)
