@@ -95,13 +95,18 @@ def contexts(browser):
 
 
 @pytest.fixture
-def open_page(contexts, addresses):
+def open_page(browser, contexts, addresses):
     """Open a page of the book; its complaints and its requests elsewhere collect in `page.complaints`."""
-    pages = []
+    pages, own = [], []
 
-    def open_page(path, width=1280, scheme="light", mathematics=True, scripts=True):
+    def open_page(path, width=1280, scheme="light", mathematics=True, scripts=True, **device):
         address = addresses[mathematics]
-        page = contexts[scripts].new_page()
+        context = contexts[scripts]
+        if device:  # touch, less motion: a context of its own
+            context = browser.new_context(**device)
+            context.set_default_timeout(120_000)
+            own.append(context)
+        page = context.new_page()
         pages.append(page)
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
@@ -122,5 +127,5 @@ def open_page(contexts, addresses):
         return page
 
     yield open_page
-    for page in pages:
-        page.close()
+    for opened in (*pages, *own):
+        opened.close()
