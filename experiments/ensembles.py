@@ -65,7 +65,7 @@ def record(name: str, progress: bool = False) -> Training:
         before = {key: value[:runs] for key, value in record(own["start"]).params.items()}
         tokens = before["token"][:, : own["p"]]
         if tokens.shape[1] < own["p"]:  # a row that was never trained, N(0, 1) as at the start
-            new = [torch.randn(own["p"] - tokens.shape[1], own.get("dim", 2), generator=seeded(seed)) for seed in range(runs)]
+            new = [torch.randn(own["p"] - tokens.shape[1], 2, generator=seeded(seed)) for seed in range(runs)]
             tokens = torch.cat([tokens, torch.stack(new)], 1)
         own["start"] = before | {"token": tokens}
     return ensemble(range(runs), CACHE / name, chunk=100, epochs=EPOCHS, progress=progress, **own)
