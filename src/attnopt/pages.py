@@ -50,10 +50,10 @@ def sized(body: str, sources: dict[str, Path]) -> str:
 def prepare(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None) -> None:
     """Add the preview to a page's head, and the sizes of its images to its body."""
     address = app.config.html_baseurl
-    title = re.sub(r"<[^>]+>", "", context.get("title") or app.config.project)
+    title = re.sub(r"<[^>]+>", "", context.get("title") or app.config.html_title)
     properties = {
         "og:type": "article" if doctree else "website",
-        "og:site_name": app.config.project,
+        "og:site_name": app.config.html_title,
         "og:title": html.unescape(title),
         "og:description": description(doctree),
         "og:image": urljoin(address, PREVIEW) if address else context["pathto"](PREVIEW, 1),
@@ -85,6 +85,13 @@ def write_map(app: Sphinx, exception: Exception | None) -> None:
     Path(app.outdir, "sitemap.xml").write_text(text, encoding="utf-8", newline="\n")
 
 
+def drop_icon_script(app: Sphinx, exception: Exception | None) -> None:
+    """Leave the icons to the theme's style sheet, which has them as a font: its script weighs half a megabyte more."""
+    script = Path(app.outdir, "_static", "scripts", "fontawesome.js")
+    if not exception and script.exists():
+        script.write_text("// The icons come from the style sheet's font.\n", encoding="utf-8", newline="\n")
+
+
 def locate(app: Sphinx, config) -> None:
     """Take the site's address from the environment."""
     config.html_baseurl = os.environ.get("BOOK_URL", "").rstrip("/") + "/" if os.environ.get("BOOK_URL") else ""
@@ -96,4 +103,5 @@ def setup(app: Sphinx) -> dict:
     app.connect("html-collect-pages", lost)
     app.connect("html-page-context", prepare, priority=900)
     app.connect("build-finished", write_map)
+    app.connect("build-finished", drop_icon_script)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
