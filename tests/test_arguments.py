@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attnopt
-from attnopt import clustering, datasets, in_context, regression, softmax, symbolic
-from attnopt.clustering import anatomy, plateau, sharpness, spikes, training
+from attnopt import clustering, in_context, regression, softmax
+from attnopt.clustering import anatomy, plateau, spikes, training
 
 PACKAGE = Path(attnopt.__file__).parent
 SIZES = {"S": 3, "K": 4, "F": 2, "D": 5, "H": 2, "n": 4, "d": 3, "k": 2, "q": 5, "t": 4, "w": 3, "m": 6}
@@ -52,7 +52,9 @@ class Array:
         elif self.kind == "labels":
             value = (2 * value).softmax(-2 if axis == "sequence" else -1)
         elif self.kind == "one-hot":
-            places = torch.arange(value.shape[-1 if axis == "sequence" else -2]) % value.shape[-2 if axis == "sequence" else -1]
+            places = (
+                torch.arange(value.shape[-1 if axis == "sequence" else -2]) % value.shape[-2 if axis == "sequence" else -1]
+            )
             value = torch.nn.functional.one_hot(places, value.shape[-2 if axis == "sequence" else -1]).double()
             value = value.mT.contiguous() if axis == "sequence" else value
         return value.to(dtype)
@@ -266,6 +268,7 @@ EXEMPT = {
     training.save_training, training.load_training,  # tested with files, in tests/clustering/test_training.py
 }  # fmt: skip
 
+
 def public_functions():
     """The functions that the book offers."""
     for package in (regression, in_context, clustering, training):
@@ -332,7 +335,11 @@ def spoiled_array(rule, value, others):
     for place in range(len(rule.shape)):
         dim = place - len(rule.shape)
         yield f"empty in dimension {dim}", value.narrow(dim, 0, 0)
-        linked = rule.shape[place] in "ej" or ("e" in letters and rule.shape[place] == "d") or ("j" in letters and rule.shape[place] == "k")
+        linked = (
+            rule.shape[place] in "ej"
+            or ("e" in letters and rule.shape[place] == "d")
+            or ("j" in letters and rule.shape[place] == "k")
+        )
         if letters.count(rule.shape[place]) > 1 or linked:
             yield f"longer in dimension {dim}", torch.cat([value, value.narrow(dim, 0, 1)], dim)
             if value.shape[dim] > 2:
@@ -366,7 +373,17 @@ def spoiled(rule, value, others) -> Iterator[tuple[str, object]]:
         case Array():
             yield from spoiled_array(rule, value, others)
         case Whole():
-            for bad in (rule.least - 1, -7, rule.least + 0.5, float(value), str(value), None, math.nan, [value], torch.ones(2)):
+            for bad in (
+                rule.least - 1,
+                -7,
+                rule.least + 0.5,
+                float(value),
+                str(value),
+                None,
+                math.nan,
+                [value],
+                torch.ones(2),
+            ):
                 yield repr(bad), bad
             if rule.largest is not None:
                 yield "too large", rule.largest + 1
@@ -500,6 +517,7 @@ def random_sizes(function, seed):
     """Sizes from 1 to 4, as far as they are legal."""
     generator = torch.Generator().manual_seed(seed)
     sizes = {letter: int(torch.randint(1, 5, (), generator=generator)) for letter in SIZES}
+    sizes["k"] = min(sizes["k"], 2)  # the degree in the entries triples with every layer
     for rule in TABLE[function].values():
         if isinstance(rule, Array) and rule.least:
             sizes |= {letter: max(sizes[letter], least) for letter, least in zip(rule.shape, rule.least, strict=True)}
@@ -519,6 +537,7 @@ seeds, axes = st.integers(0, 10**6), st.sampled_from(["sequence", "class"])
 
 
 @pytest.mark.parametrize("function", BATCHED, ids=lambda f: f.__name__)
+@settings(max_examples=8)
 @given(seed=seeds, axis=axes, batch=st.sampled_from([(1,), (3,), (2, 2)]))
 def test_leading_dimensions_are_so_many_calls(function, seed, axis, batch):
     sizes = random_sizes(function, seed)
@@ -536,11 +555,14 @@ def test_leading_dimensions_are_so_many_calls(function, seed, axis, batch):
 
 
 @pytest.mark.parametrize("function", ARRAYS, ids=lambda f: f.__name__)
+@settings(max_examples=6)
 @given(seed=seeds, axis=axes)
 def test_memory_layout_and_precision_do_not_matter(function, seed, axis):
     sizes = random_sizes(function, seed)
     given = arguments(function, seed, sizes, axis=axis)
     expected = numbers(function(**given))
+    if "generator" in given:
+        given["generator"] = torch.Generator().manual_seed(seed)
     strided = {
         name: torch.stack([value, value + 1], -1)[..., 0] if isinstance(value, torch.Tensor) else value
         for name, value in given.items()
@@ -557,10 +579,13 @@ def test_memory_layout_and_precision_do_not_matter(function, seed, axis):
 
 
 @pytest.mark.parametrize("scale", [1e30, 1e-30])
-@pytest.mark.parametrize("function", ARRAYS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", [f for f in ARRAYS if f is not regression.feature_flow], ids=lambda f: f.__name__)
+@settings(max_examples=6)
 @given(seed=seeds, axis=axes)
 def test_extreme_magnitudes_give_numbers_or_a_refusal(function, scale, seed, axis):
-    given = arguments(function, seed, random_sizes(function, seed), axis=axis)
+    given = arguments(
+        function, seed, random_sizes(function, seed) | ({} if "curvatures" in TABLE[function] else {"k": 1}), axis=axis
+    )
     for name, rule in TABLE[function].items():
         if isinstance(rule, Array) and rule.kind in ("normal", "symmetric", "spd", "positive"):
             given[name] = given[name] * scale
@@ -576,6 +601,7 @@ def test_extreme_magnitudes_give_numbers_or_a_refusal(function, scale, seed, axi
 
 
 @pytest.mark.parametrize("function", ENSEMBLES, ids=lambda f: f.__name__)
+@settings(max_examples=6)
 @given(seed=seeds)
 def test_models_of_an_ensemble_do_not_touch_each_other(function, seed):
     given = arguments(function, seed)
