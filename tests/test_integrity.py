@@ -1,5 +1,7 @@
 """Whoever changes a verdict, takes evidence away or breaks a formula turns the suite red: each is done here, on a copy."""
 
+import dataclasses
+import functools
 import importlib.util
 import json
 import re
@@ -9,15 +11,15 @@ from pathlib import Path
 
 import notebooks
 import pytest
-import torch
-from test_claims import TEXT, absent_tests, inconsistent, read_chapter, unlisted, unshown
+from test_claims import absent_tests, inconsistent, read_chapter, unlisted, unshown
 
-from attnopt.claims import VERDICTS, claims, parse
+from attnopt.claims import VERDICTS, claims
 
 ROOT = Path(__file__).parent.parent
 SETTLED = [row for row in claims().values() if row.verdict != "open"]
 
 
+@functools.cache
 def stored_html(chapter):
     """All HTML that a chapter's notebook shows."""
     notebook = json.loads((ROOT / "book" / f"{chapter}.ipynb").read_text(encoding="utf-8"))
@@ -51,41 +53,41 @@ def test_another_verdict_shows_in_the_ledger_page_and_in_the_chapter():
     page = stored_html("ledger")
     assert unlisted(claims().values(), page) == []
     for row in claims().values():
-        head, name, rest = TEXT.partition(f"\n[{row.id}]\n")
         for verdict in VERDICTS:
             if verdict != row.verdict:
-                changed = parse(head + name + rest.replace(f'verdict = "{row.verdict}"', f'verdict = "{verdict}"', 1))
-                assert unlisted(changed.values(), page) == [row.id]
-                if row.verdict != "open" and verdict != "open":
-                    assert stale([changed[row.id]]) == [row.id]
+                changed = dataclasses.replace(row, verdict=verdict)
+                assert unlisted([changed], page) == [row.id]
+                if "open" in (row.verdict, verdict):
+                    assert inconsistent([changed]) == [row.id]
                 else:
-                    assert row.id in inconsistent(changed.values())
+                    assert stale([changed]) == [row.id]
 
 
 def test_another_finding_shows_in_the_chapter():
     for row in SETTLED:
-        changed = parse(TEXT.replace(row.finding, row.finding + " Or not."))[row.id]
-        assert stale([changed]) == [row.id]
+        assert stale([dataclasses.replace(row, finding=row.finding + " Or not.")]) == [row.id]
 
 
 def test_evidence_taken_away_is_missed():
+    seen = {}
     for row in SETTLED:
         text = read_chapter(row.chapter)
         without_card = text.replace(f'\nclaim("{row.id}")\n', "\n")
         assert unshown([row], lambda _, text=without_card: text) == [row.id]
-        without_assertions = re.sub(r"^(\s*)assert ", r"\1print(1) #", text, flags=re.MULTILINE)
-        assert unsupported([row], lambda _, text=without_assertions: text) == [row.id]
+        if row.chapter not in seen:
+            seen[row.chapter] = re.sub(r"^(\s*)assert ", r"\1print(1) #", text, flags=re.MULTILINE)
+        assert unsupported([row], seen.get) == [row.id]
         for test in row.tests:
-            path, _, name = test.partition("::")
-            assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
-            renamed = parse(TEXT.replace(test, f"{test}_no_more"))[row.id]
+            renamed = dataclasses.replace(row, tests=(f"{test}_no_more",))
             assert (row.id, f"{test}_no_more") in absent_tests([renamed], ROOT)
 
 
-def test_a_cell_taken_out_of_text_or_notebook_is_drift(tmp_path):
+def test_a_cell_taken_out_of_text_or_notebook_is_drift(tmp_path, monkeypatch):
     source = ROOT / "book" / "regression" / "attention_is_a_gradient.md"
     text, twin = source.read_text(encoding="utf-8"), source.with_suffix(".ipynb").read_text(encoding="utf-8")
-    copy = tmp_path / source.name
+    copy = tmp_path / "book" / "regression" / source.name
+    copy.parent.mkdir(parents=True)
+    monkeypatch.setattr(notebooks, "ROOT", tmp_path)
     copy.write_text(text, encoding="utf-8")
     copy.with_suffix(".ipynb").write_text(twin, encoding="utf-8")
     assert notebooks.faults(copy) == []
@@ -131,10 +133,6 @@ def evidence(path):
             "regression/test_gradients.py", "test_printed_formula_can_be_exactly_opposite", {},
         ),
         (
-            "regression/cross_entropy", ".sum(-1) - (labels", ".sum(-1) + (labels",
-            "regression/test_cross_entropy.py", "test_any_labels_weight_each_slice", None,
-        ),
-        (
             "in_context/one_layer", "(1 + 1 / n_context) * covariance", "(1 - 1 / n_context) * covariance",
             "in_context/test_one_layer.py", "test_optimum_by_hand_in_exact_fractions", {},
         ),
@@ -149,7 +147,5 @@ def test_a_broken_formula_fails_its_evidence(module, old, new, path, test, argum
     for name, value in vars(copy).items():
         if getattr(value, "__module__", None) == copy.__name__ and name in vars(tests):
             setattr(tests, name, value)
-    if arguments is None:
-        arguments = {"generator": torch.Generator().manual_seed(0)}
     with pytest.raises(AssertionError):
         getattr(tests, test)(**arguments)
