@@ -943,7 +943,7 @@ def test_loss_is_entropy_only_where_the_ray_is_flat_and_never_reaches_zero():
 
 
 def nearly_singular(size):
-    """A model of one token and one neuron with ξ of a given length, by a value matrix that is nearly singular; norms stay."""
+    """A model of one token and one neuron whose ξ is as long as the least singular value of V; all norms stay."""
     E = [[mpf(1), mpf(1) / 2], [mpf(-1) / 2, mpf(1)]]
     P = [[-E[0][0], 1 - E[0][1]]]  # z = (0, 1)
     return {

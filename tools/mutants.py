@@ -38,8 +38,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE, TABLE, CACHE = ROOT / "src" / "attnopt", ROOT / "tests" / "mutants.toml", ROOT / ".cache" / "mutants"
 LIBRARIES = (
-    "torch", "torch._dynamo", "scipy.integrate", "scipy.optimize", "scipy.special", "sympy", "mpmath", "hypothesis.strategies", "pytest",
-    "coverage", "matplotlib.figure", "anywidget", "ipywidgets", "joblib", "pooch", "requests", "filelock", "tqdm",
+    "torch", "torch._dynamo", "scipy.integrate", "scipy.optimize", "scipy.special", "sympy", "mpmath",
+    "hypothesis.strategies", "pytest", "coverage", "matplotlib.figure", "anywidget", "ipywidgets", "joblib", "pooch",
+    "requests", "filelock", "tqdm",
 )  # fmt: skip
 MEMORY = 6 * 2**30  # a mutant may ask for so much more than it begins with
 
