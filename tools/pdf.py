@@ -68,7 +68,9 @@ def anchors_wanted(sheets: list[Sheet], folder: Path = HTML) -> dict[str, set[st
         for node in article.select("a.headerlink"):
             node.decompose()
         sheet.title = " ".join(article.h1.get_text().split())
-        sheet.sections = [(h2.parent["id"], " ".join(h2.get_text().split())) for h2 in article.find_all("h2") if h2.parent.get("id")]
+        sheet.sections = [
+            (h2.parent["id"], " ".join(h2.get_text().split())) for h2 in article.find_all("h2") if h2.parent.get("id")
+        ]
         wanted[sheet.name] |= {anchor for anchor, _ in sheet.sections}
         for link in article.find_all("a", href=True):
             name, anchor = target(urljoin(f"/{sheet.name}.html", link["href"]))

@@ -110,7 +110,9 @@ def test_a_chapter_runs_in_jupyterlab_and_python_answers_its_explorer(lab, page)
     live = page.locator(".jp-Cell", has=page.get_by_text("Python: T·LSE")).locator(".jp-OutputArea")
     live.scroll_into_view_if_needed()
     slider = live.get_by_role("slider", name="temperature")
-    for number, (name, key) in enumerate((("logit 2", "ArrowRight"), ("logit 2", "ArrowRight"), ("temperature", "ArrowLeft")), 1):
+    for number, (name, key) in enumerate(
+        (("logit 2", "ArrowRight"), ("logit 2", "ArrowRight"), ("temperature", "ArrowLeft")), 1
+    ):
         live.get_by_role("slider", name=name).press(key)
         logits = [1.0, 0.3 + 0.05 * min(number, 2), -1.2]
         expected = SoftmaxExplorer(logits=logits, temperature=0.95 if number == 3 else 1.0).compute()
