@@ -138,15 +138,16 @@ def bind(front: PdfReader, sheets: list[Sheet], numbers: PdfReader | None, base:
         if numbers is not None and number:
             page.merge_page(numbers.pages[number])
         relink(page, owner, places, writer, base)
+        page.compress_content_streams()
     part, above = "", None
     for sheet in sheets:
         if sheet.part != part:
-            part, above = sheet.part, writer.add_outline_item(sheet.part, sheet.first)
-        chapter = writer.add_outline_item(sheet.title, sheet.first, parent=above)
+            part, above = sheet.part, writer.add_outline_item(title=sheet.part, page_number=sheet.first)
+        chapter = writer.add_outline_item(title=sheet.title, page_number=sheet.first, parent=above)
         for anchor, heading in sheet.sections:
             number, top = places.get((sheet.name, anchor), (None, None))
             if number is not None:
-                writer.add_outline_item(heading, number, parent=chapter, fit=Fit.xyz(top=top))
+                writer.add_outline_item(title=heading, page_number=number, parent=chapter, fit=Fit.xyz(top=top))
     writer.compress_identical_objects()
     return writer
 
