@@ -26,19 +26,11 @@ HTML = ROOT / "_build" / "html"
 TITLE = "Attention as Optimization"
 MARGINS = {"top": "20mm", "bottom": "20mm", "left": "18mm", "right": "18mm"}
 SCALE = 0.8  # 84 columns of code fill a line
-STYLE = """
-  @page { size: A4; margin: 0 }
-  body { margin: 0; font: 10.5pt/1.5 system-ui, "Liberation Sans", sans-serif; color: #222832 }
-  a { color: inherit; text-decoration: none }
-  .leaf { height: 297mm; box-sizing: border-box; padding: 10mm 18mm; position: relative; break-after: page; overflow: hidden }
-  .leaf:last-child { break-after: auto }
-  .head { position: absolute; top: 9mm; left: 18mm; right: 18mm; font-size: 8.5pt; color: #48566b }
-  .foot { position: absolute; bottom: 9mm; left: 0; right: 0; text-align: center; font-size: 8.5pt; color: #48566b }
-  .cover { padding: 75mm 25mm 0 } .cover h1 { font-size: 34pt; line-height: 1.15; margin: 0 0 8mm } .cover p { font-size: 13pt; margin: 0 0 4mm }
-  .rule { width: 40mm; border-top: 3px solid #0072B2; margin: 0 0 8mm }
-  .contents { padding: 20mm 18mm } .contents h1 { font-size: 20pt; margin: 0 0 6mm } .contents h2 { font-size: 11pt; margin: 5mm 0 1mm }
-  .line { display: flex; break-inside: avoid } .line i { flex: 1; border-bottom: 1px dotted #888; margin: 0 2mm 1.3mm }
-"""
+COVER = f"""<div class="leaf cover"><div class="rule"></div><h1>{TITLE}</h1>
+<p>What three lines of work prove and measure about transformers,<br>derived again, run again, and judged.</p>
+<p class="small">The executable book in print. Every output on these pages was executed and compared by the test suite.
+Explorers are stills here; they move on the pages of the site and in the notebooks.</p></div>"""
+STYLE = (ROOT / "tools" / "pdf.css").read_text(encoding="utf-8")
 
 
 @dataclass
@@ -68,7 +60,9 @@ def anchors_wanted(sheets: list[Sheet], folder: Path = HTML) -> dict[str, set[st
         for node in article.select("a.headerlink"):
             node.decompose()
         sheet.title = " ".join(article.h1.get_text().split())
-        sheet.sections = [(h2.parent["id"], " ".join(h2.get_text().split())) for h2 in article.find_all("h2") if h2.parent.get("id")]
+        sheet.sections = [
+            (h2.parent["id"], " ".join(h2.get_text().split())) for h2 in article.find_all("h2") if h2.parent.get("id")
+        ]
         wanted[sheet.name] |= {anchor for anchor, _ in sheet.sections}
         for link in article.find_all("a", href=True):
             name, anchor = target(urljoin(f"/{sheet.name}.html", link["href"]))
@@ -144,15 +138,16 @@ def bind(front: PdfReader, sheets: list[Sheet], numbers: PdfReader | None, base:
         if numbers is not None and number:
             page.merge_page(numbers.pages[number])
         relink(page, owner, places, writer, base)
+        page.compress_content_streams()
     part, above = "", None
     for sheet in sheets:
         if sheet.part != part:
-            part, above = sheet.part, writer.add_outline_item(sheet.part, sheet.first)
-        chapter = writer.add_outline_item(sheet.title, sheet.first, parent=above)
+            part, above = sheet.part, writer.add_outline_item(title=sheet.part, page_number=sheet.first)
+        chapter = writer.add_outline_item(title=sheet.title, page_number=sheet.first, parent=above)
         for anchor, heading in sheet.sections:
             number, top = places.get((sheet.name, anchor), (None, None))
             if number is not None:
-                writer.add_outline_item(heading, number, parent=chapter, fit=Fit.xyz(top=top))
+                writer.add_outline_item(title=heading, page_number=number, parent=chapter, fit=Fit.xyz(top=top))
     writer.compress_identical_objects()
     return writer
 
@@ -226,12 +221,6 @@ def main(output: Path) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     writer.write(output)
     print(f"{output}: {len(writer.pages)} pages, {output.stat().st_size / 1e6:.1f} MB")
-
-
-COVER = f"""<div class="leaf cover"><div class="rule"></div><h1>{TITLE}</h1>
-<p>What three lines of work prove and measure about transformers, derived again, run again, and judged.</p>
-<p style="font-size: 10.5pt; margin-top: 12mm">The executable book in print: every output on these pages was executed and compared by the
-test suite. Explorers are stills here; they move in the HTML and in the notebooks.</p></div>"""
 
 
 if __name__ == "__main__":

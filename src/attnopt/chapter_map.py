@@ -4,7 +4,7 @@ import html
 import textwrap
 
 BOX, GAP, ROW, TOP = (112, 42), 12, 60, 40  # of a box; between columns; from box to box; above the first
-LINE = 13  # of the text
+LINE = 14  # of the text
 
 
 class ChapterMap:
@@ -18,7 +18,7 @@ class ChapterMap:
         self.heads = [title for _, title, _ in parts]
         self.chapters = [(folder, *chapter) for folder, _, chapters in parts for chapter in chapters]
         self.places = {
-            name: (GAP / 2 + column * (BOX[0] + GAP), TOP + row * ROW)
+            name: (GAP + column * (BOX[0] + GAP), TOP + row * ROW)
             for column, (_, _, chapters) in enumerate(parts)
             for row, (name, _, _) in enumerate(chapters)
         }
@@ -30,10 +30,10 @@ class ChapterMap:
         return f"ChapterMap of {len(self.chapters)} chapters"
 
     def _repr_html_(self) -> str:
-        width = len(self.heads) * (BOX[0] + GAP)
+        width = len(self.heads) * (BOX[0] + GAP) + GAP
         height = max(y for _, y in self.places.values()) + BOX[1] + 4
         heads = "".join(
-            f'<text x="{(column + 0.5) * (BOX[0] + GAP)}" y="14" font-weight="bold">{html.escape(title)}</text>'
+            f'<text x="{GAP + BOX[0] / 2 + column * (BOX[0] + GAP)}" y="14" font-weight="bold">{html.escape(title)}</text>'
             for column, title in enumerate(self.heads)
         )
         arrows = "".join(self._arrow(need, name) for _, name, _, need in self.chapters if need)
@@ -46,7 +46,7 @@ class ChapterMap:
         )
 
     def _box(self, folder: str, name: str, title: str) -> str:
-        (x, y), lines = self.places[name], textwrap.wrap(title, 18)
+        (x, y), lines = self.places[name], textwrap.wrap(title, 16)
         first = y + BOX[1] / 2 + 4 - LINE * (len(lines) - 1) / 2
         text = "".join(
             f'<text x="{x + BOX[0] / 2}" y="{first + LINE * index}">{html.escape(line)}</text>'
