@@ -9,6 +9,8 @@
     python3 run.py video RUN [--output FILE]      a recorded training run of Part III as an mp4 film
     python3 run.py bench                          what is said to be fast, beside plain code, measured here
     python3 run.py oldest                         the unit tests with the oldest supported versions
+    python3 run.py mutants [MODULE ...]           changes the package in small places and sees whether its tests notice
+    python3 run.py portability [TIMES]            the notebooks compared under other threads and instructions, many times
     python3 run.py lint                           style of code and prose, notebooks in step with their text
 
 Standard library only. The environment lives in `.venv` and is made on the first call.
@@ -208,6 +210,17 @@ def oldest() -> None:
     call([python, "-m", "pytest", "-q", *paths], "Some tests failed with the oldest versions: see above.")
 
 
+def portability(times: int) -> None:
+    """Compare every notebook under one and two threads and without the processor's special instructions, many times."""
+    ways = [{"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "2"}]
+    ways += [{"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem"}]
+    command = [PYTHON, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", "book"]
+    for time_ in range(times):
+        for way in ways:
+            say(f"\n[{time_ + 1}/{times}] {' '.join(f'{name}={value}' for name, value in way.items())}")
+            call(command, "A notebook gives another output in this setting: see above.", **way)
+
+
 def lint() -> None:
     """Check style and pairs."""
     call([PYTHON, "-m", "ruff", "check", "."], "Style: `.venv/bin/ruff check --fix .` mends most of the above.")
@@ -274,6 +287,10 @@ def main() -> None:
     video.add_argument("--output", metavar="FILE", help="RUN.mp4 unless given")
     commands.add_parser("bench", help="measure what is said to be fast beside plain code, and write it to results/")
     commands.add_parser("oldest", help="run the unit tests with the oldest supported versions")
+    mutants = commands.add_parser("mutants", help="change the package in small places and see whether its tests notice")
+    mutants.add_argument("modules", nargs="*", metavar="MODULE", help="as in regression/gradients; all of the table if none")
+    portable = commands.add_parser("portability", help="compare the notebooks under other threads and instructions")
+    portable.add_argument("times", nargs="?", type=int, default=20)
     commands.add_parser("lint", help="style of code and prose, notebooks in step with their text")
     options, rest = parser.parse_known_args()
     if rest and options.command != "test":
@@ -296,6 +313,10 @@ def main() -> None:
         pdf(options.output)
     elif options.command == "oldest":
         oldest()
+    elif options.command == "mutants":
+        call([PYTHON, "tools/mutants.py", *options.modules], "Some mutants survive without a reason: see above.")
+    elif options.command == "portability":
+        portability(options.times)
     elif options.command == "video":
         output = ["--output", options.output] if options.output else []
         call([PYTHON, "-m", "attnopt.clustering.video", options.run, *output], "No film was written: see above.")
@@ -306,10 +327,20 @@ def main() -> None:
         lint()
 
 
-if __name__ == "__main__":
+def start() -> None:
+    """Run the command line; a fault ends it with a sentence instead of a traceback."""
     try:
         main()
     except Failure as failure:
         sys.exit(f"run.py: {failure}")
     except KeyboardInterrupt:
         sys.exit("run.py: interrupted; the next call takes up where this one stopped")
+    except OSError as error:  # a full disk, a folder that may not be written
+        place = f": {error.filename!r}" if error.filename else ""
+        sys.exit(
+            f"run.py: {error.strerror or error}{place}. Mend its cause and call again: the next call goes on from here."
+        )
+
+
+if __name__ == "__main__":
+    start()

@@ -15,6 +15,8 @@ Sections:
     wider       the same for embeddings of width 3 and 64
     before      "main": what snapshots up to ten epochs before a spike have more of than others of the run at a like loss
     dissection  "main": each spike's steepest step, and how much it would have risen otherwise (`spikes.dissect`)
+    onset       "main": the step that first takes the loss over the spike's threshold, dissected likewise, with the loss
+                before and after it and how often it comes over the threshold within the two epochs
     sharpness   before spikes of "main" and at like moments, and along full-batch runs
     states      of training before four spikes, for the chapter to go on from; base64 of float32
 """
@@ -282,13 +284,14 @@ def moments(training: Training) -> list[tuple[str, int, int]]:
 def states(training: Training) -> list[tuple[tuple[str, int, int], State]]:
     """What training needs to go on from two epochs before those moments: up to epoch UNTIL."""
     file = OWN / "states.pt"
-    kept = torch.load(file, weights_only=False) if file.exists() else {"found": [], "epoch": 0}
+    kept = torch.load(file, weights_only=True) if file.exists() else {"found": [], "epoch": 0}
+    kept["found"] = [(tuple(moment), State(*state)) for moment, state in kept["found"]]
     wanted = moments(training)
     runs = sorted({run for _, run, _ in wanted})
     if kept["epoch"] == UNTIL:
         return kept["found"]
     course = Course(runs)
-    state = kept.get("state") or course.initial()
+    state = State(*kept["state"]) if "state" in kept else course.initial()
     for epoch in range(kept["epoch"], UNTIL):
         for moment in wanted:
             if max(moment[2] - 2, 0) == epoch:
@@ -298,7 +301,10 @@ def states(training: Training) -> list[tuple[tuple[str, int, int], State]]:
             pass
         if (epoch + 1) % 100 == 0:
             OWN.mkdir(parents=True, exist_ok=True)
-            torch.save(kept | {"state": state, "epoch": epoch + 1}, file)
+            plain = [(moment, tuple(found)) for moment, found in kept["found"]]
+            part = file.with_suffix(".part")
+            torch.save({"found": plain, "state": tuple(state), "epoch": epoch + 1}, part)
+            part.replace(file)
     return kept["found"]
 
 
@@ -366,6 +372,35 @@ def dissection(chunk: int = 12) -> dict:
         print(f"dissected {len(found)} of {len(known)}", flush=True)
     spikes = sum(spike.end is not None for spike in find_spikes(training.history["loss"]))
     return {"spikes": found, "of": spikes}
+
+
+def onset(chunk: int = 12) -> list:
+    """See above."""
+    training = finished("main")
+    known = [entry for entry in states(training) if entry[0][0] == "spike"]
+    spikes = {(spike.model, spike.start): spike for spike in find_spikes(training.history["loss"])}
+    found = []
+    for at in range(0, len(known), chunk):
+        chosen, state = stacked(known[at : at + chunk])
+        course = Course([run for _, run, _ in chosen])
+        rows = [state.rows.clone()]
+        for _ in range(2):
+            for _ in course.epoch(state):
+                rows.append(state.rows.clone())
+        rows = torch.stack(rows)
+        loss = torch.stack([mean_loss(course, row) for row in rows])
+        lows = torch.tensor([spikes[moment[1:]].low for moment in chosen])
+        above = loss > torch.maximum(2 * lows, lows + 0.02)
+        over = above[1:] & ~above[:-1]
+        many, top = torch.arange(len(chosen)), over.int().argmax(0)
+        first, then = rows[top, many], rows[top + 1, many]
+        parts = dissect(course.params(first), course.params(then), course.marks.double(), course.truth.double(), "rms")
+        more = {"before": loss[top, many], "after": loss[top + 1, many], "crossings": over.sum(0)} | parts
+        found += [
+            {"run": run, "start": start} | {k: v[i].item() for k, v in more.items()}
+            for i, (_, run, start) in enumerate(chosen)
+        ]
+    return found
 
 
 def preconditioner(second: Tensor, steps: Tensor) -> Tensor:
@@ -453,6 +488,7 @@ SECTIONS = {
     "wider": wider,
     "before": before,
     "dissection": dissection,
+    "onset": onset,
     "sharpness": edges,
     "states": kept_states,
 }

@@ -3,8 +3,8 @@
     python experiments/two_phase_learning.py [PART ...]
 
 Reads the finished ensembles of experiments/ensembles.py and writes results/two_phase_learning.json; parts are "events",
-"walsh", "curvature" and "parts", all unless named, and a part that is there is computed again only when it is named. An
-ensemble that is not finished is left out.
+"walsh", "curvature", "parts" and "noise", all unless named, and a part that is there is computed again only when it is
+named. An ensemble that is not finished is left out.
 
 Keys of the result: "provenance", with an entry a part, and
 
@@ -29,6 +29,10 @@ Keys of the result: "provenance", with an entry a part, and
     parts              of the main ensemble: runs that reach SOLVED within EPOCHS more epochs from a snapshot soon after the
                        escape, when everything is trained, the feed-forward layer alone, or the rest alone; and how far
                        STARTED runs get within START_EPOCHS from the start when one of the two is trained
+    noise              the runs of the main ensemble whose tokens coincide at the end, trained on from the snapshot before
+                       that in which the tokens are closer than NEAR, but not before epoch 5, with mini-batches ("mini")
+                       and with the full batch ("full"): distance of the tokens after as many steps, and least loss on the
+                       way
 """
 
 import json
@@ -59,6 +63,7 @@ BEFORE, AROUND = 60, range(-50, 101, 5)
 OFFSETS, WATCHED = (-100, -50, -20, 0, 20, 100), 48
 NEIGHBOURS, AHEAD, MOST = 15, 30, 12
 EPOCHS, CONTINUED, START_EPOCHS, STARTED = 150, 32, 300, 16
+NEAR, NOISE_EPOCHS, STEPS_AN_EPOCH = 0.5, 60, 64
 SLICE, SLICE_EPOCHS = (1, 20, 61, 62, 85), 51  # runs that escape early, which the chapter trains again
 QUARTILES = (0.25, 0.5, 0.75)
 NAMES = ("token", "position", "query", "value", "receptors", "assemblers", "receptor_biases", "assembler_bias")
@@ -290,6 +295,28 @@ def parts_part(training: Training, found: dict) -> dict:
     return result
 
 
+def noise_part(training: Training, found: dict) -> dict:
+    """What `noise` of the module's description holds."""
+    epochs = sorted(training.snapshots)
+    token = torch.stack([training.snapshots[epoch]["token"] for epoch in epochs])
+    apart = (token[:, :, 1] - token[:, :, 0]).norm(dim=-1)
+    runs = (apart[-1] < 0.1).nonzero().flatten().tolist()
+    near = [epochs[int((apart[:, run] < NEAR).int().argmax())] for run in runs]
+    begun = [epoch - 10 if epoch > 10 else 5 for epoch in near]
+    models = [pick(training, epoch, [run]) for run, epoch in zip(runs, begun, strict=True)]
+    start = {name: torch.cat([model[name] for model in models]).float() for name in models[0]}
+    steps = NOISE_EPOCHS * STEPS_AN_EPOCH
+    result: dict = {"runs": runs, "from": begun, "steps": steps}
+    for name, own in (("mini", {"epochs": NOISE_EPOCHS}), ("full", {"epochs": steps, "batch_size": 2048})):
+        done = train(runs, start=start, evaluate_every=own["epochs"] // NOISE_EPOCHS, **own)
+        end = done.params["token"]
+        result[name] = {
+            "apart": (end[:, 1] - end[:, 0]).norm(dim=1).tolist(),
+            "least_loss": done.history["loss"].amin(0).tolist(),
+        }
+    return result
+
+
 def rounded(value: object) -> object:
     """Numbers to four digits, infinite ones as null."""
     if isinstance(value, dict):
@@ -306,7 +333,7 @@ def main(chosen: list[str]) -> None:
     torch.set_num_threads(1)
     result = json.loads(RESULT.read_text()) if RESULT.exists() else {"provenance": {}}
     jobs = [("events", name) for name in ("main", "full_batch", "dim_3", "dim_64")]
-    jobs += [("walsh", "main"), ("curvature", "main"), ("parts", "main"), ("walsh", "full_batch")]
+    jobs += [("walsh", "main"), ("curvature", "main"), ("parts", "main"), ("noise", "main"), ("walsh", "full_batch")]
     for part, name in jobs:
         if (chosen and part not in chosen) or (not chosen and name in result.get(part, {})):
             continue
@@ -316,7 +343,7 @@ def main(chosen: list[str]) -> None:
             continue
         print(part, name, flush=True)
         begun = time.perf_counter()
-        work = {"walsh": walsh_part, "curvature": curvature_part, "parts": parts_part}
+        work = {"walsh": walsh_part, "curvature": curvature_part, "parts": parts_part, "noise": noise_part}
         found = events(training) if part == "events" else work[part](training, result["events"][name])
         result = json.loads(RESULT.read_text()) if RESULT.exists() else result  # other parts may have been written meanwhile
         result |= {"criteria": CRITERIA, "shares": SHARES}

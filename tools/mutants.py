@@ -38,8 +38,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE, TABLE, CACHE = ROOT / "src" / "attnopt", ROOT / "tests" / "mutants.toml", ROOT / ".cache" / "mutants"
 LIBRARIES = (
-    "torch", "torch._dynamo", "scipy.integrate", "scipy.optimize", "scipy.special", "sympy", "mpmath", "hypothesis.strategies", "pytest",
-    "coverage", "matplotlib.figure", "anywidget", "ipywidgets", "joblib", "pooch", "requests", "filelock", "tqdm",
+    "torch", "torch._dynamo", "scipy.integrate", "scipy.optimize", "scipy.special", "sympy", "mpmath",
+    "hypothesis.strategies", "pytest", "coverage", "matplotlib.figure", "anywidget", "ipywidgets", "joblib", "pooch",
+    "requests", "filelock", "tqdm",
 )  # fmt: skip
 MEMORY = 6 * 2**30  # a mutant may ask for so much more than it begins with
 
@@ -121,7 +122,9 @@ def changes(node: ast.AST, parent: ast.AST, field: str) -> Iterator[ast.AST]:
             yield ast.copy_location(ast.Break(), node)
         case ast.Break():
             yield ast.copy_location(ast.Continue(), node)
-    if field == "test" and not isinstance(node, ast.UnaryOp | ast.Compare) or isinstance(parent, ast.comprehension) and field == "ifs":
+    if (field == "test" and not isinstance(node, ast.UnaryOp | ast.Compare)) or (
+        isinstance(parent, ast.comprehension) and field == "ifs"
+    ):
         yield ast.copy_location(ast.UnaryOp(ast.Not(), node), node)
 
 
@@ -184,7 +187,9 @@ class Quick:
         """After the conftest has loaded its profile."""
         from hypothesis import Phase, settings
 
-        settings.register_profile("mutants", settings.default, phases=(Phase.explicit, Phase.generate), report_multiple_bugs=False)
+        settings.register_profile(
+            "mutants", settings.default, phases=(Phase.explicit, Phase.generate), report_multiple_bugs=False
+        )
         settings.load_profile("mutants")
 
 
@@ -234,7 +239,9 @@ def survey(module: str, tests: list[str]) -> dict:
 
         code = forked(task, 1800)
         if code:
-            sys.exit(f"mutants: the tests of {module} do not pass as they are (exit code {code}); run pytest {' '.join(tests)}")
+            sys.exit(
+                f"mutants: the tests of {module} do not pass as they are (exit code {code}); run pytest {' '.join(tests)}"
+            )
         return json.loads(report.read_text(encoding="utf-8"))
 
 
@@ -249,7 +256,11 @@ def attempt(module: str, code: object, tests: list[str], seconds: float) -> str:
     class Finder:
         @staticmethod
         def find_spec(fullname, path_=None, target=None):
-            return importlib.util.spec_from_file_location(name, path, loader=Loader(name, str(path))) if fullname == name else None
+            return (
+                importlib.util.spec_from_file_location(name, path, loader=Loader(name, str(path)))
+                if fullname == name
+                else None
+            )
 
     def task() -> int:
         sys.meta_path.insert(0, Finder)

@@ -200,6 +200,10 @@ def main() -> None:
             print(f"{name}: {error}")
             bad += 1
             continue
+        except OSError as error:
+            print(f"{name}: not written: {error}")
+            bad += 1
+            continue
         print(f"{name}: executed in {time.perf_counter() - start:.0f} s", flush=True)
         for fault in faults(path):
             print(f"{name}: {fault}")

@@ -76,7 +76,9 @@ def softmax_jacobian(probabilities: Tensor) -> Tensor:
     check_vectors(probabilities=probabilities)
     off = (probabilities.sum(-1) - 1).abs().max().item()
     if (probabilities < 0).any() or off > torch.finfo(probabilities.dtype).eps ** 0.5:
-        raise ValueError(f"probabilities must not be negative and sum to 1, got {probabilities.min():.3g} and a sum off by {off:.3g}")
+        raise ValueError(
+            f"probabilities must not be negative and sum to 1, got {probabilities.min():.3g} and a sum off by {off:.3g}"
+        )
     return torch.diag_embed(probabilities) - probabilities.unsqueeze(-1) * probabilities.unsqueeze(-2)
 
 

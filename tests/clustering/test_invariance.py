@@ -6,15 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnopt.clustering import (
-    embedding_table,
-    forward,
-    ideal_circuit,
-    init_model,
-    invariance,
-    modular_addition,
-    spurious_attention,
-)
+from attnopt.clustering.circuit import ideal_circuit
+from attnopt.clustering.invariance import invariance, spurious_attention
+from attnopt.clustering.model import embedding_table, forward, init_model
+from attnopt.clustering.task import modular_addition
 
 double = {"dtype": torch.float64}
 

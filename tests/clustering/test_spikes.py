@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binomtest
 from torch.nn.functional import gelu, normalize, one_hot
 
 from attnopt.clustering import forward, init_model, modular_addition
@@ -157,6 +158,8 @@ def test_a_step_turns_by_at_most_the_arcsine():
     angles = torch.cosine_similarity(x + steps, x.expand(10_000, 2)).acos()
     assert angles.max() <= math.asin(0.6) + 1e-9
     assert angles.max() > 0.999 * math.asin(0.6)
+    angles = torch.cosine_similarity(x + steps / 0.6, x.expand(10_000, 2)).acos()
+    assert 0.99 * math.pi / 2 < angles.max() < math.pi / 2  # a step as long as x turns by any angle below 90°
 
 
 def test_curvature_of_the_layer():
@@ -242,6 +245,15 @@ def test_stored_steps_rise_without_curvature_of_the_network(stored):
     assert np.median(share["far sequence"]) < 0.4
 
 
+def test_stored_first_steps_over_the_threshold_are_like_the_steepest(stored):
+    first = stored["onset"]
+    assert [s["start"] for s in first] == [s["start"] for s in stored["dissection"]["spikes"]]
+    share = lambda name: np.median([s[name] / s["rise"] for s in first])  # noqa: E731
+    assert min(share(name) for name in ("straight logits", "straight layer", "straight normalisation")) > 0.9
+    assert share("far sequence") < 0.4
+    assert share("feed-forward") < 0.2
+
+
 def test_stored_weights_are_not_heavier_before_spikes(stored):
     before = stored["before"]
     for comparison in (before["runs apart"], before["all"]):
@@ -257,6 +269,20 @@ def test_stored_full_batch_runs_train_at_adams_edge(stored):
 
 
 def test_stored_smoothed_normalisation_does_not_end_spikes(stored):
-    spikes = [spike for spike in stored["counts"]["smooth"]["spikes"] if spike[3] is not None]
-    main = [spike for spike in stored["counts"]["main"]["spikes"] if spike[3] is not None and spike[0] < 100]
-    assert 0.2 * len(main) < len(spikes) < len(main)
+    """The rate of spikes after success beside main's on the same seeds, and an interval from drawing seeds again."""
+    pairs = []
+    for name in ("main", "smooth"):
+        first = np.array(stored["counts"][name]["crossing"])[:100]
+        late = [
+            s[0] for s in stored["counts"][name]["spikes"] if s[3] is not None and s[0] < 100 and 0 <= first[s[0]] < s[1]
+        ]
+        pairs.append((np.bincount(late, minlength=100), np.where(first >= 0, 1000 - first, 0)))
+    (main, time), (smooth, smooth_time) = pairs
+    ratio = lambda pick: smooth[pick].sum() / smooth_time[pick].sum() / (main[pick].sum() / time[pick].sum())  # noqa: E731
+    rng = np.random.default_rng(1)
+    again = [ratio(rng.integers(0, 100, 100)) for _ in range(1000)]
+    assert ratio(np.arange(100)) < 1 < np.quantile(again, 0.975)
+    assert smooth.sum() > 10
+    reached = [np.array(stored["counts"][name]["best"])[:100] > 0.9 for name in ("main", "smooth")]
+    lost, won = (reached[0] & ~reached[1]).sum(), (reached[1] & ~reached[0]).sum()
+    assert binomtest(int(lost), int(lost + won)).pvalue > 0.1
