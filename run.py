@@ -5,8 +5,12 @@
     python3 run.py test [PYTEST ARGUMENTS]        everything; with arguments, pytest alone with those arguments
     python3 run.py notebooks [--all] [NAME ...]   execute stale chapters and write their notebooks
     python3 run.py new PART NAME                  start a chapter from the template
+    python3 run.py pdf [--output FILE]            the built book as one PDF
     python3 run.py video RUN [--output FILE]      a recorded training run of Part III as an mp4 film
     python3 run.py bench                          what is said to be fast, beside plain code, measured here
+    python3 run.py oldest                         the unit tests with the oldest supported versions
+    python3 run.py mutants [MODULE ...]           changes the package in small places and sees whether its tests notice
+    python3 run.py portability [TIMES]            the notebooks compared under other threads and instructions, many times
     python3 run.py lint                           style of code and prose, notebooks in step with their text
 
 Standard library only. The environment lives in `.venv` and is made on the first call.
@@ -72,6 +76,17 @@ def pinned(package: str) -> str:
     raise Failure(f"requirements.txt does not pin {package}.")
 
 
+def install_torch(python: Path) -> None:
+    """Install PyTorch's CPU build on Linux, where the default one brings gigabytes of CUDA libraries.
+
+    If its index is out of reach, the next step installs whichever build pip finds.
+    """
+    if platform.system() == "Linux":
+        command = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--retries", "0"]
+        command += ["--index-url", TORCH_CPU_INDEX, pinned("torch")]
+        subprocess.run([str(part) for part in command], cwd=ROOT, stderr=subprocess.DEVNULL)
+
+
 def environment() -> None:
     """Make `.venv`, or renew it; the stamp is written last, so an interrupted attempt is recognised and made anew.
 
@@ -89,11 +104,7 @@ def environment() -> None:
         venv.create(VENV, with_pip=True, clear=True)  # half an installation cannot be trusted
     STAMP.unlink(missing_ok=True)
     pip = [PYTHON, "-m", "pip", "install", "--progress-bar", "on" if sys.stdout.isatty() else "off"]
-    if platform.system() == "Linux":
-        # The default Linux wheel brings gigabytes of CUDA libraries; PyTorch's CPU index does not. If it is
-        # out of reach, the next step installs whichever build pip finds.
-        command = [*pip, "--quiet", "--no-deps", "--retries", "0", "--index-url", TORCH_CPU_INDEX, pinned("torch")]
-        subprocess.run([str(part) for part in command], cwd=ROOT, stderr=subprocess.DEVNULL)
+    install_torch(PYTHON)
     advice = "The packages could not be installed: see pip's message above, mend its cause and call again."
     call([*pip, "--requirement", "requirements.txt"], advice)
     call([*pip, "--no-deps", "--editable", "."], advice)
@@ -176,6 +187,40 @@ def serve(port: int) -> None:
         server.server_close()
 
 
+def pdf(output: str | None) -> None:
+    """Print the built book as one PDF."""
+    if not (HTML / "index.html").is_file():
+        build()
+    browser()
+    call([PYTHON, "tools/pdf.py", *([output] if output else [])], "The PDF could not be made: see above.")
+
+
+def oldest() -> None:
+    """Run the unit tests in an environment with the oldest versions that `pyproject.toml` admits."""
+    folder = ROOT / "_build" / "oldest"
+    venv.create(folder, with_pip=True, clear=True)
+    python = folder / PYTHON.relative_to(VENV)
+    install_torch(python)
+    advice = "The oldest versions could not be installed: see pip's message above."
+    call([python, "-m", "pip", "install", "--quiet", "--requirement", "tests/oldest.txt"], advice)
+    call([python, "-m", "pip", "install", "--quiet", "--no-deps", "--editable", "."], advice)
+    data()
+    tools = [f"--ignore=tests/test_{name}.py" for name in ("tools", "run", "pdf")]  # which have requirements of their own
+    paths = ["tests", "--ignore=tests/site", *tools]
+    call([python, "-m", "pytest", "-q", *paths], "Some tests failed with the oldest versions: see above.")
+
+
+def portability(times: int) -> None:
+    """Compare every notebook under one and two threads and without the processor's special instructions, many times."""
+    ways = [{"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "2"}]
+    ways += [{"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem"}]
+    command = [PYTHON, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", "book"]
+    for time_ in range(times):
+        for way in ways:
+            say(f"\n[{time_ + 1}/{times}] {' '.join(f'{name}={value}' for name, value in way.items())}")
+            call(command, "A notebook gives another output in this setting: see above.", **way)
+
+
 def lint() -> None:
     """Check style and pairs."""
     call([PYTHON, "-m", "ruff", "check", "."], "Style: `.venv/bin/ruff check --fix .` mends most of the above.")
@@ -235,10 +280,17 @@ def main() -> None:
     new = commands.add_parser("new", help="start a chapter from the template")
     new.add_argument("part")
     new.add_argument("name")
+    printed = commands.add_parser("pdf", help="print the built book as one PDF")
+    printed.add_argument("--output", metavar="FILE", help="_build/attention-as-optimization.pdf unless given")
     video = commands.add_parser("video", help="write a recorded training run of Part III as an mp4 film")
     video.add_argument("run", metavar="RUN", help="its name; another word lists them")
     video.add_argument("--output", metavar="FILE", help="RUN.mp4 unless given")
     commands.add_parser("bench", help="measure what is said to be fast beside plain code, and write it to results/")
+    commands.add_parser("oldest", help="run the unit tests with the oldest supported versions")
+    mutants = commands.add_parser("mutants", help="change the package in small places and see whether its tests notice")
+    mutants.add_argument("modules", nargs="*", metavar="MODULE", help="as in regression/gradients; all of the table if none")
+    portable = commands.add_parser("portability", help="compare the notebooks under other threads and instructions")
+    portable.add_argument("times", nargs="?", type=int, default=20)
     commands.add_parser("lint", help="style of code and prose, notebooks in step with their text")
     options, rest = parser.parse_known_args()
     if rest and options.command != "test":
@@ -257,6 +309,14 @@ def main() -> None:
         )
     elif options.command == "new":
         call([PYTHON, "tools/new_chapter.py", options.part, options.name], "No chapter was made: see above.")
+    elif options.command == "pdf":
+        pdf(options.output)
+    elif options.command == "oldest":
+        oldest()
+    elif options.command == "mutants":
+        call([PYTHON, "tools/mutants.py", *options.modules], "Some mutants survive without a reason: see above.")
+    elif options.command == "portability":
+        portability(options.times)
     elif options.command == "video":
         output = ["--output", options.output] if options.output else []
         call([PYTHON, "-m", "attnopt.clustering.video", options.run, *output], "No film was written: see above.")
@@ -267,10 +327,20 @@ def main() -> None:
         lint()
 
 
-if __name__ == "__main__":
+def start() -> None:
+    """Run the command line; a fault ends it with a sentence instead of a traceback."""
     try:
         main()
     except Failure as failure:
         sys.exit(f"run.py: {failure}")
     except KeyboardInterrupt:
         sys.exit("run.py: interrupted; the next call takes up where this one stopped")
+    except OSError as error:  # a full disk, a folder that may not be written
+        place = f": {error.filename!r}" if error.filename else ""
+        sys.exit(
+            f"run.py: {error.strerror or error}{place}. Mend its cause and call again: the next call goes on from here."
+        )
+
+
+if __name__ == "__main__":
+    start()

@@ -27,7 +27,7 @@ from attnopt.clustering import forward, modular_addition, normalise, sequences_b
 from attnopt.clustering.anatomy import activation_sparsity, attention_by_pair, counting_form, position_effects
 from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import Norm, Params
-from attnopt.clustering.training import Training, ensemble
+from attnopt.clustering.training import Training
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "circuits_in_the_wild.json"
 LENGTH, K, SUCCESS, AT_A_TIME = 12, 5, 0.9, 10
@@ -222,19 +222,10 @@ def ablations() -> dict:
     return result
 
 
-def grown() -> Training:
-    """The first 100 models of "main", given a new token's embedding from N(0, 1), and 1000 epochs on p = 3."""
-    before = {name: value[:100] for name, value in record("main").params.items()}
-    new = [torch.randn(1, 2, generator=torch.Generator().manual_seed(2**33 + seed)) for seed in range(100)]
-    before["token"] = torch.cat([before["token"], torch.stack(new)], 1)
-    settings = {"p": 3, "epochs": 1000, "evaluate_every": 1000, "snapshots": [0], "start": before}
-    return ensemble(range(100), CACHE / "grown_p3", chunk=100, jobs=1, **settings)
-
-
 def transfer() -> dict:
     """Figures 9, 14, 15: a larger p, from scratch and from a model of p = 2."""
     result = {"scratch": {}, "tuned": {}}
-    for p in (3, 4, 5, 7, 10):
+    for p in range(3, 11):
         for kind in result:
             if finished(f"{kind}_p{p}"):
                 last = record(f"{kind}_p{p}").history
@@ -256,8 +247,8 @@ def transfer() -> dict:
     before = {name: value[:, :3] if name == "token" else value for name, value in start.params.items()}
     if finished("tuned_p3"):
         result["tuned_p3"] = followed(before, record("tuned_p3"))
-    if (CACHE / "grown_p3" / "chunk_00000.npz").exists():
-        after = grown()
+    if finished("grown_p3"):
+        after = record("grown_p3")
         result["grown_p3"] = followed(after.snapshots[0], after)
     return result
 

@@ -11,6 +11,8 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
+
 from attnopt.clustering.training import Training, ensemble
 
 CACHE = Path(__file__).resolve().parents[1] / ".cache" / "ensembles"
@@ -30,11 +32,15 @@ def settings() -> dict[str, dict]:
         "decay": {"runs": 100, "weight_decay": 0.1, "snapshots": [0, EPOCHS]},
         "vocabulary_10": {"runs": 100, "vocabulary": 10} | FINAL,
     }
-    for p in (3, 4, 5, 7, 10):
+    for p in range(3, 11):
         found[f"scratch_p{p}"] = {"runs": 100, "p": p} | FINAL
         found[f"tuned_p{p}"] = {"runs": 100, "p": p, "start": "vocabulary_10"} | FINAL
+    found["grown_p3"] = {"runs": 100, "p": 3, "start": "main", "snapshots": [0]} | FINAL
     for dim in (3, 4, 8, 16, 32, 64):
         found[f"dim_{dim}"] = {"runs": 20 if dim == 64 else 50, "dim": dim, "evaluate_every": 5, "snapshots": [0, EPOCHS]}
+    for dim in (3, 64):
+        own = {"runs": 20, "dim": dim, "batch_size": 2048, "evaluate_every": 5, "snapshots": [0, EPOCHS]}
+        found[f"full_batch_dim_{dim}"] = own
     for value in (1e-3, 1e-2, 3e-2):
         found[f"learning_rate_{value:g}"] = {"runs": 100, "learning_rate": value} | FINAL
     for value in (0.1, 3.0, 10.0, 100.0):
@@ -46,13 +52,22 @@ def settings() -> dict[str, dict]:
     return found
 
 
+def seeded(seed: int) -> torch.Generator:
+    """The generator of a model's new embeddings, apart from those of `train`."""
+    return torch.Generator().manual_seed(2**33 + seed)
+
+
 def record(name: str, progress: bool = False) -> Training:
     """The ensemble of that name, trained unless it has been."""
     chosen: Mapping = settings()[name]
     runs, own = chosen["runs"], {key: value for key, value in chosen.items() if key != "runs"}
     if "start" in own:
-        before = record(own["start"]).params
-        own["start"] = before | {"token": before["token"][:, : own["p"]]}
+        before = {key: value[:runs] for key, value in record(own["start"]).params.items()}
+        tokens = before["token"][:, : own["p"]]
+        if tokens.shape[1] < own["p"]:  # a row that was never trained, N(0, 1) as at the start
+            new = [torch.randn(own["p"] - tokens.shape[1], 2, generator=seeded(seed)) for seed in range(runs)]
+            tokens = torch.cat([tokens, torch.stack(new)], 1)
+        own["start"] = before | {"token": tokens}
     return ensemble(range(runs), CACHE / name, chunk=100, epochs=EPOCHS, progress=progress, **own)
 
 

@@ -41,6 +41,11 @@ PRINTED = {
 }
 
 
+def read(*key) -> dict:
+    """What a finished task of the training has kept."""
+    return torch.load(cached(*key), weights_only=True)
+
+
 def by_class(logits: Tensor) -> Tensor:
     """Softmax over the classes."""
     return torch.softmax(logits, -1)
@@ -122,7 +127,7 @@ READINGS = {
 
 def outcome(name: str, seed: int, kept: int = -1) -> tuple[Tensor, Tensor]:
     """Weights and bias of a linear classifier in float64; no bias is a bias of zero."""
-    theta, *bias = (parameter[kept].double() for parameter in torch.load(cached(name, seed))["parameters"])
+    theta, *bias = (parameter[kept].double() for parameter in read(name, seed)["parameters"])
     return theta, bias[0] if bias else torch.zeros(10, dtype=torch.float64)
 
 
@@ -221,12 +226,12 @@ def oracles(seed: int) -> dict:
     images, truth = held("validation", seed)
     model = outcome("classifier", seed)
     starts = products(images, model[0])
-    first, first_bias, second, second_bias = (value[-1] for value in torch.load(cached("mlp", seed))["parameters"])
+    first, first_bias, second, second_bias = (value[-1] for value in read("mlp", seed)["parameters"])
     advice = {"mlp": {}}
     for kind, z in images.items():
         scores = torch.relu(z @ first.T + first_bias) @ second.T + second_bias
         advice["mlp"][kind] = by_class(scores.double())
-    votes = torch.load(cached("neighbours", seed))["votes"]
+    votes = read("neighbours", seed)["votes"]
     advice["five nearest neighbours"] = {kind: vote / NEIGHBOURS for kind, vote in votes.items()}
     found = {}
     for name, soft in advice.items():
@@ -286,7 +291,7 @@ def overshoot(name: str, seed: int, **how) -> dict:
 def baseline(seed: int) -> dict:
     """Logistic regression on clean images, and how long trainings took."""
     images, truth = held("validation", seed)
-    fitted = torch.load(cached("logistic", seed))
+    fitted = read("logistic", seed)
     theta, bias = outcome("logistic", seed)
     test, test_truth = pixels("test")
     return {
@@ -296,7 +301,7 @@ def baseline(seed: int) -> dict:
         "largest slope": figures(fitted["slope"], 2),
         "iterations": fitted["steps"],
         "seconds of logistic regression": round(fitted["seconds"], 1),
-        "seconds of the classifier": round(torch.load(cached("classifier", seed))["seconds"], 1),
+        "seconds of the classifier": round(read("classifier", seed)["seconds"], 1),
     }
 
 
@@ -391,13 +396,13 @@ def main() -> None:
     measured = gather(list(tqdm(map(measure, SEEDS), "measured", len(SEEDS), ncols=79)))
     measured["readings"] = add_distances(measured["readings"])
     images = {"validation": 12_000, "training": 48_000, "test": 10_000, "pure noise": 12_000, "uniform pixels": 12_000}
-    seconds = round(sum(torch.load(cached(*key))["seconds"] for key in tasks()), 1)
+    seconds = round(sum(read(*key)["seconds"] for key in tasks()), 1)
     source = provenance("fashion_mnist.py", seconds) | {"seeds": list(SEEDS)}
     results = {"provenance": source, "images": images, "printed": PRINTED, **measured, "figure 1": figure_1()}
     store(RESULTS / "fashion_mnist.json", results)
     arrays = {}
     for prefix, name in {"": "classifier", "nearest_": NEAREST}.items():
-        models = [torch.load(cached(name, seed))["parameters"] for seed in SEEDS]
+        models = [read(name, seed)["parameters"] for seed in SEEDS]
         arrays[f"{prefix}weights"] = torch.stack([weights[-1] for weights, _ in models]).numpy()
         arrays[f"{prefix}bias"] = torch.stack([bias[-1] for _, bias in models]).numpy()
     np.savez(RESULTS / "fashion_mnist_weights.npz", **arrays)

@@ -284,13 +284,14 @@ def moments(training: Training) -> list[tuple[str, int, int]]:
 def states(training: Training) -> list[tuple[tuple[str, int, int], State]]:
     """What training needs to go on from two epochs before those moments: up to epoch UNTIL."""
     file = OWN / "states.pt"
-    kept = torch.load(file, weights_only=False) if file.exists() else {"found": [], "epoch": 0}
+    kept = torch.load(file, weights_only=True) if file.exists() else {"found": [], "epoch": 0}
+    kept["found"] = [(tuple(moment), State(*state)) for moment, state in kept["found"]]
     wanted = moments(training)
     runs = sorted({run for _, run, _ in wanted})
     if kept["epoch"] == UNTIL:
         return kept["found"]
     course = Course(runs)
-    state = kept.get("state") or course.initial()
+    state = State(*kept["state"]) if "state" in kept else course.initial()
     for epoch in range(kept["epoch"], UNTIL):
         for moment in wanted:
             if max(moment[2] - 2, 0) == epoch:
@@ -300,7 +301,10 @@ def states(training: Training) -> list[tuple[tuple[str, int, int], State]]:
             pass
         if (epoch + 1) % 100 == 0:
             OWN.mkdir(parents=True, exist_ok=True)
-            torch.save(kept | {"state": state, "epoch": epoch + 1}, file)
+            plain = [(moment, tuple(found)) for moment, found in kept["found"]]
+            part = file.with_suffix(".part")
+            torch.save({"found": plain, "state": tuple(state), "epoch": epoch + 1}, part)
+            part.replace(file)
     return kept["found"]
 
 

@@ -1,7 +1,10 @@
 """The line from text to notebook: drift, determinism, style, the template, and the notebook gate."""
 
 import json
+import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -73,10 +76,30 @@ def test_executing_again_gives_the_same_bytes(executed):
 
 
 def test_streams_are_merged_and_live_output_is_not_stored(executed):
-    first, live = (c for c in nbformat.read(executed.with_suffix(".ipynb"), 4).cells if c.cell_type == "code")
+    _, first, live = (c for c in nbformat.read(executed.with_suffix(".ipynb"), 4).cells if c.cell_type == "code")
     assert [output.text for output in first.outputs] == ["one\ntwo\n"]
     assert live.outputs == []
     assert live.execution_count == 2
+
+
+def test_the_first_cell_fetches_the_book_on_colab_and_does_nothing_elsewhere(executed, monkeypatch, tmp_path):
+    cells = notebooks.read_text(executed).cells
+    first = next(cell for cell in cells if cell.cell_type == "code")
+    assert cells.index(first) == 1  # after the title
+    assert first.metadata.tags == ["remove-cell"]
+    calls = []
+    monkeypatch.setattr(subprocess, "check_call", calls.append)
+    monkeypatch.setattr(os, "chdir", calls.append)
+    monkeypatch.setattr("builtins.input", lambda question: "/their/repository")
+    exec(first.source, {})
+    assert calls == []
+    monkeypatch.setitem(sys.modules, "google.colab", object())
+    exec(first.source, {})
+    assert [call if isinstance(call, str) else call[-2:] for call in calls] == [
+        ["/their/repository", "/content/book"],
+        ["-q", "/content/book"],
+        "/content/book/.",
+    ]
 
 
 def test_a_faithful_pair_has_no_faults(pair):
@@ -100,14 +123,14 @@ def test_changed_text_is_drift(pair, old, new, fault):
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (lambda nb: nb["cells"][1].update(execution_count=None), "code cell 1 was not executed in order"),
-        (lambda nb: nb["cells"][3].update(execution_count=1), "code cell 2 was not executed in order"),
+        (lambda nb: nb["cells"][2].update(execution_count=None), "code cell 1 was not executed in order"),
+        (lambda nb: nb["cells"][4].update(execution_count=1), "code cell 2 was not executed in order"),
         (lambda nb: nb["cells"][0].update(source="Edited in Jupyter."), "cell 0 (markdown) differs"),
-        (lambda nb: nb["cells"].pop(), "has 4 cells, its notebook 3"),
+        (lambda nb: nb["cells"].pop(), "has 5 cells, its notebook 4"),
         (lambda nb: nb["metadata"].update(author="somebody"), "its notebook's metadata"),
-        (lambda nb: nb["cells"][1]["outputs"][0].update(name="stderr"), "code cell 1 writes to stderr"),
+        (lambda nb: nb["cells"][2]["outputs"][0].update(name="stderr"), "code cell 1 writes to stderr"),
         (
-            lambda nb: nb["cells"][3]["outputs"].append({"output_type": "stream", "name": "stdout", "text": "x"}),
+            lambda nb: nb["cells"][4]["outputs"].append({"output_type": "stream", "name": "stdout", "text": "x"}),
             "code cell 2 is tagged live",
         ),
     ],
@@ -132,15 +155,15 @@ def test_an_unknown_chapter_is_named():
 
 
 SPOILED = {
-    "differs": (lambda nb: nb["cells"][1]["outputs"][0].update(text="one\nthree\n"), "Cell outputs differ"),
-    "skipped": (lambda nb: nb["cells"][1]["metadata"].update(tags=["nbval-skip"]), "marked to be skipped"),
-    "unexecuted": (lambda nb: nb["cells"][1].update(execution_count=None, outputs=[]), "never executed"),
+    "differs": (lambda nb: nb["cells"][2]["outputs"][0].update(text="one\nthree\n"), "Cell outputs differ"),
+    "skipped": (lambda nb: nb["cells"][2]["metadata"].update(tags=["nbval-skip"]), "marked to be skipped"),
+    "unexecuted": (lambda nb: nb["cells"][2].update(execution_count=None, outputs=[]), "never executed"),
     "tagged": (
-        lambda nb: nb["cells"][1]["metadata"].update(tags=["nbval-ignore-output"]),
+        lambda nb: nb["cells"][2]["metadata"].update(tags=["nbval-ignore-output"]),
         "its output is ignored although it is not tagged 'live'",
     ),
     "marked": (
-        lambda nb: nb["cells"][1].update(source="# NBVAL_IGNORE_OUTPUT\nprint('one')"),
+        lambda nb: nb["cells"][2].update(source="# NBVAL_IGNORE_OUTPUT\nprint('one')"),
         "its output is ignored although it is not tagged 'live'",
     ),
 }
@@ -172,18 +195,18 @@ def test_the_gate_counts_and_passes(gate, spread):
     code, output = gate(["good", "better"], *spread)
     assert code == 0, output
     for name in ("good", "better"):
-        assert f"{name}.ipynb: compared 1 of 1 cells" in output
+        assert f"{name}.ipynb: compared 2 of 2 cells" in output
 
 
 @pytest.mark.parametrize(("names", "spread"), [(SPOILED, ()), (["tagged"], SIDE_BY_SIDE)], ids=["alone", "side by side"])
 def test_the_gate_names_every_cell_that_is_not_compared(gate, names, spread):
     code, output = gate(["good", *names], *spread)
     assert code == 1
-    assert "good.ipynb: compared 1 of 1 cells" in output
+    assert "good.ipynb: compared 2 of 2 cells" in output
     for name in names:
         sign = SPOILED[name][1]
-        assert f"{name}.ipynb: compared 0 of 1 cells" in output
-        assert (sign if name == "differs" else f"{name}.ipynb::Cell 0: {sign}") in output
+        assert f"{name}.ipynb: compared 1 of 2 cells" in output
+        assert (sign if name == "differs" else f"{name}.ipynb::Cell 1: {sign}") in output
     assert ("failed" in output) == ("differs" in names)  # of the others the gate alone complains
 
 

@@ -18,6 +18,19 @@ from nbclient.exceptions import CellExecutionError
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "book"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+COLAB = """\
+# On Colab, fetch the book and install its package; elsewhere do nothing.
+import sys
+
+if "google.colab" in sys.modules:
+    import os
+    from subprocess import check_call
+
+    if not os.path.exists("/content/book"):
+        address = input("Address of the book's Git repository: ")
+        check_call(["git", "clone", "--depth=1", address, "/content/book"])
+        check_call([sys.executable, "-m", "pip", "install", "-q", "/content/book"])
+    os.chdir("/content/book/{folder}")"""
 LIVE = "live"  # the tag of a cell that shows live widgets only: executed, its output neither stored nor compared
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -40,8 +53,22 @@ def read_text(path: Path) -> nbformat.NotebookNode:
     notebook.metadata = nbformat.from_dict(METADATA)
     for number, cell in enumerate(notebook.cells):
         cell.id = f"{path.stem.replace('_', '-')[:50]}-{number:03d}"
+    first = next((number for number, cell in enumerate(notebook.cells) if cell.cell_type == "code"), len(notebook.cells))
+    notebook.cells.insert(first, colab_cell(path))
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     return notebook
+
+
+def colab_cell(path: Path) -> nbformat.NotebookNode:
+    """The notebook's own first cell, which the page leaves out and which does nothing but on Colab."""
+    folder = path.parent.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else "."
+    hidden = {"tags": ["remove-cell"], "jupyter": {"source_hidden": True}}
+    return nbformat.v4.new_code_cell(COLAB.format(folder=folder), id="colab", metadata=hidden)
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> enumerate:
+    """The code cells with their numbers; the one for Colab has number 0."""
+    return enumerate(cell for cell in notebook.cells if cell.cell_type == "code")
 
 
 def essence(notebook: nbformat.NotebookNode) -> list[tuple]:
@@ -52,7 +79,7 @@ def essence(notebook: nbformat.NotebookNode) -> list[tuple]:
 def tidy(notebook: nbformat.NotebookNode) -> None:
     """Trim everything from outputs that varies between identical runs."""
     notebook.metadata = nbformat.from_dict(METADATA)
-    for count, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), 1):
+    for count, cell in code_cells(notebook):
         cell.execution_count = count
         outputs = []
         for output in [] if LIVE in cell.metadata.get("tags", []) else cell.outputs:
@@ -84,7 +111,7 @@ def faults(path: Path) -> list[str]:
             found.append(f"cell {number} ({mine[1]}) differs from its notebook")
     if len(text) != len(stored):
         found.append(f"has {len(text)} cells, its notebook {len(stored)}")
-    for count, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), 1):
+    for count, cell in code_cells(notebook):
         if cell.execution_count != count:
             found.append(f"code cell {count} was not executed in order (count {cell.execution_count})")
         for output in cell.outputs:
@@ -171,6 +198,10 @@ def main() -> None:
             execute(path)
         except CellExecutionError as error:
             print(f"{name}: {error}")
+            bad += 1
+            continue
+        except OSError as error:
+            print(f"{name}: not written: {error}")
             bad += 1
             continue
         print(f"{name}: executed in {time.perf_counter() - start:.0f} s", flush=True)

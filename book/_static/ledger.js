@@ -1,4 +1,4 @@
-// Filters the ledger by paper and verdict, keeps the choice in the address, and opens the row that the address names.
+// Filters the ledger by paper, verdict and chapter, keeps the choice in the address, and opens the row that the address names.
 
 document.addEventListener("DOMContentLoaded", () => {
   const table = document.querySelector(".ao-ledger");
@@ -8,9 +8,9 @@ document.addEventListener("DOMContentLoaded", () => {
   const bar = document.createElement("form");
   bar.className = "ao-filter";
   const papers = { actor: "Actor, Gruber, Cyr", ahn: "Ahn, Cheng, Daneshmand, Sra", odonnat: "Odonnat, Bouaziz, Cabannes" };
-  const verdicts = Object.fromEntries([...new Set(rows.map((row) => row.dataset.verdict))].map((verdict) => [verdict, verdict]));
+  const found = (name) => Object.fromEntries([...new Set(rows.map((row) => row.dataset[name]))].filter(Boolean).map((value) => [value, value]));
   const selects = {};
-  for (const [name, options] of [["paper", papers], ["verdict", verdicts]]) {
+  for (const [name, options] of [["paper", papers], ["verdict", found("verdict")], ["chapter", found("chapter")]]) {
     const select = document.createElement("select");
     select.append(new Option("all", ""), ...Object.entries(options).map(([value, text]) => new Option(text, value)));
     select.value = query.get(name) in options ? query.get(name) : "";

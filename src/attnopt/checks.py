@@ -1,6 +1,8 @@
 """Checks at the edge of the package: each names the argument, what was expected and what came."""
 
+import numbers
 import operator
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -15,9 +17,19 @@ def axis_dim(axis: Axis) -> int:
     Raises:
         ValueError: if ``axis`` is neither.
     """
-    if axis not in get_args(Axis):
-        raise ValueError(f'axis must be "sequence" or "class", got {axis!r}')
+    check_word("axis", axis, get_args(Axis))
     return -2 if axis == "sequence" else -1
+
+
+def check_word(name: str, value: str, words: Sequence[str]) -> None:
+    """Require one of some words.
+
+    Raises:
+        ValueError: if it is none of them.
+    """
+    if not isinstance(value, str) or value not in words:
+        *others, last = (f'"{word}"' for word in words)
+        raise ValueError(f"{name} must be {', '.join(others)} or {last}, got {value!r}")
 
 
 def check_matrices(**arguments: Tensor) -> None:
@@ -26,6 +38,34 @@ def check_matrices(**arguments: Tensor) -> None:
     Raises:
         TypeError: if an argument is not a tensor of real floating-point numbers, or the dtypes differ.
         ValueError: if an argument has fewer than two dimensions, an empty one, a non-finite entry, or another device.
+    """
+    check_tensors(**arguments)
+    for name, value in arguments.items():
+        if value.ndim < 2:
+            raise ValueError(f"{name} must be a matrix or a batch of matrices, got shape {tuple(value.shape)}")
+        check_entries(name, value)
+
+
+def check_vectors(**arguments: Tensor) -> None:
+    """Require what `check_matrices` does of vectors (any leading dimensions).
+
+    Raises:
+        TypeError: as `check_matrices`.
+        ValueError: if an argument has no dimension, an empty one, a non-finite entry, or another device.
+    """
+    check_tensors(**arguments)
+    for name, value in arguments.items():
+        if value.ndim < 1:
+            raise ValueError(f"{name} must be a vector or a batch of vectors, got shape {tuple(value.shape)}")
+        check_entries(name, value)
+
+
+def check_tensors(**arguments: Tensor) -> None:
+    """Require tensors of real floating-point numbers, of one dtype and device, whatever they hold.
+
+    Raises:
+        TypeError: if an argument is not a tensor of real floating-point numbers, or the dtypes differ.
+        ValueError: if an argument is on another device than the first, or on the meta device, which holds no numbers.
     """
     first_name, first = next(iter(arguments.items()))
     for name, value in arguments.items():
@@ -37,12 +77,20 @@ def check_matrices(**arguments: Tensor) -> None:
             raise TypeError(f"{name} must have the dtype of {first_name}, {first.dtype}, got {value.dtype}")
         if value.device != first.device:
             raise ValueError(f"{name} must be on the device of {first_name}, {first.device}, got {value.device}")
-        if value.ndim < 2:
-            raise ValueError(f"{name} must be a matrix or a batch of matrices, got shape {tuple(value.shape)}")
-        if 0 in value.shape:
-            raise ValueError(f"{name} must not be empty, got shape {tuple(value.shape)}")
-        if not torch.isfinite(value).all():
-            raise ValueError(f"{name} must be finite, got {value[~torch.isfinite(value)][0].item()}")
+        if value.is_meta:
+            raise ValueError(f"{name} must hold numbers, got a tensor on the device meta")
+
+
+def check_entries(name: str, value: Tensor) -> None:
+    """Require entries, all of them finite.
+
+    Raises:
+        ValueError: if there is none, or one is not finite.
+    """
+    if 0 in value.shape:
+        raise ValueError(f"{name} must not be empty, got shape {tuple(value.shape)}")
+    if not torch.isfinite(value).all():
+        raise ValueError(f"{name} must be finite, got {value[~torch.isfinite(value)][0].item()}")
 
 
 def as_column(vector: Tensor) -> Tensor:
@@ -102,20 +150,55 @@ def check_labels(labels: Tensor, axis: Axis) -> None:
         raise ValueError(f"labels must sum to 1 along the {axis} axis, got a sum of {sums.flatten()[worst].item():.6g}")
 
 
-def check_count(name: str, value: int) -> int:
-    """Require a whole number that is at least 1, and return it as an `int`.
+def check_count(name: str, value: int, least: int = 1) -> int:
+    """Require a whole number that is at least 1, or what is given, and return it as an `int`.
 
     Raises:
         TypeError: if it is not an integer.
-        ValueError: if it is smaller than 1.
+        ValueError: if it is smaller.
     """
     try:
         count = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be an integer, got {value!r}") from None
-    if count < 1:
-        raise ValueError(f"{name} must be at least 1, got {count}")
+    if count < least:
+        raise ValueError(f"{name} must be at least {least}, got {count}")
     return count
+
+
+def check_number(name: str, value: float, above: float = 0.0) -> None:
+    """Require a finite real number above a limit.
+
+    Raises:
+        TypeError: if it is not a real number.
+        ValueError: if it is not above the limit, or not finite.
+    """
+    single = isinstance(value, Tensor) and value.ndim == 0 and value.is_floating_point() and not value.is_meta
+    if not (isinstance(value, numbers.Real) or single):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not above < value < float("inf"):
+        limit = "positive" if above == 0 else f"more than {above:g}"
+        raise ValueError(f"{name} must be {limit} and finite, got {value}")
+
+
+def check_generator(name: str, value: torch.Generator) -> None:
+    """Require a generator: nothing here draws from torch's global one.
+
+    Raises:
+        TypeError: if it is none.
+    """
+    if not isinstance(value, torch.Generator):
+        raise TypeError(f"{name} must be a torch.Generator, got {value!r}")
+
+
+def check_dtype(name: str, value: torch.dtype) -> None:
+    """Require the dtype of real floating-point numbers.
+
+    Raises:
+        TypeError: if it is not.
+    """
+    if not isinstance(value, torch.dtype) or not value.is_floating_point:
+        raise TypeError(f"{name} must be a real floating-point dtype, got {value!r}")
 
 
 def check_integers(name: str, value: Tensor, below: int) -> None:
@@ -123,10 +206,12 @@ def check_integers(name: str, value: Tensor, below: int) -> None:
 
     Raises:
         TypeError: if it is not a tensor of integers.
-        ValueError: if a number lies outside.
+        ValueError: if a number lies outside, or the tensor is on the meta device, which holds no numbers.
     """
     if not isinstance(value, Tensor) or value.dtype == torch.bool or value.is_floating_point() or value.is_complex():
         raise TypeError(f"{name} must be a tensor of integers, got {getattr(value, 'dtype', type(value).__name__)}")
+    if value.is_meta:
+        raise ValueError(f"{name} must hold numbers, got a tensor on the device meta")
     if value.numel() and (value.min() < 0 or value.max() >= below):
         raise ValueError(f"{name} must lie in 0 … {below - 1}, got {value.min().item()} … {value.max().item()}")
 

@@ -1,12 +1,16 @@
 """The claims ledger: every numbered statement, figure and table of the papers, its verdict, and where to see why."""
 
+import csv
 import functools
 import html
+import io
+import json
 import re
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from importlib import resources
+from pathlib import Path
 
 PAPERS = {
     "actor": "Actor, Gruber, Cyr (2025)",
@@ -76,7 +80,8 @@ class Ledger:
 
     def _repr_html_(self) -> str:
         rows = "".join(self._row(claim) for claim in self.claims)
-        return f'<div class="ao-ledger">{rows}</div>'
+        files = " or ".join(f'<a href="ledger.{kind}" download>{kind.upper()}</a>' for kind in FILES)
+        return f'<div class="ao-ledger">{rows}<p>The whole ledger as {files}.</p></div>'
 
     @staticmethod
     def _row(claim: Claim) -> str:
@@ -84,13 +89,13 @@ class Ledger:
         if claim.finding:
             parts.append(f"<p><em>We find:</em> {_prose(claim.finding)}</p>")
         if claim.chapter:
-            title = claim.chapter.rpartition("/")[2].replace("_", " ").capitalize()
-            parts.append(f'<p>Evidence: <a href="{claim.chapter}.html">{title}</a></p>')
+            parts.append(f'<p>Evidence: <a href="{claim.chapter}.html">{_title(claim.chapter)}</a></p>')
         if claim.tests:
             names = ", ".join(f"<code>{html.escape(name)}</code>" for name in claim.tests)
             parts.append(f"<p>Tests: {names}</p>")
         return (
-            f'<details class="ao-claim" id="{claim.id}" data-paper="{claim.paper}" data-verdict="{claim.verdict}">'
+            f'<details class="ao-claim" id="{claim.id}" data-paper="{claim.paper}" data-verdict="{claim.verdict}" '
+            f'data-chapter="{_title(claim.chapter)}">'
             f'<summary class="ao-claim-head"><span class="ao-verdict">{claim.verdict}</span> '
             f"<strong>{html.escape(claim.number)}</strong>, {PAPERS[claim.paper]} "
             f"<code>{claim.id}</code></summary>{''.join(parts)}</details>"
@@ -143,6 +148,41 @@ def counts() -> dict[str, dict[str, int]]:
         paper: {verdict: sum(row.paper == paper and row.verdict == verdict for row in rows) for verdict in VERDICTS}
         for paper in PAPERS
     }
+
+
+def as_json() -> str:
+    """The whole ledger as JSON, a list of objects with the fields of `Claim`."""
+    return json.dumps([asdict(row) for row in claims().values()], ensure_ascii=False, indent=1) + "\n"
+
+
+def as_csv() -> str:
+    """The whole ledger as CSV, a row a claim; several tests or items in one cell are parted by semicolons."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Claim)], lineterminator="\n")
+    writer.writeheader()
+    for row in claims().values():
+        writer.writerow({name: "; ".join(v) if isinstance(v, tuple) else v for name, v in asdict(row).items()})
+    return text.getvalue()
+
+
+FILES = {"json": as_json, "csv": as_csv}
+
+
+def setup(app) -> dict:
+    """As a Sphinx extension: put the ledger's files beside its page."""
+    app.connect("build-finished", _write_files)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _write_files(app, exception: Exception | None) -> None:
+    if not exception and app.builder.format == "html":
+        for kind, text in FILES.items():
+            Path(app.outdir, f"ledger.{kind}").write_text(text(), encoding="utf-8", newline="\n")
+
+
+def _title(chapter: str) -> str:
+    """A chapter's name in words."""
+    return chapter.rpartition("/")[2].replace("_", " ").capitalize()
 
 
 def _prose(text: str) -> str:

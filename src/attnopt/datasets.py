@@ -119,7 +119,7 @@ def fashion_mnist_sample() -> tuple[Tensor, Tensor]:
 
     Source: Xiao, Rasul, Vollgraf (2017).
     """
-    with np.load(SAMPLE) as arrays:
+    with np.load(SAMPLE, allow_pickle=False) as arrays:
         return torch.from_numpy(arrays["images"]), torch.from_numpy(arrays["labels"].astype(np.int64))
 
 

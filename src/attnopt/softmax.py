@@ -7,7 +7,7 @@ along a row. Nothing here has a default axis: which one is meant is the first qu
 import torch
 from torch import Tensor
 
-from attnopt.checks import Axis, axis_dim, check_matrices
+from attnopt.checks import Axis, axis_dim, check_matrices, check_number, check_vectors
 
 
 def softmax(logits: Tensor, axis: Axis) -> Tensor:
@@ -68,12 +68,17 @@ def softmax_jacobian(probabilities: Tensor) -> Tensor:
         The symmetric positive semidefinite Jacobian, shape (..., n, n).
 
     Raises:
-        ValueError: if ``probabilities`` has no last dimension or an empty one.
+        TypeError: if ``probabilities`` is not a real floating-point tensor.
+        ValueError: if ``probabilities`` has no last dimension or an empty one, or is negative or does not sum to 1.
 
     Source: Blanchard, Higham, Higham (2021), section 2.
     """
-    if probabilities.ndim == 0 or probabilities.shape[-1] == 0:
-        raise ValueError(f"probabilities needs a last dimension of 1 or more, got shape {tuple(probabilities.shape)}")
+    check_vectors(probabilities=probabilities)
+    off = (probabilities.sum(-1) - 1).abs().max().item()
+    if (probabilities < 0).any() or off > torch.finfo(probabilities.dtype).eps ** 0.5:
+        raise ValueError(
+            f"probabilities must not be negative and sum to 1, got {probabilities.min():.3g} and a sum off by {off:.3g}"
+        )
     return torch.diag_embed(probabilities) - probabilities.unsqueeze(-1) * probabilities.unsqueeze(-2)
 
 
@@ -88,10 +93,9 @@ def smooth_maximum(scores: Tensor, temperature: float) -> Tensor:
         The smoothed maximum, shape (...).
 
     Raises:
-        ValueError: if ``temperature`` is not positive and finite, or ``scores`` has no entry.
+        TypeError: if ``scores`` is not a real floating-point tensor or ``temperature`` not a number.
+        ValueError: if ``temperature`` is not positive and finite, or ``scores`` has no entry or one that is not finite.
     """
-    if not 0 < temperature < float("inf"):
-        raise ValueError(f"temperature must be positive and finite, got {temperature}")
-    if scores.ndim == 0 or scores.shape[-1] == 0:
-        raise ValueError(f"scores needs a last dimension of 1 or more, got shape {tuple(scores.shape)}")
+    check_number("temperature", temperature)
+    check_vectors(scores=scores)
     return temperature * torch.logsumexp(scores / temperature, dim=-1)

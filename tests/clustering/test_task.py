@@ -133,7 +133,7 @@ def test_what_is_not_a_task_is_named():
         (ValueError, "n_samples must be given, all 2\\^25", (2, 25, 2)),
         (ValueError, "n_samples must be at least 1, got 0", (2, 4, 2, 0, generator)),
         (TypeError, "n_samples must be an integer, got 3.5", (2, 4, 2, 3.5, generator)),
-        (TypeError, "generator must be given", (2, 4, 2, 3)),
+        (TypeError, "generator must be a torch.Generator, got None", (2, 4, 2, 3)),
         (TypeError, "generator must be a torch.Generator, got 7", (2, 4, 2, 3, 7)),
     ):
         with pytest.raises(error, match=message):

@@ -1,5 +1,7 @@
 """Every page of the built book: quiet, complete, reachable, legible on a phone, accessible."""
 
+import functools
+import gzip
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
@@ -37,6 +39,18 @@ def faults(opened, **options):
     return sorted(fault for fault in found if not any(known(*fault) for known in KNOWN_FAULTS))
 
 
+@functools.cache
+def compressed(path):
+    return len(gzip.compress(path.read_bytes(), 6))
+
+
+def weight(page, opened):
+    """Bytes that a first visit loads from a server that compresses: the page, what it asked for, and all its pictures."""
+    names = "[...performance.getEntriesByType('resource').map(entry => entry.name), ...[...document.images].map(i => i.src)]"
+    paths = {HTML / page} | {HTML / unquote(urlsplit(name).path).lstrip("/") for name in opened.evaluate(names)}
+    return sum(compressed(path) for path in paths if path.is_file())
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_page_is_quiet_typeset_accessible_and_fits_a_phone(page, open_page):
     opened = open_page(page)
@@ -45,6 +59,7 @@ def test_page_is_quiet_typeset_accessible_and_fits_a_phone(page, open_page):
     assert opened.complaints == []
     assert opened.locator("mjx-container").count() >= len(soup(page).select(".math"))
     assert opened.locator("mjx-merror").count() == 0
+    assert weight(page, opened) <= 1_500_000
 
     opened.set_viewport_size({"width": 390, "height": 844})
     assert opened.evaluate("document.documentElement.scrollWidth") <= 390
@@ -102,6 +117,25 @@ def test_every_picture_has_a_text(page):
     for image in soup(page).find_all("img"):
         assert image.get("alt", "").strip(), image.get("src")
         assert not image["alt"].startswith("../_images"), image["alt"]
+        assert image["loading"] == "lazy"
+        assert int(image["width"]) > 0 < int(image["height"])  # room is kept: nothing jumps when it comes
+
+
+@pytest.mark.parametrize("page", CONTENT)
+def test_page_has_a_preview(page):
+    found = {tag["property"]: tag["content"] for tag in soup(page).find_all("meta", property=True)}
+    assert found["og:title"]
+    assert found["og:site_name"] == "Attention as Optimization"
+    assert (HTML / page).parent.joinpath(found["og:image"]).is_file()
+    if page not in ("changelog.html", "ledger.html"):
+        assert 20 < len(found["og:description"]) <= 202
+
+
+def test_a_wrong_address_finds_the_way_back(open_page):
+    opened = open_page("404.html", mathematics=False)
+    assert opened.locator("base").get_attribute("href") == "/"
+    opened.get_by_role("link", name="the front page").click()
+    assert opened.locator("h1").first.inner_text().startswith("Attention as Optimization")
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("regression/")])

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, normalize
 
+from attnopt.checks import check_count, check_number, check_word
 from attnopt.clustering.model import Params
 from attnopt.clustering.task import check_task
 
@@ -15,8 +16,13 @@ FARTHEST = 1e8  # no position need lie further out: there, scores of unit tokens
 
 
 def cluster_counts(p: int, k: int) -> Tensor:
-    """How often each token stands in a prefix, for every multiset of k tokens, shape (C(k + p - 1, k), p)."""
-    p, k, _ = check_task(p, k, 1)
+    """How often each token stands in a prefix, for every multiset of k tokens, shape (C(k + p - 1, k), p).
+
+    Raises:
+        TypeError: if p or k is not an integer.
+        ValueError: if p is smaller than 2 or k than 1.
+    """
+    p, k = check_count("p", p, 2), check_count("k", k)
 
     def compositions(total: int, parts: int) -> list[tuple[int, ...]]:
         if parts == 1:
@@ -67,12 +73,10 @@ def ideal_circuit(
     Source: the chapter "The ideal circuit"; Odonnat, Bouaziz, Cabannes (2025), section 3.1 and Figure 1, for the idea.
     """
     p, length, k = check_task(p, length, k)
-    for name, number in (("sharpness", sharpness), ("scale", scale)):
-        if not 0 < number < math.inf:
-            raise ValueError(f"{name} must be positive and finite, got {number!r}")
-    if clusters not in ("counts", "sums"):
-        raise ValueError(f'clusters must be "counts" or "sums", got {clusters!r}')
-    if dim not in (2, 3):
+    check_number("sharpness", sharpness)
+    check_number("scale", scale)
+    check_word("clusters", clusters, ("counts", "sums"))
+    if not isinstance(dim, int) or dim not in (2, 3):
         raise ValueError(f"dim must be 2 or 3, got {dim!r}")
     exact = {"dtype": torch.float64}
     levels = torch.arange(p, **exact)

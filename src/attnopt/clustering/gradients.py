@@ -6,14 +6,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, one_hot
 
-from attnopt.checks import check_integers
-from attnopt.clustering.model import BIASES, TRAINED, Params, forward
+from attnopt.checks import check_integers, check_tensors
+from attnopt.clustering.model import BIASES, TRAINED, Params, check_params, forward
 
 GELU_SLOPE = (1 + math.erf(1)) / 2 + math.exp(-1) / math.sqrt(math.pi)  # the largest derivative of GELU, at √2: 1.1289
 
 
 def gelu_derivative(x: Tensor) -> Tensor:
-    """Derivative of the GELU xΦ(x): Φ(x) + xφ(x)."""
+    """Derivative of the GELU xΦ(x): Φ(x) + xφ(x), of a real floating-point tensor."""
+    check_tensors(x=x)
     return torch.special.ndtr(x) + x * torch.exp(-x.square() / 2) / math.sqrt(2 * math.pi)
 
 
@@ -177,6 +178,7 @@ def _printed_factors(params: Params) -> Params:
 
 def _discrepancies(params: Params, tokens: Tensor, targets: Tensor) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """Stages, C_x for each sequence, shape (M, n, d), and the total variation between p̂ and the label, shape (M, n)."""
+    check_params(params)
     if any(name in params for name in BIASES):
         raise ValueError("params must have no biases: the paper's gradients are those of a layer without them")
     logits, stages = forward(params, tokens, return_stages=True)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from attnopt.checks import check_count
-from attnopt.clustering.model import Norm, Params, embedding_table, forward
+from attnopt.clustering.model import Norm, Params, check_params, embedding_table, forward
 from attnopt.clustering.task import check_task, modular_addition
 
 
@@ -26,11 +26,12 @@ def invariance(params: Params, p: int, k: int, norm: Norm = "unit") -> dict[str,
         both are 1.
 
     Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if p < 2, k is not in 1 … L, p exceeds the tokens of the model, or pᴸ exceeds 2²⁴.
+        TypeError: if a number is not an integer, or a parameter not a tensor.
+        ValueError: if p < 2, k is not in 1 … L, p exceeds the tokens of the model, pᴸ exceeds 2²⁴, or parameters do not fit.
 
     Source: the chapter "The ideal circuit".
     """
+    check_params(params)
     length = params["position"].shape[-2]
     p, length, k = check_task(p, length, k)
     if p > params["token"].shape[-2]:
@@ -79,11 +80,12 @@ def spurious_attention(params: Params, k: int, norm: Norm = "unit") -> tuple[Ten
         Least and most, each of shape (M,); both 0 if k is the whole length.
 
     Raises:
-        TypeError: if k is not an integer.
-        ValueError: if k is not in 1 … L.
+        TypeError: if k is not an integer, or a parameter not a tensor.
+        ValueError: if k is not in 1 … L, or parameters do not fit.
 
     Source: the chapter "The ideal circuit".
     """
+    check_params(params)
     length, dim = params["position"].shape[-2:]
     if check_count("k", k) > length:
         raise ValueError(f"k must be at most the models' {length} positions, got {k}")

@@ -1,13 +1,13 @@
 """The small transformer of the clustering-head paper, many models at once."""
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from attnopt.checks import check_count, check_integers
+from attnopt.checks import check_count, check_dtype, check_generator, check_integers, check_tensors, check_word
 from attnopt.clustering.task import check_task
 
 Params = dict[str, Tensor]
@@ -45,12 +45,14 @@ def init_model(
         (M, h), ``assembler_bias`` (M, d).
 
     Raises:
-        TypeError: if a number is not an integer.
+        TypeError: if a number is not an integer, ``generator`` none or ``dtype`` not that of real numbers.
         ValueError: if a number is smaller than 1, or p than 2.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), section 2.2; the initialisation is that of their released code.
     """
     p, length, _ = check_task(p, length, 1)
+    check_generator("generator", generator)
+    check_dtype("dtype", dtype)
     models, dim, width = check_count("n_models", n_models), check_count("dim", dim), check_count("width", width)
     like = {"dtype": dtype, "device": generator.device, "generator": generator}
 
@@ -80,21 +82,30 @@ def normalise(vectors: Tensor, norm: Norm) -> Tensor:
     "smooth" 2√d times.
 
     Raises:
-        ValueError: if ``norm`` is none of the three.
+        TypeError: if ``vectors`` is not a real floating-point tensor.
+        ValueError: if ``norm`` is none of the three, or ``vectors`` is a single number.
     """
+    check_word("norm", norm, get_args(Norm))
+    check_tensors(vectors=vectors)
+    if vectors.ndim < 1 or vectors.shape[-1] == 0:
+        raise ValueError(f"vectors must have components, got shape {tuple(vectors.shape)}")
     lengths = vectors.norm(dim=-1, keepdim=True)
     if norm == "unit":
         return torch.where(lengths > 0, vectors / torch.where(lengths > 0, lengths, 1.0), 0.0)
     if norm == "rms":
         return vectors / (lengths / vectors.shape[-1] ** 0.5 + 1e-5)
-    if norm == "smooth":
-        inner = lengths < 1
-        return vectors.shape[-1] ** 0.5 * vectors * torch.where(inner, 2 - lengths, 1 / torch.where(inner, 1.0, lengths))
-    raise ValueError(f'norm must be "unit", "rms" or "smooth", got {norm!r}')
+    inner = lengths < 1
+    return vectors.shape[-1] ** 0.5 * vectors * torch.where(inner, 2 - lengths, 1 / torch.where(inner, 1.0, lengths))
 
 
 def embedding_table(params: Params, norm: Norm = "unit") -> Tensor:
-    """Z(x, t), the normalised sum of the embeddings of token x and position t, for all pairs, shape (M, p, L, d)."""
+    """Z(x, t), the normalised sum of the embeddings of token x and position t, for all pairs, shape (M, p, L, d).
+
+    Raises:
+        TypeError: if ``token`` or ``position`` is not a real floating-point tensor.
+        ValueError: if one of them is missing or does not fit the other, or ``norm`` is unknown.
+    """
+    check_embeddings(params)
     return normalise(params["token"].unsqueeze(-2) + params["position"].unsqueeze(-3), norm)
 
 
@@ -198,23 +209,44 @@ def sequences_by_table(params: Params, tokens: Tensor, norm: Norm = "unit") -> T
     return sums[..., :-1] / sums[..., -1:]
 
 
+def check_embeddings(params: Params) -> None:
+    """Require ``token`` (M, p, d) and ``position`` (M, L, d).
+
+    Raises:
+        TypeError: if params is no dict, or one of them not a real floating-point tensor, or of another dtype.
+        ValueError: if one of them is missing, or of a shape or on a device that does not fit.
+    """
+    if not isinstance(params, dict):
+        raise TypeError(f"params must be a dict as from init_model, got {type(params).__name__}")
+    if missing := [name for name in ("token", "position") if name not in params]:
+        raise ValueError(f"params must have the names of init_model, missing {missing}")
+    token, position = params["token"], params["position"]
+    check_tensors(token=token, position=position)
+    for name, value in (("token", token), ("position", position)):
+        if value.ndim != 3 or 0 in value.shape:
+            raise ValueError(f"{name} must have three dimensions, none empty, got {tuple(value.shape)}")
+    if position.shape[::2] != token.shape[::2]:
+        raise ValueError(f"position must have shape ({len(token)}, L, {token.shape[2]}), got {tuple(position.shape)}")
+
+
 def check_params(params: Params) -> None:
     """Require the parameters of an ensemble, each shaped to fit ``token`` (M, p, d), ``position`` (M, L, d) and h.
 
     Raises:
-        ValueError: if one is missing, unknown or of another shape.
+        TypeError: if params is no dict, or one of them not a real floating-point tensor, or of another dtype.
+        ValueError: if one is missing, unknown, of another shape or on another device.
     """
-    missing = [name for name in ("token", "position", *TRAINED) if name not in params]
+    check_embeddings(params)
+    missing = [name for name in TRAINED if name not in params]
     unknown = [name for name in params if name not in ("token", "position", *TRAINED, *BIASES)]
     if missing or unknown:
         raise ValueError(f"params must have the names of init_model, missing {missing}, unknown {unknown}")
-    for name in ("token", "position", "receptors"):
-        if params[name].ndim != 3 or 0 in params[name].shape:
-            raise ValueError(f"{name} must have three dimensions, none empty, got {tuple(params[name].shape)}")
+    check_tensors(**params)
     models, _, dim = params["token"].shape
-    length, width = params["position"].shape[1], params["receptors"].shape[1]
+    if params["receptors"].ndim != 3 or 0 in params["receptors"].shape:
+        raise ValueError(f"receptors must have three dimensions, none empty, got {tuple(params['receptors'].shape)}")
+    width = params["receptors"].shape[1]
     for name, shape in {
-        "position": (models, length, dim),
         "query": (models, dim),
         "value": (models, dim, dim),
         "receptors": (models, width, dim),

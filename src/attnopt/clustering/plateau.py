@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, gelu, one_hot, softplus
 
-from attnopt.checks import check_count
+from attnopt.checks import check_count, check_number, check_tensors
 from attnopt.clustering.model import Norm, Params, check_params, check_tokens, forward, normalise
 from attnopt.clustering.task import modular_addition
 
@@ -62,6 +62,7 @@ def log_cosh_half(margin: Tensor) -> Tensor:
 
     Up to |m| = 0.01 by its series, where the difference of the formula would cancel; the error is below 1e-15.
     """
+    check_tensors(margin=margin)
     size, square = margin.abs(), margin.square()
     formula = softplus(-size) + size / 2 - torch.log(torch.tensor(2.0, dtype=margin.dtype))
     return torch.where(size < 0.01, square / 8 - square.square() / 192, formula)
@@ -128,13 +129,12 @@ def find_drops(loss: Tensor, fall: float = 0.1, window: int = 20, smooth: int = 
         First and last step of each drop, in order.
 
     Raises:
-        TypeError: if a number of steps is not an integer.
+        TypeError: if a number of steps is not an integer, or ``fall`` not a number.
         ValueError: if the loss is not one curve, the fall not positive or ``smooth`` even.
     """
     if loss.ndim != 1 or not len(loss):
         raise ValueError(f"loss must be one curve, got shape {tuple(loss.shape)}")
-    if not fall > 0:
-        raise ValueError(f"fall must be positive, got {fall}")
+    check_number("fall", fall)
     if check_count("smooth", smooth) % 2 == 0:
         raise ValueError(f"smooth must be odd, got {smooth}")
     check_count("window", window)

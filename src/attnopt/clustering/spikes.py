@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, one_hot
 
+from attnopt.checks import check_number
 from attnopt.clustering.gradients import gelu_derivative
 from attnopt.clustering.model import Norm, Params, normalise
 from attnopt.clustering.training import initial_models, training_data
@@ -50,12 +51,12 @@ def find_spikes(loss: Tensor, factor: float = 2.0, rise: float = 0.02, window: i
         patience: evaluations within which a spike is over.
 
     Raises:
+        TypeError: if factor is not a number.
         ValueError: if loss is not of two dimensions and finite, or factor not above 1.
     """
     if loss.ndim != 2 or not loss.isfinite().all():
         raise ValueError(f"loss must be finite, of shape (evaluations, M), got shape {tuple(loss.shape)}")
-    if not factor > 1:
-        raise ValueError(f"factor must exceed 1, got {factor}")
+    check_number("factor", factor, above=1)
     found = []
     for model, course in enumerate(loss.T.double().tolist()):
         at = 1

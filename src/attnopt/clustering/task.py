@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_count
+from attnopt.checks import check_count, check_generator
 
 LARGEST = 2**24  # sequences that are listed in full
 
@@ -36,10 +36,7 @@ def modular_addition(
         index = torch.arange(p**length)
         tokens = index[:, None] // p ** torch.arange(length - 1, -1, -1) % p
     else:
-        if generator is None:
-            raise TypeError("generator must be given to draw n_samples")
-        if not isinstance(generator, torch.Generator):
-            raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
+        check_generator("generator", generator)
         tokens = torch.randint(
             p, (check_count("n_samples", n_samples), length), generator=generator, device=generator.device
         )
@@ -53,8 +50,7 @@ def check_task(p: int, length: int, k: int) -> tuple[int, int, int]:
         TypeError: if a number is not an integer.
         ValueError: if they are not in range.
     """
-    if check_count("p", p) < 2:
-        raise ValueError(f"p must be at least 2, got {p}")
+    check_count("p", p, 2)
     if check_count("k", k) > check_count("length", length):
         raise ValueError(f"k must be at most length, {length}, got {k}")
     return int(p), int(length), int(k)

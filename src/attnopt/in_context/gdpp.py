@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import least_squares
 from torch import Tensor
 
-from attnopt.checks import as_column, check_broadcast, check_count, check_matrices
+from attnopt.checks import check_broadcast, check_count, check_tensors, check_vectors
 from attnopt.in_context.steps import as_numbers, spectrum
 from attnopt.in_context.wishart import wishart_quadrature
 
@@ -34,7 +34,9 @@ def gdpp_residuals(steps: Tensor, curvatures: Tensor, eigenvalues: Tensor) -> tu
 
     Source: the chapter "Beyond gradient descent".
     """
-    check_matrices(steps=as_column(steps), eigenvalues=as_column(eigenvalues))
+    check_vectors(steps=steps, eigenvalues=eigenvalues)
+    if eigenvalues.ndim != 1:
+        raise ValueError(f"eigenvalues must be one row of numbers, got shape {tuple(eigenvalues.shape)}")
     _check_curvatures(steps, curvatures)
     batch = torch.broadcast_shapes(steps.shape[:-1], curvatures.shape[:-1])
     residuals, seen = [steps.new_ones(*batch, eigenvalues.shape[-1])], [eigenvalues.expand(*batch, -1)]
@@ -64,7 +66,9 @@ def gdpp_loss(steps: Tensor | Sequence[float], curvatures: Tensor | Sequence[flo
     Source: the chapter "Beyond gradient descent".
     """
     steps = as_numbers("steps", steps)
-    curvatures = torch.as_tensor(curvatures, dtype=steps.dtype, device=steps.device)
+    if not isinstance(curvatures, Tensor):
+        none = isinstance(curvatures, Sequence) and not len(curvatures)
+        curvatures = steps.new_empty(0) if none else as_numbers("curvatures", curvatures).to(steps)
     nodes, weights = spectrum(dim, n_context, n_nodes(steps.shape[-1]), steps)
     return gdpp_residuals(steps, curvatures, nodes)[0][-1].square() @ weights
 
@@ -146,6 +150,7 @@ def _check_depth(n_layers: int) -> int:
 
 
 def _check_curvatures(steps: Tensor, curvatures: Tensor) -> None:
+    check_tensors(steps=steps, curvatures=curvatures)
     if curvatures.ndim == 0 or curvatures.shape[-1] != steps.shape[-1] - 1:
         raise ValueError(
             f"curvatures must have one number for each layer but the last, {steps.shape[-1] - 1}, "

@@ -89,6 +89,8 @@ def attention_loss(b: Tensor, A: Tensor, covariance: Tensor, n_context: int) -> 
     """
     n_context = check_count("n_context", n_context)
     check_covariance("covariance", covariance)
+    if covariance.ndim != 2:
+        raise ValueError(f"covariance must be one matrix, got shape {tuple(covariance.shape)}")
     column = as_column(b)
     check_matrices(covariance=covariance, b=column, A=A)
     dim = covariance.shape[-1]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_count, check_covariance, check_matrix_shape
+from attnopt.checks import check_count, check_covariance, check_dtype, check_generator, check_matrices
 
 
 def sample_prompts(
@@ -27,12 +27,13 @@ def sample_prompts(
         Targets ⟨w⋆, x⁽ⁿ⁺¹⁾⟩, shape (n_prompts,).
 
     Raises:
-        TypeError: if a number is not an integer or a covariance no real floating-point tensor.
+        TypeError: if a number is not an integer, a covariance no real floating-point tensor, or ``generator`` none.
         ValueError: if a number is smaller than 1 or a covariance not symmetric positive definite.
 
     Source: Ahn, Cheng, Daneshmand, Sra (2023), (1), with rows for their columns.
     """
     n_prompts, n_context = check_count("n_prompts", n_prompts), check_count("n_context", n_context)
+    check_generator("generator", generator)
     check_covariance("covariance", covariance)
     if covariance.ndim != 2:
         raise ValueError(f"covariance must be one matrix, got shape {tuple(covariance.shape)}")
@@ -41,7 +42,9 @@ def sample_prompts(
     weights = torch.randn(n_prompts, dim, 1, **like)
     if weight_covariance is not None:
         check_covariance("weight_covariance", weight_covariance)
-        check_matrix_shape("weight_covariance", weight_covariance, (dim, dim), "to match covariance")
+        check_matrices(covariance=covariance, weight_covariance=weight_covariance)
+        if weight_covariance.shape != covariance.shape:
+            raise ValueError(f"weight_covariance must have the shape of covariance, got {tuple(weight_covariance.shape)}")
         weights = torch.linalg.cholesky(weight_covariance) @ weights
     covariates = torch.randn(n_prompts, n_context + 1, dim, **like) @ torch.linalg.cholesky(covariance).mT
     labels = covariates @ weights
@@ -66,11 +69,13 @@ def sample_grams(
         G, shape (n_prompts, d, d), Wishart matrices with n degrees of freedom divided by n.
 
     Raises:
-        TypeError: if a number is not an integer.
+        TypeError: if a number is not an integer, ``generator`` none or ``dtype`` not that of real numbers.
         ValueError: if a number is smaller than 1.
 
     Source: the chapter "Layers are steps".
     """
+    check_generator("generator", generator)
+    check_dtype("dtype", dtype)
     shape = check_count("n_prompts", n_prompts), check_count("n_context", n_context), check_count("dim", dim)
     covariates = torch.randn(shape, dtype=dtype, device=generator.device, generator=generator)
     return covariates.mT @ covariates / n_context

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_count, check_matrices
+from attnopt.checks import check_count, check_entries, check_tensors, check_vectors
 
 GRID, CUTS = 256, 60
 GOLDEN = (1 + math.sqrt(5)) / 2
@@ -35,6 +35,7 @@ def valley_loss(angle: Tensor, eigenvalues: Tensor, n_context: int, direction: i
 
     Source: the chapter "One layer, one step".
     """
+    check_tensors(angle=angle, eigenvalues=eigenvalues)
     own, others, (first, mixed, last) = _parts(angle, eigenvalues, n_context, direction)
     c, e = torch.sin(angle) ** 2, torch.cos(angle) ** 2
     removed = own**4 * (e * last + c * first - 2 * c * e * mixed) / (first * last - c * e * mixed**2)
@@ -60,6 +61,7 @@ def valley_parameters(angle: Tensor, eigenvalues: Tensor, n_context: int, direct
 
     Source: the chapter "One layer, one step".
     """
+    check_tensors(angle=angle, eigenvalues=eigenvalues)
     own, _, (first, mixed, last) = _parts(angle, eigenvalues, n_context, direction)
     x, s, dim = torch.sin(angle), torch.cos(angle), len(eigenvalues)
     determinant = first * last - (x * s * mixed) ** 2
@@ -88,6 +90,7 @@ def second_valley(eigenvalues: Tensor, n_context: int, direction: int = 0) -> tu
 
     Source: the chapter "One layer, one step".
     """
+    check_tensors(eigenvalues=eigenvalues)
     eigenvalues = eigenvalues.double()
     grid = torch.linspace(0, math.pi / 2, GRID + 1, dtype=torch.float64)
     losses = valley_loss(grid, eigenvalues, n_context, direction)
@@ -116,10 +119,11 @@ def _stiffness(angle: Tensor, these: Tensor, eigenvalues: Tensor, own: Tensor, n
 def _parts(angle: Tensor, eigenvalues: Tensor, n: int, direction: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     """λ_j, the other eigenvalues, and the quadratic form in (p, y), the own entry of A₁ and of α."""
     n = check_count("n_context", n)
-    check_matrices(angle=angle[..., None, None], eigenvalues=eigenvalues[..., None])
+    check_entries("angle", angle)
+    check_vectors(eigenvalues=eigenvalues)
     if eigenvalues.ndim != 1 or not (eigenvalues > 0).all():
         raise ValueError(f"eigenvalues must be one row of positive numbers, got {eigenvalues.tolist()}")
-    if not 0 <= direction < len(eigenvalues):
+    if check_count("direction", direction, 0) >= len(eigenvalues):
         raise ValueError(f"direction must be in 0..{len(eigenvalues) - 1}, got {direction}")
     own, trace, squares = eigenvalues[direction], eigenvalues.sum(), eigenvalues.square().sum()
     others = torch.cat([eigenvalues[:direction], eigenvalues[direction + 1 :]])

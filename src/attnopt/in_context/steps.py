@@ -9,7 +9,7 @@ import torch
 from numpy.polynomial import Polynomial
 from torch import Tensor
 
-from attnopt.checks import check_count, check_matrices
+from attnopt.checks import check_count, check_number, check_vectors
 from attnopt.in_context.wishart import wishart_quadrature, wishart_recurrence
 
 
@@ -107,14 +107,13 @@ def marchenko_pastur_steps(ratio: float, n_layers: int) -> tuple[Tensor, float]:
         The loss divided by d, 1 / Σ_{j ≤ k} γ⁻ʲ.
 
     Raises:
-        TypeError: if ``n_layers`` is not an integer.
+        TypeError: if ``n_layers`` is not an integer or ``ratio`` not a number.
         ValueError: if ``ratio`` is not positive and finite, or ``n_layers`` smaller than 1.
 
     Source: the chapter "Optimal step sizes"; the mean spectrum's limit is Marchenko and Pastur (1967).
     """
     n_layers = check_count("n_layers", n_layers)
-    if not 0 < ratio < float("inf"):
-        raise ValueError(f"ratio must be positive and finite, got {ratio!r}")
+    check_number("ratio", ratio)
     angles = torch.arange(1, n_layers + 1, dtype=torch.float64) * torch.pi / (n_layers + 1)
     steps = -1 / (1 + ratio + 2 * ratio**0.5 * torch.cos(angles))
     return steps, 1 / sum(ratio**-j for j in range(n_layers + 1))
@@ -134,7 +133,7 @@ def as_numbers(name: str, value: Tensor | Sequence[float]) -> Tensor:
             raise TypeError(f"{name} must be real numbers, got {value!r}") from None
     if value.ndim == 0:
         raise ValueError(f"{name} must have one number a layer, got a single number {value.item()}")
-    check_matrices(**{name: value.unsqueeze(-1)})
+    check_vectors(**{name: value})
     return value
 
 

@@ -58,6 +58,9 @@ def in_context_loss(prompts: Tensor, targets: Tensor, P: Tensor, Q: Tensor) -> T
     Source: Ahn, Cheng, Daneshmand, Sra (2023), (5).
     """
     check_matrices(prompts=prompts, targets=as_column(targets), P=P, Q=Q)
+    if prompts.ndim < 3:
+        raise ValueError(f"prompts must be several, (..., n_prompts, n + 1, d + 1), got shape {tuple(prompts.shape)}")
+    _check_layers(prompts.shape[-1], P=P, Q=Q)
     if targets.shape[-1] != prompts.shape[-3]:
         raise ValueError(f"targets must have one number a prompt, {prompts.shape[-3]}, got shape {tuple(targets.shape)}")
     final = linear_transformer(prompts, P.unsqueeze(-4), Q.unsqueeze(-4))[-1]

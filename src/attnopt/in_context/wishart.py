@@ -5,7 +5,6 @@ S = XXᵀ with X a d × n matrix of independent standard normal numbers; G = S /
 
 import functools
 import math
-import operator
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -37,9 +36,9 @@ def wishart_trace_moment(partition: Sequence[int], dim: int, dof: int) -> Fracti
 
     Source: the chapter "Optimal step sizes".
     """
-    powers = sorted(operator.index(power) for power in partition)
-    if powers and powers[0] < 0:
-        raise ValueError(f"partition must hold non-negative powers, got {powers[0]}")
+    if not isinstance(partition, Sequence) or isinstance(partition, str):
+        raise TypeError(f"partition must be a sequence of integers, got {partition!r}")
+    powers = sorted(check_count("partition", power, 0) for power in partition)
     return Fraction(_moment(tuple(powers), check_count("dim", dim), check_count("dof", dof)))
 
 
@@ -60,7 +59,6 @@ def _moment(powers: tuple[int, ...], dim: int, dof: int) -> int:
     return total + sum(2 * power * expectation([*rest[:j], *rest[j + 1 :], m + power]) for j, power in enumerate(rest))
 
 
-@functools.lru_cache(maxsize=None, typed=True)  # 2.0 must not find what 2 has left
 def spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
     """The exact moments E[tr S^m] of one trace, for m = 0 … count - 1, by counting walks.
 
@@ -82,7 +80,11 @@ def spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
 
     Source: the bidiagonal model is Dumitriu and Edelman (2002), Matrix models for beta ensembles, Theorem 3.1.
     """
-    dim, dof, count = check_count("dim", dim), check_count("dof", dof), check_count("count", count)
+    return _spectral_moments(check_count("dim", dim), check_count("dof", dof), check_count("count", count))
+
+
+@functools.cache
+def _spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
     small, large = sorted((dim, dof))  # XXᵀ and XᵀX have the same eigenvalues, but for zeros
     # degrees of freedom of the squared entries along the path row 1, column 1, row 2, column 2, …
     freedoms = [freedom for i in range(small) for freedom in (large - i, small - 1 - i)][:-1]
@@ -117,7 +119,6 @@ def spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
     return tuple(totals)
 
 
-@functools.lru_cache(maxsize=None, typed=True)  # 2.0 must not find what 2 has left
 def wishart_recurrence(dim: int, n_context: int, degree: int) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]]:
     """Exact recurrence of the monic orthogonal polynomials of the mean spectrum, p ↦ E tr p(G).
 
@@ -137,7 +138,11 @@ def wishart_recurrence(dim: int, n_context: int, degree: int) -> tuple[tuple[Fra
 
     Source: the algorithm is Chebyshev's, as in Gautschi (2004), Orthogonal Polynomials, section 2.1.7.
     """
-    n_context, degree = check_count("n_context", n_context), check_count("degree", degree)
+    return _recurrence(check_count("dim", dim), check_count("n_context", n_context), check_count("degree", degree))
+
+
+@functools.cache
+def _recurrence(dim: int, n_context: int, degree: int) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]]:
     moments = [Fraction(m, n_context**j) for j, m in enumerate(spectral_moments(dim, n_context, 2 * degree))]
     alpha, beta = [moments[1] / moments[0]], [moments[0]]
     before, now = [Fraction(0)] * (2 * degree), moments
@@ -151,7 +156,6 @@ def wishart_recurrence(dim: int, n_context: int, degree: int) -> tuple[tuple[Fra
     return tuple(alpha), tuple(beta)
 
 
-@functools.lru_cache(maxsize=None, typed=True)  # 2.0 must not find what 2 has left
 def wishart_quadrature(dim: int, n_context: int, n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights with E tr p(G) = Σ_q w_q p(x_q) for every polynomial p of degree below 2 ``n_nodes``.
 
@@ -169,7 +173,12 @@ def wishart_quadrature(dim: int, n_context: int, n_nodes: int) -> tuple[np.ndarr
 
     Source: Golub and Welsch (1969), Calculation of Gauss quadrature rules.
     """
-    alpha, beta = wishart_recurrence(dim, n_context, check_count("n_nodes", n_nodes))
+    return _quadrature(check_count("dim", dim), check_count("n_context", n_context), check_count("n_nodes", n_nodes))
+
+
+@functools.cache
+def _quadrature(dim: int, n_context: int, n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    alpha, beta = wishart_recurrence(dim, n_context, n_nodes)
     diagonal, beside = np.array([float(a) for a in alpha]), np.sqrt([float(b) for b in beta])
     nodes = scipy.linalg.eigvalsh_tridiagonal(diagonal, beside[1:])
     # 1 / Σ_j p_j(x)² and not the eigenvectors' first entries, which lose the tiny weights of the far nodes to rounding

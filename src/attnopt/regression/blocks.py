@@ -6,7 +6,17 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from attnopt.checks import Axis, axis_dim, check_broadcast, check_labels, check_matrices, check_matrix_shape
+from attnopt.checks import (
+    Axis,
+    axis_dim,
+    check_broadcast,
+    check_count,
+    check_labels,
+    check_matrices,
+    check_matrix_shape,
+    check_number,
+    check_word,
+)
 from attnopt.regression.flows import UNCHECKED, Model, feature_gradient
 
 Scheme = Literal["euler", "lie", "strang", "printed"]
@@ -47,7 +57,7 @@ def block_step(
 
     Source: Actor, Gruber, Cyr (2025), eqs (7) and (9); McLachlan, Quispel (2002) for the splittings.
     """
-    _check_step(step)
+    check_number("step", step)
     feature_gradient(model)(features, weights, labels, axis)  # checks the arguments
     return _rule(scheme, model)(features, weights, labels, axis_dim(axis), step)
 
@@ -81,15 +91,17 @@ def unroll(
         TypeError: as `block_step`.
         ValueError: as `block_step`; or if ``layers`` is negative or is not the number of weights given.
     """
-    if layers < 0:
-        raise ValueError(f"layers must not be negative, got {layers}")
+    check_count("layers", layers, 0)
+    if not isinstance(weights, Tensor | Sequence):
+        raise TypeError(f"weights must be a torch.Tensor or a sequence of them, got {type(weights).__name__}")
     of_layer = [weights] * layers if isinstance(weights, Tensor) else list(weights)
     if len(of_layer) != layers:
         raise ValueError(f"weights must be one tensor or one a layer ({layers}), got {len(of_layer)}")
-    _check_step(step)
+    check_number("step", step)
     rule, dim = _rule(scheme, model), axis_dim(axis)
     for theta in [weights] if isinstance(weights, Tensor) else of_layer:
-        features = features.expand(feature_gradient(model)(features, theta, labels, axis).shape)  # checks the arguments
+        shape = feature_gradient(model)(features, theta, labels, axis).shape  # checks the arguments
+        features = features.expand(shape)
     seen = [features]
     for theta in of_layer:
         seen.append(rule(seen[-1], theta, labels, dim, step))
@@ -124,9 +136,8 @@ def unroll_logits(logits: Tensor, weights: Tensor, labels: Tensor, axis: Axis, l
     check_matrix_shape("labels", labels, tuple(logits.shape[-2:]), "like logits")
     check_broadcast(logits=logits, weights=weights, labels=labels)
     check_labels(labels, axis)
-    if layers < 0:
-        raise ValueError(f"layers must not be negative, got {layers}")
-    _check_step(step)
+    check_count("layers", layers, 0)
+    check_number("step", step)
     gram = step * weights @ weights.mT
     leading = torch.broadcast_shapes(*(value.shape[:-2] for value in (logits, weights, labels)))
     seen = [logits.expand(*leading, *logits.shape[-2:])]
@@ -138,16 +149,9 @@ def unroll_logits(logits: Tensor, weights: Tensor, labels: Tensor, axis: Axis, l
 Rule = Callable[[Tensor, Tensor, Tensor, int, float], Tensor]
 
 
-def _check_step(step: float) -> None:
-    """Require a positive, finite step."""
-    if not 0 < step < float("inf"):
-        raise ValueError(f"step must be positive and finite, got {step}")
-
-
 def _rule(scheme: Scheme, model: Model) -> Rule:
     """The layer's map as a function of features, weights, labels, softmax dimension and step, unchecked."""
-    if scheme not in get_args(Scheme):
-        raise ValueError(f'scheme must be one of "euler", "lie", "strang" and "printed", got {scheme!r}')
+    check_word("scheme", scheme, get_args(Scheme))
     gradient = UNCHECKED[feature_gradient(model)]
     attend, follow_labels = (
         (_linear_attention, _follow_linear_labels) if model == "linear" else (_quadratic_attention, _follow_quadratic_labels)

@@ -8,7 +8,7 @@ import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from attnopt.checks import Axis, axis_dim
+from attnopt.checks import Axis, axis_dim, check_word
 from attnopt.regression.gradients import (
     linear_gradient,
     quadratic_gradient,
@@ -40,8 +40,7 @@ def feature_gradient(model: Model, printed: bool = False) -> Callable[[Tensor, T
     Raises:
         ValueError: if ``model`` is neither.
     """
-    if model not in get_args(Model):
-        raise ValueError(f'model must be "linear" or "quadratic", got {model!r}')
+    check_word("model", model, get_args(Model))
     if model == "linear":
         return linear_gradient
     return quadratic_gradient_as_printed if printed else quadratic_gradient

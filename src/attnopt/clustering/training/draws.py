@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_count
+from attnopt.checks import check_count, check_dtype
 from attnopt.clustering.model import Params, init_model
 from attnopt.clustering.task import modular_addition
 
@@ -30,10 +30,11 @@ def initial_models(
         dtype: of the weights; they are drawn in float64.
 
     Raises:
-        TypeError: if a number is not an integer.
+        TypeError: if a number is not an integer or ``dtype`` not that of real numbers.
         ValueError: if there is no seed, one is out of range, widths are neither one nor M, or a number is too small.
     """
-    seeds = check_seeds(seeds)
+    seeds, vocabulary = check_seeds(seeds), check_count("vocabulary", vocabulary, 2)
+    check_dtype("dtype", dtype)
     widths = [check_count("width", value) for value in per_model("width", width, len(seeds))]
     widest, models = max(widths), []
     for seed, neurons in zip(seeds, widths, strict=True):
@@ -61,6 +62,7 @@ def training_data(seeds: Sequence[int], p: int, length: int, k: int, n_train: in
         TypeError: if a number is not an integer.
         ValueError: if there is no seed or a number is out of range.
     """
+    check_count("n_train", n_train)
     generators = [torch.Generator().manual_seed(seed + 2**32) for seed in check_seeds(seeds)]
     draws = [modular_addition(p, length, k, n_train, generator) for generator in generators]
     return torch.stack([tokens for tokens, _ in draws]), torch.stack([targets for _, targets in draws])

@@ -97,6 +97,8 @@ def train(
         "clip": per_model("clip", clip, len(seeds)),
     }
     check_settings(settings)
+    if not isinstance(snapshots, Iterable):
+        raise TypeError(f"snapshots must be epochs, got {snapshots!r}")
     kept = sorted({check_index("snapshots", epoch) for epoch in snapshots})
     common = {
         "p": p,

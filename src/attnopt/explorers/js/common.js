@@ -20,8 +20,12 @@ function drawn(tag, attributes = {}, parent = null, text = null) {
   return node;
 }
 
-// The root of an explorer. JupyterLab must leave the arrow keys to its controls instead of moving between cells.
-const stage = () => element("div", { class: "ao", "data-lm-suppress-shortcuts": "true" });
+// The root of an explorer. JupyterLab takes the arrow keys for itself unless the very control in focus says that it wants them.
+function stage() {
+  const root = element("div", { class: "ao" });
+  root.addEventListener("focusin", ({ target }) => target.setAttribute("data-lm-suppress-shortcuts", "true"));
+  return root;
+}
 
 // A picture with an accessible name; `box` is its viewBox.
 function picture(label, box, parent) {

@@ -1,0 +1,107 @@
+"""What the built pages owe to their readers elsewhere: a Sphinx extension for previews, images, a site map and a 404 page.
+
+Where the site will stand is told by the environment variable ``BOOK_URL``; without it nothing in the pages names an address.
+"""
+
+import html
+import os
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urljoin, urlsplit
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+PREVIEW = "_static/preview.png"
+LENGTH = 200  # characters of a description
+IMAGE = re.compile(r'<img (?=[^>]*src="(?P<source>[^"]+\.png)")(?![^>]*\b(?:width|loading)=)')
+LOST = """<h1>There is no such page</h1>
+<p>The address may be mistyped, or the page may have moved.
+Go to <a href="index.html">the front page</a>, or <a href="search.html">search the book</a>.</p>"""
+
+
+def description(doctree: nodes.document | None) -> str:
+    """The beginning of a page's first paragraph, in whole words."""
+    paragraph = next(doctree.findall(nodes.paragraph), None) if doctree else None
+    text = " ".join(paragraph.astext().split()) if paragraph else ""
+    return text if len(text) <= LENGTH else text[:LENGTH].rsplit(" ", 1)[0] + " …"
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    """Width and height of a PNG, from its header."""
+    return struct.unpack(">II", path.read_bytes()[16:24])
+
+
+def sized(body: str, sources: dict[str, Path]) -> str:
+    """The page with its images loaded when they come near, and room kept for them."""
+
+    def attributes(found: re.Match) -> str:
+        source = sources.get(found["source"].rsplit("/", 1)[-1])
+        if source is None:
+            return found[0]
+        width, height = png_size(source)
+        return f'<img loading="lazy" decoding="async" width="{width}" height="{height}" '
+
+    return IMAGE.sub(attributes, body)
+
+
+def prepare(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None) -> None:
+    """Add the preview to a page's head, and the sizes of its images to its body."""
+    address = app.config.html_baseurl
+    title = re.sub(r"<[^>]+>", "", context.get("title") or app.config.html_title)
+    properties = {
+        "og:type": "article" if doctree else "website",
+        "og:site_name": app.config.html_title,
+        "og:title": html.unescape(title),
+        "og:description": description(doctree),
+        "og:image": urljoin(address, PREVIEW) if address else context["pathto"](PREVIEW, 1),
+        "og:url": urljoin(address, app.builder.get_target_uri(pagename)) if address else "",
+    }
+    tags = [f'<meta property="{name}" content="{html.escape(text)}"/>' for name, text in properties.items() if text]
+    if properties["og:description"]:
+        tags.append(f'<meta name="description" content="{html.escape(properties["og:description"])}"/>')
+    if pagename == "404":  # it is shown at any depth: its links start at the site's root
+        tags.insert(0, f'<base href="{urlsplit(address).path or "/"}"/>')
+    context["metatags"] = context.get("metatags", "") + "\n".join(tags)
+    if "body" in context:
+        sources = {name: Path(app.srcdir, path) for path, name in app.builder.images.items()}
+        context["body"] = sized(context["body"], sources)
+
+
+def lost(app: Sphinx) -> Iterator[tuple[str, dict, str]]:
+    """The page for addresses that lead nowhere."""
+    yield "404", {"title": "There is no such page", "body": LOST}, "page.html"
+
+
+def write_map(app: Sphinx, exception: Exception | None) -> None:
+    """List the pages for search engines, where the site's address is known."""
+    if exception or app.builder.format != "html" or not app.config.html_baseurl:
+        return
+    places = (urljoin(app.config.html_baseurl, app.builder.get_target_uri(name)) for name in sorted(app.env.found_docs))
+    lines = "".join(f"  <url><loc>{html.escape(place)}</loc></url>\n" for place in places)
+    text = f'<?xml version="1.0" encoding="utf-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{lines}</urlset>\n'
+    Path(app.outdir, "sitemap.xml").write_text(text, encoding="utf-8", newline="\n")
+
+
+def drop_icon_script(app: Sphinx, exception: Exception | None) -> None:
+    """Leave the icons to the theme's style sheet, which has them as a font: its script weighs half a megabyte more."""
+    script = Path(app.outdir, "_static", "scripts", "fontawesome.js")
+    if not exception and script.exists():
+        script.write_text("// The icons come from the style sheet's font.\n", encoding="utf-8", newline="\n")
+
+
+def locate(app: Sphinx, config) -> None:
+    """Take the site's address from the environment."""
+    config.html_baseurl = os.environ.get("BOOK_URL", "").rstrip("/") + "/" if os.environ.get("BOOK_URL") else ""
+
+
+def setup(app: Sphinx) -> dict:
+    """Connect the above."""
+    app.connect("config-inited", locate)
+    app.connect("html-collect-pages", lost)
+    app.connect("html-page-context", prepare, priority=900)
+    app.connect("build-finished", write_map)
+    app.connect("build-finished", drop_icon_script)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,619 @@
+"""Every public function, from one table: valid calls of all shapes agree with each other, invalid ones name what is wrong.
+
+`TABLE` says for each argument of each function what it is made of. From that follow calls with leading dimensions, sizes
+of one, both precisions, strided memory and extreme magnitudes, and for every argument everything that it must not be.
+"""
+
+import inspect
+import itertools
+import math
+import re
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import attnopt
+from attnopt import clustering, in_context, regression, softmax
+from attnopt.clustering import anatomy, plateau, spikes, training
+
+PACKAGE = Path(attnopt.__file__).parent
+SIZES = {"S": 3, "K": 4, "F": 2, "D": 5, "H": 2, "n": 4, "d": 3, "k": 2, "q": 5, "t": 4, "w": 3, "m": 6}
+DERIVED = {"e": lambda s: s["d"] + 1, "j": lambda s: s["k"] - 1}  # sizes that follow from others
+
+
+@dataclass(frozen=True)
+class Array:
+    """A real tensor: a letter for each of its last dimensions, what it must be, whether more may come before them."""
+
+    shape: str
+    kind: str = "normal"
+    batch: bool = True
+    least: tuple[int, ...] = ()  # smallest legal size of each dimension, 1 unless given
+    finite: bool = True  # whether nan and infinities are refused, and not handed on entry by entry
+    instead: tuple[type, ...] = ()  # what may be given instead: None, or a list of numbers
+
+    def draw(self, generator, sizes, axis="class", batch=(), dtype=torch.float64):
+        shape = (*(batch if self.batch else ()), *(sizes[letter] for letter in self.shape))
+        value = torch.randn(shape, generator=generator, dtype=torch.float64)
+        if self.kind == "symmetric":
+            value = (value + value.mT) / 2
+        elif self.kind == "spd":
+            value = value @ value.mT / shape[-1] + 0.5 * torch.eye(shape[-1], dtype=torch.float64)
+        elif self.kind == "positive":
+            value = value.abs() + 0.1
+        elif self.kind == "probabilities":
+            value = value.softmax(-1)
+        elif self.kind == "labels":
+            value = (2 * value).softmax(-2 if axis == "sequence" else -1)
+        elif self.kind == "one-hot":
+            places = (
+                torch.arange(value.shape[-1 if axis == "sequence" else -2]) % value.shape[-2 if axis == "sequence" else -1]
+            )
+            value = torch.nn.functional.one_hot(places, value.shape[-2 if axis == "sequence" else -1]).double()
+            value = value.mT.contiguous() if axis == "sequence" else value
+        return value.to(dtype)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number, with the least legal one, and the largest if there is one."""
+
+    value: int
+    least: int = 1
+    largest: int | None = None
+    instead: tuple[type, ...] = ()
+
+
+@dataclass(frozen=True)
+class Real:
+    """A positive number; `least` is the largest illegal one."""
+
+    value: float
+    least: float = 0.0
+    infinite: bool = False
+
+
+@dataclass(frozen=True)
+class Word:
+    """One of some words."""
+
+    value: str
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A tensor of whole numbers below two."""
+
+    shape: tuple[int, ...]
+    free: tuple[int, ...] = ()  # dimensions that may have any size
+
+
+@dataclass(frozen=True)
+class Wholes:
+    """A list of whole numbers."""
+
+    value: tuple[int, ...]
+    least: int = 0
+
+
+@dataclass(frozen=True)
+class Models:
+    """Parameters of an ensemble of two models, and which of them the function looks at."""
+
+    read: tuple[str, ...] = ("token", "position", "query", "value", "receptors", "assemblers")
+
+
+class Draws:
+    """A generator."""
+
+
+class Kind:
+    """A dtype."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """Something that is not for this table to spoil."""
+
+    value: object
+
+
+AXIS, NORM = Word("sequence"), Word("unit")
+LINEAR = {"features": Array("SF"), "weights": Array("KF"), "labels": Array("SK", "labels"), "axis": AXIS}
+QUADRATIC = {"features": Array("SF"), "weights": Array("FF", "symmetric"), "labels": Array("SS", "labels"), "axis": AXIS}
+CONTEXT = {"dim": Whole(3), "n_context": Whole(4)}
+VALLEY = {
+    "angle": Array("", batch=False), "eigenvalues": Array("d", "positive", batch=False), "n_context": Whole(4),
+    "direction": Whole(1, 0, 2),
+}  # fmt: skip
+SEQUENCES, TARGETS = Tokens((5, 4), free=(0,)), Tokens((5,))
+ON_TASK = {"params": Models(), "tokens": SEQUENCES, "targets": TARGETS}
+
+TABLE = {
+    softmax.softmax: {"logits": Array("SK"), "axis": AXIS},
+    softmax.logsumexp: {"logits": Array("SK"), "axis": AXIS},
+    softmax.softmax_jacobian: {"probabilities": Array("n", "probabilities")},
+    softmax.smooth_maximum: {"scores": Array("n"), "temperature": Real(0.7)},
+    regression.pointwise_cross_entropy: {"logits": Array("SK"), "labels": Array("SK", "labels"), "axis": AXIS},
+    regression.cross_attention: {"features": Array("SF"), "weights": Array("KF"), "axis": AXIS},
+    regression.self_attention: {"x": Array("SF"), "axis": AXIS},
+    regression.linear_gradient: LINEAR,
+    regression.quadratic_gradient: QUADRATIC,
+    regression.quadratic_gradient_as_printed: QUADRATIC,
+    regression.sinkhorn_attention: {"scores": Array("SS", "symmetric")},
+    regression.sinkhorn_value: {"scores": Array("SS", "symmetric")},
+    regression.stationary_margin: {
+        "weights": Array("KF", batch=False), "labels": Array("SK", "labels", batch=False), "axis": AXIS,
+    },
+    regression.separation_margin: {
+        "weights": Array("KF", batch=False, least=(2, 1)), "labels": Array("SK", "one-hot", batch=False, least=(2, 2)),
+        "axis": AXIS,
+    },
+    regression.feature_gradient: {"model": Word("linear")},
+    regression.feature_flow: LINEAR | {"times": Given(torch.tensor([0, 0.5], dtype=torch.float64)), "model": Word("linear")},
+    regression.block_step: LINEAR | {"step": Real(0.3), "scheme": Word("euler"), "model": Word("linear")},
+    regression.unroll: LINEAR | {"layers": Whole(2, 0), "step": Real(0.3), "scheme": Word("euler"), "model": Word("linear")},
+    regression.unroll_logits: {
+        "logits": Array("SK"), "weights": Array("KF"), "labels": Array("SK", "labels"), "axis": AXIS, "layers": Whole(2, 0),
+        "step": Real(0.3),
+    },
+    regression.multi_head_gradient: {
+        "features": Array("SF"), "projections": Array("HFD"), "weights": Array("HKD"), "labels": Array("HSK", "labels"),
+        "axis": AXIS,
+    },
+    in_context.sample_prompts: {
+        "n_prompts": Whole(2), "covariance": Array("dd", "spd", batch=False), "n_context": Whole(4), "generator": Draws(),
+        "weight_covariance": Array("dd", "spd", batch=False, instead=(type(None),)),
+    },
+    in_context.sample_grams: {"n_prompts": Whole(2)} | CONTEXT | {"generator": Draws(), "dtype": Kind()},
+    in_context.linear_transformer: {
+        "prompts": Array("tw", least=(2, 1)), "P": Array("kww"), "Q": Array("kww"),
+    },
+    in_context.in_context_loss: {
+        "prompts": Array("mtw", least=(1, 2, 1)), "targets": Array("m"), "P": Array("kww"), "Q": Array("kww"),
+    },
+    in_context.prompt_losses: {"grams": Array("dd"), "A": Array("kdd"), "B": Array("kdd", instead=(type(None),))},
+    in_context.one_layer_optimum: {"covariance": Array("dd", "spd"), "n_context": Whole(4)},
+    in_context.one_layer_loss: {
+        "preconditioner": Array("dd"), "covariance": Array("dd", "spd"), "n_context": Whole(4),
+        "weight_covariance": Array("dd", "spd", instead=(type(None),)),
+    },
+    in_context.attention_loss: {
+        "b": Array("e"), "A": Array("ed"), "covariance": Array("dd", "spd", batch=False), "n_context": Whole(4),
+    },
+    in_context.second_valley: {name: VALLEY[name] for name in ("eigenvalues", "n_context", "direction")},
+    in_context.valley_loss: VALLEY,
+    in_context.valley_parameters: VALLEY,
+    in_context.wishart_trace_moment: {"partition": Wholes((1, 2)), "dim": Whole(2), "dof": Whole(3)},
+    in_context.spectral_moments: {"dim": Whole(2), "dof": Whole(3), "count": Whole(4)},
+    in_context.wishart_recurrence: CONTEXT | {"degree": Whole(3)},
+    in_context.wishart_quadrature: CONTEXT | {"n_nodes": Whole(3)},
+    in_context.gram_quadrature: {"dim": Whole(2), "n_context": Whole(3), "degree": Whole(2)},
+    in_context.residual_polynomial: {"steps": Array("k", batch=False, instead=(list,))},
+    in_context.step_loss: {"steps": Array("k", instead=(list,))} | CONTEXT,
+    in_context.optimal_step_sizes: CONTEXT | {"n_layers": Whole(2)},
+    in_context.marchenko_pastur_steps: {"ratio": Real(0.5), "n_layers": Whole(2)},
+    in_context.transverse_hessians: {
+        "steps": Array("k", batch=False, instead=(list,)), "dim": Whole(3, 2), "n_context": Whole(4),
+    },
+    in_context.gdpp_residuals: {
+        "steps": Array("k", least=(2,)), "curvatures": Array("j"), "eigenvalues": Array("q", batch=False),
+    },
+    in_context.gdpp_loss: {
+        "steps": Array("k", least=(2,), instead=(list,)), "curvatures": Array("j", instead=(list,)),
+    } | CONTEXT,
+    in_context.gdpp_optimum: CONTEXT | {"n_layers": Whole(1, 1, 4)},
+    in_context.two_layer_coefficients: {name: Given(number.value) for name, number in CONTEXT.items()},
+    in_context.two_layer_bound: {name: Given(number.value) for name, number in CONTEXT.items()},
+    in_context.two_layer_certificate: {"dim": Whole(2, 2), "n_context": Whole(3)},
+    clustering.modular_addition: {
+        "p": Whole(2, 2), "length": Whole(4), "k": Whole(2, 1, 4), "n_samples": Whole(5, instead=(type(None),)),
+        "generator": Draws(),
+    },
+    clustering.init_model: {
+        "n_models": Whole(2), "p": Whole(2, 2), "length": Whole(4), "dim": Whole(2), "width": Whole(3), "generator": Draws(),
+        "dtype": Kind(),
+    },
+    clustering.forward: {"params": Models(), "tokens": SEQUENCES, "norm": NORM},
+    clustering.embedding_table: {"params": Models(("token", "position")), "norm": NORM},
+    clustering.sequences_by_table: {"params": Models(), "tokens": SEQUENCES, "norm": NORM},
+    clustering.normalise: {"vectors": Array("n", finite=False), "norm": NORM},
+    clustering.closed_form_gradients: ON_TASK,
+    clustering.gradient_bound: ON_TASK,
+    clustering.gradient_bound_as_printed: ON_TASK,
+    clustering.gradient_bound_terms: ON_TASK,
+    clustering.gradient_bound_terms_as_printed: ON_TASK,
+    clustering.gelu_derivative: {"x": Array("", batch=False, finite=False)},
+    clustering.ideal_circuit: {
+        "p": Whole(2, 2), "length": Whole(4), "k": Whole(2, 1, 4), "sharpness": Real(3.0), "scale": Real(10.0),
+        "clusters": Word("sums"), "dim": Whole(2, 2, 3),
+    },
+    clustering.cluster_counts: {"p": Whole(2, 2), "k": Whole(3)},
+    clustering.invariance: {"params": Models(), "p": Whole(2, 2, 2), "k": Whole(2, 1, 4), "norm": NORM},
+    clustering.spurious_attention: {"params": Models(), "k": Whole(2, 1, 4), "norm": NORM},
+    training.initial_models: {
+        "seeds": Wholes((0, 1)), "vocabulary": Whole(2, 2), "length": Whole(4), "dim": Whole(2), "width": Whole(3),
+        "dtype": Kind(),
+    },
+    training.training_data: {
+        "seeds": Wholes((0, 1)), "p": Whole(2, 2), "length": Whole(4), "k": Whole(2, 1, 4), "n_train": Whole(5),
+    },
+    training.train: {
+        "seeds": Wholes((0, 1)), "p": Whole(2, 2), "length": Whole(4), "k": Whole(2, 1, 4), "dim": Whole(2),
+        "width": Whole(3),
+        "n_train": Whole(8), "epochs": Whole(1, 0), "batch_size": Whole(4), "learning_rate": Real(0.01),
+        "mlp_discount": Real(1.0), "clip": Real(1.0, infinite=True), "norm": NORM, "evaluate_every": Whole(1),
+        "snapshots": Wholes((0, 1)), "checkpoint_every": Whole(1), "dtype": Kind(),
+    },
+    training.ensemble: {
+        "seeds": Wholes((0, 1)), "chunk": Whole(1), "jobs": Given(1), "length": Given(4), "k": Given(2), "epochs": Given(0),
+        "n_train": Given(8),
+    },
+    anatomy.attention_by_pair: {"params": Models(), "tokens": Tokens((16, 4), free=(0,)), "norm": NORM},
+    anatomy.activation_sparsity: {
+        "params": Models(), "tokens": SEQUENCES, "thresholds": Given((0.1, 1.0)), "norm": NORM,
+    },
+    plateau.margins: {"params": Models(), "norm": NORM},
+    plateau.parity_coefficient: {"margin": Given(torch.arange(16.0)), "k": Whole(2, 1, 4)},
+    plateau.log_cosh_half: {"margin": Array("", batch=False, finite=False)},
+    plateau.find_drops: {
+        "loss": Given(torch.linspace(1, 0, 50)), "fall": Real(0.1), "window": Whole(20), "smooth": Whole(9),
+    },
+    spikes.find_spikes: {"loss": Given(torch.rand(30, 2)), "factor": Real(2.0, 1.0)},
+}  # fmt: skip
+EXEMPT = {
+    plateau.walsh, plateau.curvature, anatomy.position_effects, anatomy.counting_form,  # take what others have made
+    training.save_training, training.load_training,  # tested with files, in tests/clustering/test_training.py
+}  # fmt: skip
+
+
+def public_functions():
+    """The functions that the book offers."""
+    for package in (regression, in_context, clustering, training):
+        for name in package.__all__:
+            if isinstance(getattr(package, name), types.FunctionType) or hasattr(getattr(package, name), "cache_info"):
+                yield getattr(package, name)
+    for module in (softmax, anatomy, plateau):
+        for name, value in vars(module).items():
+            if isinstance(value, types.FunctionType) and value.__module__ == module.__name__ and name[0] != "_":
+                yield value
+
+
+def models(seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    return clustering.init_model(2, 2, 4, 2, 3, generator=generator, dtype=dtype)
+
+
+def sizes_of(changed=None):
+    sizes = SIZES | (changed or {})
+    return sizes | {letter: rule(sizes) for letter, rule in DERIVED.items()}
+
+
+def arguments(function, seed=0, sizes=None, batch=(), dtype=torch.float64, axis="sequence"):
+    """A valid call."""
+    generator, sizes = torch.Generator().manual_seed(seed), sizes_of(sizes)
+    found = {}
+    for name, rule in TABLE[function].items():
+        match rule:
+            case Array():
+                found[name] = rule.draw(generator, sizes, axis, batch, dtype)
+            case Word() if name == "axis":
+                found[name] = axis
+            case Whole() | Real() | Word() | Given():
+                found[name] = rule.value
+            case Wholes():
+                found[name] = list(rule.value)
+            case Tokens():
+                every = torch.cartesian_prod(*[torch.arange(2)] * 4)
+                found[name] = every[: rule.shape[0]] if len(rule.shape) == 2 else torch.arange(rule.shape[0]) % 2
+            case Models():
+                found[name] = models(seed, dtype)
+            case Draws():
+                found[name] = torch.Generator().manual_seed(seed)
+            case Kind():
+                found[name] = torch.float64
+    return found
+
+
+def spoiled_array(rule, value, others):
+    """What a tensor must not be."""
+    yield "a list", value.tolist()
+    yield "None", None
+    yield "whole numbers", value.long()
+    yield "complex", value.to(torch.complex128)
+    yield "on the meta device", value.to("meta")
+    if any(isinstance(other, Array) for other in others):
+        yield "of another dtype", value.float()
+    for number in (math.nan, math.inf, -math.inf) if rule.finite else ():
+        spoilt = value.clone()
+        spoilt.view(-1)[0] = number
+        yield f"with {number}", spoilt
+    letters = "".join(other.shape for other in others if isinstance(other, Array)) + rule.shape
+    letters += {"symmetric": rule.shape, "spd": rule.shape}.get(rule.kind, "")
+    for place in range(len(rule.shape)):
+        dim = place - len(rule.shape)
+        yield f"empty in dimension {dim}", value.narrow(dim, 0, 0)
+        linked = (
+            rule.shape[place] in "ej"
+            or ("e" in letters and rule.shape[place] == "d")
+            or ("j" in letters and rule.shape[place] == "k")
+        )
+        if letters.count(rule.shape[place]) > 1 or linked:
+            yield f"longer in dimension {dim}", torch.cat([value, value.narrow(dim, 0, 1)], dim)
+            if value.shape[dim] > 2:
+                yield f"shorter in dimension {dim}", value.narrow(dim, 0, value.shape[dim] - 1)
+        if rule.least and value.shape[dim] >= rule.least[place] > 1:
+            yield f"too short in dimension {dim}", value.narrow(dim, 0, rule.least[place] - 1)
+    for kept in range(len(rule.shape)):
+        yield f"of {kept} dimensions", value[(0,) * (len(rule.shape) - kept)]
+    if not rule.batch and rule.shape:
+        yield "with leading dimensions", value.expand(2, *value.shape)
+    if rule.kind in ("labels", "one-hot"):
+        yield "not normalised", 0.5 * value
+        yield "negative", value - 2 * value.mT.mean() if value.shape[-1] == 1 else 3 * value - 2 * value.flip(-1)
+    if rule.kind == "one-hot":
+        yield "soft", torch.full_like(value, 0.25)
+    if rule.kind in ("symmetric", "spd"):
+        yield "not symmetric", value + torch.ones_like(value).triu(1)
+    if rule.kind == "spd":
+        yield "not positive definite", value - 100 * torch.eye(value.shape[-1], dtype=value.dtype)
+        yield "zero", torch.zeros_like(value)
+    if rule.kind == "positive":
+        yield "zero", torch.zeros_like(value)
+        yield "negative", -value
+    if rule.kind == "probabilities":
+        yield "not normalised", 2 * value
+
+
+def spoiled(rule, value, others) -> Iterator[tuple[str, object]]:
+    """What an argument must not be, each with a few words."""
+    match rule:
+        case Array():
+            yield from spoiled_array(rule, value, others)
+        case Whole():
+            for bad in (
+                rule.least - 1,
+                -7,
+                rule.least + 0.5,
+                float(value),
+                str(value),
+                None,
+                math.nan,
+                [value],
+                torch.ones(2),
+            ):
+                yield repr(bad), bad
+            if rule.largest is not None:
+                yield "too large", rule.largest + 1
+        case Real():
+            for bad in (rule.least, -1.0, math.nan, -math.inf, "1", None, 1j, [1.0]):
+                yield repr(bad), bad
+            if not rule.infinite:
+                yield "inf", math.inf
+        case Word():
+            yield from (("another word", "nonsense"), ("None", None), ("a number", 3), ("a list", [value]))
+        case Tokens():
+            yield "real", value.double()
+            yield "truth values", value.bool()
+            yield "a list", value.tolist()
+            yield "None", None
+            yield "on the meta device", value.to("meta")
+            yield "negative", value - 1
+            yield "too large", value + 2
+            yield "of one dimension more", value.expand(1, 1, *value.shape)
+            for dim in range(value.ndim):
+                if dim not in rule.free:
+                    yield f"longer in dimension {dim}", torch.cat([value, value.narrow(dim, 0, 1)], dim)
+                yield f"empty in dimension {dim}", value.narrow(dim, 0, 0)
+        case Wholes():
+            for bad in (None, 3, "12", [0.5], [None], [rule.least - 1], torch.ones(2)):
+                yield repr(bad), bad
+        case Models():
+            yield "None", None
+            yield "a list", list(value.values())
+            for name in rule.read:
+                array = value[name]
+                yield f"without {name}", {other: rest for other, rest in value.items() if other != name}
+                yield f"{name} longer", value | {name: torch.cat([array, array[..., :1]], -1)}
+                yield f"{name} of other models", value | {name: array[:1]}
+                yield f"{name} flat", value | {name: array.flatten()}
+                yield f"{name} a list", value | {name: array.tolist()}
+                yield f"{name} of whole numbers", value | {name: array.long()}
+                yield f"{name} of another dtype", value | {name: array.float()}
+                yield f"{name} on the meta device", value | {name: array.to("meta")}
+            if len(rule.read) == len(value):
+                yield "with something else", value | {"surprise": value["query"]}
+        case Draws():
+            yield from (("None", None), ("a seed", 7))
+        case Kind():
+            yield from (("whole numbers", torch.int64), ("a word", "float64"), ("None", None), ("complex", torch.complex128))
+
+
+CASES = [
+    pytest.param(function, name, id=f"{function.__module__.removeprefix('attnopt.')}.{function.__name__}-{name}")
+    for function, rules in TABLE.items()
+    for name, rule in rules.items()
+    if not isinstance(rule, Given)
+]
+
+
+def innermost(error):
+    """The file that raised an error."""
+    frame = error.__traceback__
+    while frame.tb_next:
+        frame = frame.tb_next
+    return Path(frame.tb_frame.f_code.co_filename)
+
+
+def complaint(function, valid, name, bad):
+    """What is wrong with the answer to a bad argument; None if nothing is."""
+    words = {name, *valid[name]} if name == "params" else {name}
+    # a conflict of two shapes may be told of either
+    words |= {other for other in valid if isinstance(valid[other], torch.Tensor)} if isinstance(bad, torch.Tensor) else set()
+    try:
+        function(**valid | {name: bad})
+    except (TypeError, ValueError) as error:
+        if not innermost(error).is_relative_to(PACKAGE):
+            return f"from the inside: {type(error).__name__}: {error}"
+        if not any(re.search(rf"\b{re.escape(word)}\b", str(error)) for word in words):
+            return f"names none of {sorted(words)}: {error}"
+        return None
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "accepted"
+
+
+def test_every_public_function_is_in_the_table():
+    public = set(public_functions())
+    assert {f.__name__ for f in public - set(TABLE) - EXEMPT} == set()
+    for function, rules in TABLE.items():
+        named = {name for name, rule in inspect.signature(function).parameters.items() if rule.kind != rule.VAR_KEYWORD}
+        assert set(rules) - named <= {"length", "k", "epochs", "n_train"}, function.__name__
+
+
+@pytest.mark.parametrize("function", TABLE, ids=lambda f: f.__name__)
+def test_the_valid_call_is_valid(function):
+    function(**arguments(function))
+
+
+@pytest.mark.parametrize(("function", "name"), CASES)
+def test_a_bad_argument_is_named(function, name):
+    valid, rules = arguments(function), TABLE[function]
+    others = [rule for other, rule in rules.items() if other != name]
+    complaints = {}
+    for label, bad in spoiled(rules[name], valid[name], others):
+        if isinstance(bad, getattr(rules[name], "instead", ())):
+            continue
+        said = complaint(function, valid, name, bad)
+        if said:
+            complaints[label] = said[:150]
+    assert complaints == {}
+
+
+LAYERED = {  # results whose first dimension counts times or layers
+    regression.feature_flow, regression.unroll, regression.unroll_logits, in_context.linear_transformer,
+    in_context.gdpp_residuals,
+}  # fmt: skip
+ARRAYS = [f for f, rules in TABLE.items() if any(isinstance(rule, Array) for rule in rules.values())]
+BATCHED = [f for f in ARRAYS if any(isinstance(rule, Array) and rule.batch and rule.shape for rule in TABLE[f].values())]
+ENSEMBLES = [f for f, rules in TABLE.items() if any(isinstance(rule, Models) for rule in rules.values())]
+
+
+def numbers(result):
+    """The tensors in a result."""
+    match result:
+        case torch.Tensor():
+            return [result]
+        case tuple() | list():
+            return [array for part in result for array in numbers(part)]
+        case dict():
+            return [array for part in result.values() for array in numbers(part)]
+        case float() | int():
+            return [torch.tensor(float(result), dtype=torch.float64)]
+        case _ if hasattr(result, "coef"):  # a polynomial
+            return [torch.from_numpy(result.coef)]
+    return []
+
+
+def random_sizes(function, seed):
+    """Sizes from 1 to 4, as far as they are legal."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = {letter: int(torch.randint(1, 5, (), generator=generator)) for letter in SIZES}
+    sizes["k"] = min(sizes["k"], 2)  # the degree in the entries triples with every layer
+    for rule in TABLE[function].values():
+        if isinstance(rule, Array) and rule.least:
+            sizes |= {letter: max(sizes[letter], least) for letter, least in zip(rule.shape, rule.least, strict=True)}
+        if "direction" in TABLE[function]:
+            sizes["d"] = max(sizes["d"], 2)
+    if function is in_context.transverse_hessians:
+        sizes["d"] = 3
+    return sizes
+
+
+def close(one, other, rtol):
+    scale = max(other.abs().max().item(), 1e-3) if other.numel() else 1.0
+    torch.testing.assert_close(one.double(), other.double(), rtol=rtol, atol=rtol * scale)
+
+
+seeds, axes = st.integers(0, 10**6), st.sampled_from(["sequence", "class"])
+
+
+@pytest.mark.parametrize("function", BATCHED, ids=lambda f: f.__name__)
+@settings(max_examples=8)
+@given(seed=seeds, axis=axes, batch=st.sampled_from([(1,), (3,), (2, 2)]))
+def test_leading_dimensions_are_so_many_calls(function, seed, axis, batch):
+    sizes = random_sizes(function, seed)
+    given = arguments(function, seed, sizes, batch, axis=axis)
+    together = numbers(function(**given))
+    members = list(itertools.product(*map(range, batch)))
+    at = 1 if function in LAYERED else 0
+    for member in members:
+        own = {
+            name: value[member] if isinstance(rule, Array) and rule.batch and rule.shape else value
+            for (name, value), rule in zip(given.items(), TABLE[function].values(), strict=True)
+        }
+        for whole, alone in zip(together, numbers(function(**own)), strict=True):
+            close(whole[(slice(None),) * at + member], alone, 1e-8)
+
+
+@pytest.mark.parametrize("function", ARRAYS, ids=lambda f: f.__name__)
+@settings(max_examples=6)
+@given(seed=seeds, axis=axes)
+def test_memory_layout_and_precision_do_not_matter(function, seed, axis):
+    sizes = random_sizes(function, seed)
+    given = arguments(function, seed, sizes, axis=axis)
+    expected = numbers(function(**given))
+    if "generator" in given:
+        given["generator"] = torch.Generator().manual_seed(seed)
+    strided = {
+        name: torch.stack([value, value + 1], -1)[..., 0] if isinstance(value, torch.Tensor) else value
+        for name, value in given.items()
+    }
+    for one, other in zip(numbers(function(**strided)), expected, strict=True):
+        close(one, other, 1e-12)
+    single = {
+        name: value.float() if isinstance(rule, Array) else value
+        for (name, value), rule in zip(given.items(), TABLE[function].values(), strict=True)
+    }
+    answers = numbers(function(**single))
+    assert len(answers) == len(expected)
+    assert all(array.isfinite().all() for array in answers)
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e-30])
+@pytest.mark.parametrize("function", [f for f in ARRAYS if f is not regression.feature_flow], ids=lambda f: f.__name__)
+@settings(max_examples=6)
+@given(seed=seeds, axis=axes)
+def test_extreme_magnitudes_give_numbers_or_a_refusal(function, scale, seed, axis):
+    given = arguments(
+        function, seed, random_sizes(function, seed) | ({} if "curvatures" in TABLE[function] else {"k": 1}), axis=axis
+    )
+    for name, rule in TABLE[function].items():
+        if isinstance(rule, Array) and rule.kind in ("normal", "symmetric", "spd", "positive"):
+            given[name] = given[name] * scale
+    try:
+        answers = numbers(function(**given))
+    except (ValueError, RuntimeError) as error:
+        answers = []
+        source = innermost(error)
+        if not source.is_relative_to(PACKAGE):
+            raise
+    assert not any(array.isnan().any() for array in answers)
+
+
+@pytest.mark.parametrize("function", ENSEMBLES, ids=lambda f: f.__name__)
+@settings(max_examples=6)
+@given(seed=seeds)
+def test_models_of_an_ensemble_do_not_touch_each_other(function, seed):
+    given = arguments(function, seed)
+    together = numbers(function(**given))
+    for at in range(2):
+        alone = function(**given | {"params": {name: value[at : at + 1] for name, value in given["params"].items()}})
+        for whole, own in zip(together, numbers(alone), strict=True):
+            torch.testing.assert_close(whole[at : at + 1], own, rtol=1e-12, atol=1e-14)

@@ -1,0 +1,84 @@
+"""What the built pages owe to their readers elsewhere."""
+
+import struct
+from pathlib import Path
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import pytest
+from docutils import nodes
+from docutils.core import publish_doctree
+
+from attnopt import pages
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def picture(tmp_path):
+    path = tmp_path / "source.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 640, 480))
+    return path
+
+
+def app(folder, address="", **builder):
+    config = SimpleNamespace(html_baseurl=address, html_title="A book")
+    known = {"images": {}, "get_target_uri": "{}.html".format, "format": "html"} | builder
+    environment = SimpleNamespace(found_docs={"index", "part/chapter"})
+    return SimpleNamespace(config=config, builder=SimpleNamespace(**known), srcdir=folder, outdir=folder, env=environment)
+
+
+def test_description_is_the_first_paragraph_in_whole_words():
+    assert pages.description(publish_doctree("Title\n=====\n\nOne\n*two*.\n\nThree.")) == "One two."
+    long = pages.description(publish_doctree("word " * 100))
+    assert long.endswith("word …")
+    assert len(long) <= pages.LENGTH + 2
+    assert pages.description(None) == ""
+    assert pages.description(nodes.document(None, None)) == ""
+
+
+def test_images_get_their_size_and_load_late(picture):
+    body = '<p><img alt="x" src="../_images/a.png" /><img src="elsewhere.png"/><img width="3" src="_images/a.png"/></p>'
+    assert pages.sized(body, {"a.png": picture}) == body.replace(
+        '<img alt="x"', '<img loading="lazy" decoding="async" width="640" height="480" alt="x"', 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "image", "url"),
+    [
+        ("", "../_static/preview.png", None),
+        (
+            "https://example.org/book/",
+            "https://example.org/book/_static/preview.png",
+            "https://example.org/book/part/x.html",
+        ),
+    ],
+)
+def test_previews_name_an_address_only_where_it_is_known(tmp_path, address, image, url):
+    context = {"title": "A &amp; <em>B</em>", "body": "", "pathto": lambda name, _: f"../{name}"}
+    pages.prepare(app(tmp_path, address), "part/x", "page.html", context, publish_doctree('Say "so".'))
+    assert '<meta property="og:title" content="A &amp; B"/>' in context["metatags"]
+    assert 'content="Say &quot;so&quot;."' in context["metatags"]
+    assert f'<meta property="og:image" content="{image}"/>' in context["metatags"]
+    assert ("og:url" in context["metatags"]) == bool(url)
+    assert url is None or url in context["metatags"]
+
+
+def test_the_map_lists_every_page_of_a_known_address(tmp_path):
+    pages.write_map(app(tmp_path), None)
+    assert not list(tmp_path.iterdir())
+    pages.write_map(app(tmp_path, "https://example.org/book/"), None)
+    places = [node.text for node in ElementTree.parse(tmp_path / "sitemap.xml").iter() if node.tag.endswith("loc")]
+    assert places == ["https://example.org/book/index.html", "https://example.org/book/part/chapter.html"]
+
+
+@pytest.mark.parametrize(
+    ("told", "address"),
+    [("", ""), ("https://example.org/b", "https://example.org/b/"), ("https://e.org/", "https://e.org/")],
+)
+def test_the_address_comes_from_the_environment(monkeypatch, told, address):
+    monkeypatch.setenv("BOOK_URL", told)
+    config = SimpleNamespace(html_baseurl=None)
+    pages.locate(None, config)
+    assert config.html_baseurl == address

@@ -1,0 +1,361 @@
+"""Mutation tests: change the package in one small place at a time and see whether its tests notice.
+
+    .venv/bin/python tools/mutants.py [MODULE ...]     modules as in tests/mutants.toml, such as regression/gradients
+
+A mutant is one changed node of a module's syntax tree: a number plus one, an operator or a comparison turned into its
+neighbour, a condition negated, a transpose or a keyword left out, a statement deleted. Each is tried in a process forked
+from one that has imported torch and the other libraries: first the tests that run the changed line, by coverage, then
+the module's others; the first failure kills it. Results are kept in `.cache/mutants` as they come, and a later call goes
+on where this one stopped. A changed module is tried anew, changed tests on the survivors only; to begin from nothing,
+remove that folder.
+
+`tests/mutants.toml` names each module's tests and its known survivors with the reason why each is harmless. A survivor
+that is not listed there fails the run, and so does a listed one that is killed after all.
+"""
+
+import argparse
+import ast
+import builtins
+import collections
+import contextlib
+import copy
+import hashlib
+import importlib.util
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE, TABLE, CACHE = ROOT / "src" / "attnopt", ROOT / "tests" / "mutants.toml", ROOT / ".cache" / "mutants"
+LIBRARIES = (
+    "torch", "torch._dynamo", "scipy.integrate", "scipy.optimize", "scipy.special", "sympy", "mpmath",
+    "hypothesis.strategies", "pytest", "coverage", "matplotlib.figure", "anywidget", "ipywidgets", "joblib", "pooch",
+    "requests", "filelock", "tqdm",
+)  # fmt: skip
+MEMORY = 6 * 2**30  # a mutant may ask for so much more than it begins with
+
+OPERATORS = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
+    ast.Pow: ast.Mult, ast.MatMult: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.LShift: ast.RShift,
+}  # fmt: skip
+COMPARISONS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+PAIRS = ("min max", "amin amax", "argmin argmax", "clamp_min clamp_max", "sum mean", "sin cos", "any all", "floor ceil")
+NAMES = {a: b for pair in PAIRS for a, b in (pair.split(), pair.split()[::-1])}
+DROPPED = {"mT", "T", "square", "sqrt", "rsqrt", "abs", "exp", "log", "reciprocal", "sign"}  # x.mT becomes x, x.exp() too
+
+
+class Mutant(NamedTuple):
+    """One change: its name, the lines of the statement around it, and the place in the tree where the new node goes."""
+
+    name: str
+    lines: range
+    parent: ast.AST
+    field: str
+    index: int | None
+    new: ast.AST
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """The tree with the change in it."""
+        place = getattr(self.parent, self.field)
+        if self.index is None:
+            setattr(self.parent, self.field, self.new)
+        else:
+            old, place[self.index] = place[self.index], self.new
+        yield
+        if self.index is None:
+            setattr(self.parent, self.field, place)
+        else:
+            place[self.index] = old
+
+
+def changes(node: ast.AST, parent: ast.AST, field: str) -> Iterator[ast.AST]:
+    """The nodes that may stand in a node's place."""
+
+    def like(**fields: object) -> ast.AST:
+        new = copy.copy(node)
+        for name, value in fields.items():
+            setattr(new, name, value)
+        return new
+
+    match node:
+        case ast.Constant(value=bool()):
+            yield like(value=not node.value)
+        case ast.Constant(value=int() | float()):
+            yield like(value=node.value + 1)
+        case ast.BinOp() | ast.AugAssign() if type(node.op) in OPERATORS:
+            yield like(op=OPERATORS[type(node.op)]())
+        case ast.Compare():
+            for at, operator in enumerate(node.ops):
+                yield like(ops=[*node.ops[:at], COMPARISONS[type(operator)](), *node.ops[at + 1 :]])
+        case ast.BoolOp():
+            yield like(op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+        case ast.UnaryOp():
+            yield node.operand
+        case ast.Call():
+            for at in (at for at, keyword in enumerate(node.keywords) if keyword.arg):
+                yield like(keywords=[*node.keywords[:at], *node.keywords[at + 1 :]])
+            if isinstance(node.func, ast.Attribute) and node.func.attr in DROPPED and not node.args:
+                yield node.func.value
+        case ast.Attribute(attr="mT" | "T"):
+            yield node.value
+        case ast.Attribute() if node.attr in NAMES:
+            yield like(attr=NAMES[node.attr])
+        case ast.Name() if hasattr(builtins, NAMES.get(node.id, "")) and isinstance(node.ctx, ast.Load):
+            yield like(id=NAMES[node.id])
+        case ast.Raise() | ast.Expr(value=ast.Call()) | ast.Assign(targets=[ast.Subscript() | ast.Attribute()]):
+            yield ast.copy_location(ast.Pass(), node)
+        case ast.Continue():
+            yield ast.copy_location(ast.Break(), node)
+        case ast.Break():
+            yield ast.copy_location(ast.Continue(), node)
+    if (field == "test" and not isinstance(node, ast.UnaryOp | ast.Compare)) or (
+        isinstance(parent, ast.comprehension) and field == "ifs"
+    ):
+        yield ast.copy_location(ast.UnaryOp(ast.Not(), node), node)
+
+
+def mutants(tree: ast.Module) -> list[Mutant]:
+    """All mutants of a module, in the order of the text."""
+    found, count = [], collections.Counter()
+
+    def visit(parent: ast.AST, where: str, lines: range) -> None:
+        for field, value in ast.iter_fields(parent):
+            if field in ("annotation", "returns", "decorator_list", "type_params", "exc", "cause", "format_spec"):
+                continue
+            for index, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
+                if not isinstance(node, ast.AST):
+                    continue
+                inside, here = where, lines
+                if isinstance(node, ast.stmt):
+                    body = getattr(node, "body", None)
+                    here = range(node.lineno, body[0].lineno if isinstance(body, list) else node.end_lineno + 1)
+                if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                    inside = f"{where}.{node.name}" if where else node.name
+                for new in changes(node, parent, field):
+                    name = f"{inside}: {ast.unparse(node)} → {ast.unparse(new)}"
+                    count[name] += 1
+                    name += f" #{count[name]}" if count[name] > 1 else ""
+                    found.append(Mutant(name, here, parent, field, index, new))
+                visit(node, inside, here)
+
+    visit(tree, "", range(0))
+    return found
+
+
+def forked(task: Callable[[], int], seconds: float) -> int | None:
+    """The exit code of a task in a process of its own; None if it did not end in time and was killed."""
+    process = os.fork()
+    if not process:
+        code = 70
+        try:
+            os.setpgid(0, 0)
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for stream in range(3):
+                os.dup2(nowhere, stream)
+            code = task()
+        finally:
+            os._exit(code)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        done, status = os.waitpid(process, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.killpg(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    return None
+
+
+class Quick:
+    """A pytest plugin: hypothesis looks for failures and does not polish them."""
+
+    def pytest_configure(self):
+        """After the conftest has loaded its profile."""
+        from hypothesis import Phase, settings
+
+        settings.register_profile(
+            "mutants", settings.default, phases=(Phase.explicit, Phase.generate), report_multiple_bugs=False
+        )
+        settings.load_profile("mutants")
+
+
+class Watch(Quick):
+    """Which test runs which lines of a module, and how long each takes."""
+
+    def __init__(self, file: Path):
+        import coverage
+
+        self.file, self.seconds = str(file), collections.Counter()
+        self.coverage = coverage.Coverage(data_file=None, include=[self.file], config_file=False)
+        self.coverage.start()
+
+    def pytest_runtest_logstart(self, nodeid):
+        """Lines are this test's from here on, those of its fixtures too."""
+        self.coverage.switch_context(nodeid)
+
+    def pytest_runtest_logreport(self, report):
+        """Sum the phases of a test."""
+        self.seconds[report.nodeid] += report.duration
+
+    def found(self) -> dict:
+        """Seconds by test, and tests by line; a line that was run on import belongs to all, written as none."""
+        self.coverage.stop()
+        lines = self.coverage.get_data().contexts_by_lineno(self.file)
+        return {"seconds": self.seconds, "lines": {line: [name for name in names if name] for line, names in lines.items()}}
+
+
+def pytest_run(tests: list[str], plugin: object) -> int:
+    """Run tests until the first fails; pytest's exit code."""
+    import pytest
+
+    quiet = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly", "-p", "no:nbval"]
+    return int(pytest.main([*quiet, *tests], plugins=[plugin]))
+
+
+def survey(module: str, tests: list[str]) -> dict:
+    """Run a module's tests as they are and return what `Watch` found."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "survey.json"
+
+        def task() -> int:
+            watch = Watch(SOURCE / f"{module}.py")
+            code = pytest_run(tests, watch)
+            report.write_text(json.dumps(watch.found()), encoding="utf-8")
+            return code
+
+        code = forked(task, 1800)
+        if code:
+            sys.exit(
+                f"mutants: the tests of {module} do not pass as they are (exit code {code}); run pytest {' '.join(tests)}"
+            )
+        return json.loads(report.read_text(encoding="utf-8"))
+
+
+def attempt(module: str, code: object, tests: list[str], seconds: float) -> str:
+    """What became of a mutant under some tests: "killed", "timeout" or "survived"."""
+    path, name = SOURCE / f"{module}.py", f"attnopt.{module.replace('/', '.')}"
+
+    class Loader(SourceFileLoader):
+        def get_code(self, fullname):
+            return code
+
+    class Finder:
+        @staticmethod
+        def find_spec(fullname, path_=None, target=None):
+            return (
+                importlib.util.spec_from_file_location(name, path, loader=Loader(name, str(path)))
+                if fullname == name
+                else None
+            )
+
+    def task() -> int:
+        sys.meta_path.insert(0, Finder)
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+        return pytest_run(tests, Quick())
+
+    exit_code = forked(task, seconds)
+    return "timeout" if exit_code is None else "killed" if exit_code else "survived"
+
+
+def judge(module: str, tree: ast.Module, mutant: Mutant, survey: dict) -> str:
+    """Try one mutant: first the tests that run its lines, the quickest first, then the module's others."""
+    with mutant.applied():
+        try:
+            code = builtins.compile(ast.fix_missing_locations(tree), str(SOURCE / f"{module}.py"), "exec")
+        except (SyntaxError, ValueError):
+            return "killed"
+    seconds, lines = survey["seconds"], survey["lines"]
+    near = {test for line in mutant.lines for test in lines.get(str(line), ())}
+    for group in (near, set(seconds) - near):
+        tests = sorted(group, key=seconds.get)
+        if tests and (result := attempt(module, code, tests, 20 + 5 * sum(map(seconds.get, tests)))) != "survived":
+            return result
+    return "survived"
+
+
+def state(files: list[Path]) -> str:
+    """A hash of what files hold."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def examine(module: str, row: dict) -> tuple[int, list[str], list[str]]:
+    """Try the mutants of one module; how many there were, the survivors, and the listed ones that are none."""
+    tree = ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8"))
+    every = mutants(tree)
+    chosen = random.Random(0).sample(every, row["sample"]) if row.get("sample", len(every)) < len(every) else every
+    file, known = CACHE / f"{module.replace('/', '.')}.jsonl", {}
+    source, tests = state([SOURCE / f"{module}.py"]), state([ROOT / test.partition("::")[0] for test in row["tests"]])
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        with contextlib.suppress(ValueError):  # half a line of an interrupted run
+            entry = json.loads(line)
+            if entry["source"] == source and (entry["tests"] == tests or entry["result"] != "survived"):
+                known[entry["name"]] = entry["result"]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    wanted = [mutant for mutant in chosen if mutant.name not in known]
+    seen = survey(module, row["tests"]) if wanted else {}
+    for number, mutant in enumerate(wanted, 1):
+        known[mutant.name] = judge(module, tree, mutant, seen)
+        with file.open("a", encoding="utf-8") as stream:
+            entry = {"source": source, "tests": tests, "name": mutant.name, "result": known[mutant.name]}
+            stream.write(json.dumps(entry) + "\n")
+        if known[mutant.name] != "killed" or sys.stderr.isatty():
+            print(f"  {number}/{len(wanted)} line {mutant.lines.start}: {mutant.name}: {known[mutant.name]}", flush=True)
+    survivors = [mutant.name for mutant in chosen if known[mutant.name] == "survived"]
+    listed = row.get("survivors", {})
+    names = {mutant.name for mutant in every}
+    stale = [name for name in listed if name not in names or known.get(name) in ("killed", "timeout")]
+    return len(chosen), survivors, stale
+
+
+def main() -> None:
+    """Examine the modules named, or all."""
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"any of {', '.join(table)}; all unless given")
+    names = parser.parse_args().modules or list(table)
+    for name in names:
+        if name not in table:
+            parser.error(f"no module {name!r} in {TABLE.relative_to(ROOT)}; there are {', '.join(table)}")
+    os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT / "src"))
+    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
+    for library in LIBRARIES:
+        __import__(library)
+    sys.modules["torch"].set_num_threads(1)
+    bad = 0
+    for name in names:
+        start = time.perf_counter()
+        total, survivors, stale = examine(name, table[name])
+        listed = table[name].get("survivors", {})
+        new = [survivor for survivor in survivors if survivor not in listed]
+        killed = total - len(survivors)
+        print(
+            f"{name}: {killed} of {total} killed ({killed / max(total, 1):.1%}), {len(survivors) - len(new)} survivors with "
+            f"a reason, {len(new)} without ({time.perf_counter() - start:.0f} s)",
+            flush=True,
+        )
+        for survivor in new:
+            print(f"    survived: {survivor}")
+        for entry in stale:
+            print(f"    listed, but killed or gone: {entry}")
+        bad += len(new) + len(stale)
+    sys.exit(bool(bad))
+
+
+if __name__ == "__main__":
+    main()
