@@ -233,7 +233,8 @@ def pytest_run(tests: list[str], plugin: object) -> int:
     """Run tests until the first fails; pytest's exit code."""
     import pytest
 
-    quiet = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly", "-p", "no:nbval"]
+    quiet = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:nbval"]
+    quiet += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis has been imported before pytest starts
     return int(pytest.main([*quiet, *tests], plugins=[plugin]))
 
 
