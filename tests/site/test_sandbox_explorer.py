@@ -181,6 +181,28 @@ def test_on_a_phone_by_touch(sandbox):
     box = rows.bounding_box()
     page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + 0.6 * box["height"])
     assert status(explorer) != before
+    curve = explorer.locator(".ao-panel-loss svg")
+    curve.scroll_into_view_if_needed()
+    box = curve.bounding_box()
+    page.evaluate("document.body.style.paddingBottom = '2000px'")
+    finger, scrolled = page.context.new_cdp_session(page), page.evaluate("scrollY")
+
+    def swipe(across, up):
+        at = {"x": box["x"] + 0.4 * box["width"], "y": box["y"] + 0.5 * box["height"]}
+        for part in range(12):
+            kind = "touchMove" if part else "touchStart"
+            points = [{"x": at["x"] + part * across, "y": at["y"] - part * up}]
+            finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+    swipe(0, 15)  # scrolls
+    page.wait_for_function(f"scrollY > {scrolled} + 50")
+    assert status(explorer).startswith("Epoch 1000:")
+    curve.scroll_into_view_if_needed()
+    box = curve.bounding_box()
+    swipe(5, 0)  # seeks
+    page.wait_for_function("!document.querySelector('[role=status]').textContent.startsWith('Epoch 1000:')")
+    explorer.get_by_role("slider", name="epoch").press("End")
     button = explorer.get_by_role("button", name="play")
     box = button.bounding_box()
     assert min(box["width"], box["height"]) >= 24

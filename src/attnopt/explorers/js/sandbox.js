@@ -248,8 +248,10 @@ function render({ model, el }) {
       const box = svg.getBoundingClientRect(), [left, right] = layers[name].span, last = shown.run.epochs.at(-1);
       link.update({ epoch: Math.round(clamp((event.clientX - box.left - left) / (right - left), 0, 1) * last) });
     };
-    svg.addEventListener("pointerdown", seek);
-    svg.addEventListener("pointermove", (event) => { if (event.buttons) seek(event); });
+    // A finger seeks by a tap or sideways; up or down it scrolls the page.
+    svg.addEventListener("pointerdown", (event) => { if (event.pointerType === "mouse") seek(event); });
+    svg.addEventListener("pointermove", (event) => { if (event.buttons && (event.pointerType === "mouse" || Math.abs(event.movementX) > Math.abs(event.movementY))) seek(event); });
+    svg.addEventListener("click", seek);
     svg.classList.add("ao-seek");
   }
 
