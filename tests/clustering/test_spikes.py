@@ -254,6 +254,15 @@ def test_stored_first_steps_over_the_threshold_are_like_the_steepest(stored):
     assert share("feed-forward") < 0.2
 
 
+def test_stored_loss_sharpens_before_spikes_and_beyond_the_edge_in_a_quarter(stored):
+    felt = np.array([s["felt"] for s in stored["onset"]])  # 1, 2, 3, 4, 16 and 48 steps before
+    assert felt.shape == (53, 6)
+    middle = np.median(felt, 0)
+    assert middle[0] > 2 * middle[-1]
+    assert middle[-1] < 0.1
+    assert 0.1 < (felt[:, :4] > 1).any(1).mean() < 0.4
+
+
 def test_stored_weights_are_not_heavier_before_spikes(stored):
     before = stored["before"]
     for comparison in (before["runs apart"], before["all"]):
