@@ -129,6 +129,18 @@ def test_dissection_measures_the_rise_and_second_order_errors():
         assert 2.5 < ratio < 6
 
 
+@pytest.mark.parametrize(("name", "normed"), [("sums", "table"), ("sequence", "direction")])
+def test_straight_normalisation_is_its_tangent(name, normed):
+    params, after, marked, _truth, _ = example()
+    held = stages(params, marked, "unit")
+    now = stages(after, marked, "unit", held, {name: "straight"})
+    unit, change = held[normed], now[name] - held[name]
+    across = change - unit * (unit * change).sum(-1, keepdim=True)
+    tangent = unit + across / held[name].norm(dim=-1, keepdim=True)
+    torch.testing.assert_close(now[normed], tangent)
+    assert (now[normed] - normalise(now[name], "unit")).abs().max() > 1e-3
+
+
 def test_far_alters_only_short_vectors():
     params, after, marked, _truth, _ = example()
     short = stages(params, marked, "unit")["sums"].norm(dim=-1) < 1
