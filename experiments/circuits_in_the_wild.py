@@ -224,7 +224,7 @@ def ablations() -> dict:
 
 def transfer() -> dict:
     """Figures 9, 14, 15: a larger p, from scratch and from a model of p = 2."""
-    result = {"scratch": {}, "tuned": {}}
+    result = {"scratch": {}, "tuned": {}, "grown": {}}
     for p in range(3, 11):
         for kind in result:
             if finished(f"{kind}_p{p}"):

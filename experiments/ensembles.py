@@ -35,7 +35,7 @@ def settings() -> dict[str, dict]:
     for p in range(3, 11):
         found[f"scratch_p{p}"] = {"runs": 100, "p": p} | FINAL
         found[f"tuned_p{p}"] = {"runs": 100, "p": p, "start": "vocabulary_10"} | FINAL
-    found["grown_p3"] = {"runs": 100, "p": 3, "start": "main", "snapshots": [0]} | FINAL
+        found[f"grown_p{p}"] = {"runs": 100, "p": p, "start": "main", "snapshots": [0]} | FINAL
     for dim in (3, 4, 8, 16, 32, 64):
         found[f"dim_{dim}"] = {"runs": 20 if dim == 64 else 50, "dim": dim, "evaluate_every": 5, "snapshots": [0, EPOCHS]}
     for dim in (3, 64):

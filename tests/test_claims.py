@@ -1,7 +1,9 @@
 """The ledger is complete, its evidence exists, and its rules notice when something is taken away."""
 
 import ast
+import csv
 import functools
+import io
 import json
 import re
 import tomllib
@@ -133,6 +135,17 @@ def test_a_malformed_row_is_named(old, new, message):
 def test_counts_add_up():
     assert sum(number for row in counts().values() for number in row.values()) == len(claims())
     assert set(next(iter(counts().values()))) == set(VERDICTS)
+
+
+def test_the_ledger_as_files_says_the_same():
+    rows = json.loads(ledger.as_json())
+    assert [ledger.Claim(**row | {"covers": tuple(row["covers"]), "tests": tuple(row["tests"])}) for row in rows] == list(
+        claims().values()
+    )
+    table = list(csv.DictReader(io.StringIO(ledger.as_csv())))
+    assert [row["id"] for row in table] == list(claims())
+    assert [row["finding"] for row in table] == [row.finding for row in claims().values()]
+    assert [tuple(filter(None, row["tests"].split("; "))) for row in table] == [row.tests for row in claims().values()]
 
 
 def test_unknown_claim_is_named():

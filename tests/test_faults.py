@@ -73,7 +73,7 @@ def command_line(folder):
         return Done()
 
     module.venv = type("venv", (), {"create": staticmethod(create)})
-    module.subprocess = type("subprocess", (), {"run": staticmethod(run)})
+    module.subprocess = type("subprocess", (), {"run": staticmethod(run), "DEVNULL": None})
     module.say = lambda text: None
     return module
 

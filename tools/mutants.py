@@ -181,25 +181,33 @@ def forked(task: Callable[[], int], seconds: float) -> int | None:
 
 
 class Quick:
-    """A pytest plugin: hypothesis looks for failures and does not polish them."""
+    """A pytest plugin: hypothesis looks for failures and does not polish them, and the table of all functions is cut short."""
+
+    def __init__(self, module: str):
+        self.name = f"attnopt.{module.replace('/', '.')}"
 
     def pytest_configure(self):
         """After the conftest has loaded its profile."""
         from hypothesis import Phase, settings
 
-        settings.register_profile(
-            "mutants", settings.default, phases=(Phase.explicit, Phase.generate), report_multiple_bugs=False
-        )
+        phases = Phase.explicit, Phase.generate
+        settings.register_profile("mutants", settings.default, phases=phases, report_multiple_bugs=False)
         settings.load_profile("mutants")
+
+    def pytest_collection_modifyitems(self, items):
+        """Of tests with a parameter ``function`` keep those whose function is the module's."""
+        given = [getattr(item, "callspec", None) and item.callspec.params.get("function") for item in items]
+        items[:] = [item for item, f in zip(items, given, strict=True) if f is None or f.__module__ == self.name]
 
 
 class Watch(Quick):
     """Which test runs which lines of a module, and how long each takes."""
 
-    def __init__(self, file: Path):
+    def __init__(self, module: str):
         import coverage
 
-        self.file, self.seconds = str(file), collections.Counter()
+        super().__init__(module)
+        self.file, self.seconds = str(SOURCE / f"{module}.py"), collections.Counter()
         self.coverage = coverage.Coverage(data_file=None, include=[self.file], config_file=False)
         self.coverage.start()
 
@@ -232,7 +240,7 @@ def survey(module: str, tests: list[str]) -> dict:
         report = Path(folder) / "survey.json"
 
         def task() -> int:
-            watch = Watch(SOURCE / f"{module}.py")
+            watch = Watch(module)
             code = pytest_run(tests, watch)
             report.write_text(json.dumps(watch.found()), encoding="utf-8")
             return code
@@ -266,7 +274,7 @@ def attempt(module: str, code: object, tests: list[str], seconds: float) -> str:
         sys.meta_path.insert(0, Finder)
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
-        return pytest_run(tests, Quick())
+        return pytest_run(tests, Quick(module))
 
     exit_code = forked(task, seconds)
     return "timeout" if exit_code is None else "killed" if exit_code else "survived"

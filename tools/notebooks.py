@@ -102,7 +102,7 @@ def faults(path: Path) -> list[str]:
         return ["has no notebook"]
     try:
         notebook = nbformat.read(twin, as_version=4)
-    except (nbformat.reader.NotJSONError, nbformat.ValidationError, UnicodeDecodeError) as error:
+    except (ValueError, nbformat.ValidationError, AttributeError, KeyError, TypeError) as error:  # no JSON, or other JSON
         return [f"its notebook cannot be read: {error}"]
     found = []
     text, stored = essence(read_text(path)), essence(notebook)
