@@ -16,7 +16,8 @@ Sections:
     before      "main": what snapshots up to ten epochs before a spike have more of than others of the run at a like loss
     dissection  "main": each spike's steepest step, and how much it would have risen otherwise (`spikes.dissect`)
     onset       "main": the step that first takes the loss over the spike's threshold, dissected likewise, with the loss
-                before and after it and how often it comes over the threshold within the two epochs
+                before and after it, how often it comes over the threshold within the two epochs, and the largest
+                eigenvalue that Adam feels, in units of its edge, BACK steps before
     sharpness   before spikes of "main" and at like moments, and along full-batch runs
     states      of training before four spikes, for the chapter to go on from; base64 of float32
 """
@@ -60,6 +61,7 @@ QUIET = 9  # epochs around a control without a spike
 RATE, BETA = 3e-3, 0.9
 TRACED = 8  # full-batch runs that are followed
 UNTIL = 500  # epochs that runs with spikes are trained again
+BACK = (1, 2, 3, 4, 16, 48)  # steps before a spike's first over the threshold
 SHOWN = 4  # spikes that the chapter trains through
 
 
@@ -284,6 +286,7 @@ def moments(training: Training) -> list[tuple[str, int, int]]:
 def states(training: Training) -> list[tuple[tuple[str, int, int], State]]:
     """What training needs to go on from two epochs before those moments: up to epoch UNTIL."""
     file = OWN / "states.pt"
+    torch.serialization.add_safe_globals([State])
     kept = torch.load(file, weights_only=True) if file.exists() else {"found": [], "epoch": 0}
     kept["found"] = [(tuple(moment), State(*state)) for moment, state in kept["found"]]
     wanted = moments(training)
@@ -383,11 +386,11 @@ def onset(chunk: int = 12) -> list:
     for at in range(0, len(known), chunk):
         chosen, state = stacked(known[at : at + chunk])
         course = Course([run for _, run, _ in chosen])
-        rows = [state.rows.clone()]
+        kept = [[part.clone() for part in (state.rows, state.second, state.steps)]]
         for _ in range(2):
             for _ in course.epoch(state):
-                rows.append(state.rows.clone())
-        rows = torch.stack(rows)
+                kept.append([part.clone() for part in (state.rows, state.second, state.steps)])
+        rows, second, steps = (torch.stack(parts) for parts in zip(*kept, strict=True))
         loss = torch.stack([mean_loss(course, row) for row in rows])
         lows = torch.tensor([spikes[moment[1:]].low for moment in chosen])
         above = loss > torch.maximum(2 * lows, lows + 0.02)
@@ -395,11 +398,17 @@ def onset(chunk: int = 12) -> list:
         many, top = torch.arange(len(chosen)), over.int().argmax(0)
         first, then = rows[top, many], rows[top + 1, many]
         parts = dissect(course.params(first), course.params(then), course.marks.double(), course.truth.double(), "rms")
+        felt = []
+        for back in BACK:
+            at = (top + 1 - back).clamp_min(0)
+            scale = preconditioner(second[at, many], steps[at, many])
+            value = sharpness(course.layout, rows[at, many], course.marks, course.truth, "rms", scale, iterations=12)
+            felt.append(value * RATE * (1 - BETA) / (2 + 2 * BETA))
         more = {"before": loss[top, many], "after": loss[top + 1, many], "crossings": over.sum(0)} | parts
-        found += [
-            {"run": run, "start": start} | {k: v[i].item() for k, v in more.items()}
-            for i, (_, run, start) in enumerate(chosen)
-        ]
+        for i, (_, run, start) in enumerate(chosen):
+            own = {"felt": [value[i].item() for value in felt]} | {k: v[i].item() for k, v in more.items()}
+            found.append({"run": run, "start": start} | own)
+        print(f"onset {len(found)} of {len(known)}", flush=True)
     return found
 
 

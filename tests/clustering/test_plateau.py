@@ -191,6 +191,16 @@ def test_gradients_rise_at_the_escape_and_stay_high_but_for_one_parameter(record
     assert middle("assembler_bias", 10) < 1.6 * middle("assembler_bias", 0)
 
 
+def test_gradients_of_wider_models_rise_but_for_d_64_not_in_every_layer(record):
+    for name in ("dim_3", "dim_64"):
+        aligned = record["events"][name]["aligned"]
+        rise = {
+            layer: values[10][1] for layer, values in aligned.items() if layer not in ("runs", "loss", "accuracy", "share")
+        }
+        assert min(rise["position"], rise["query"]) > 3
+        assert (max(rise["value"], rise["receptors"]) < 1.5) == (name == "dim_64")
+
+
 def test_some_runs_end_where_tokens_coincide(record):
     main, end = record["events"]["main"], record["walsh"]["main"]["end"]
     collapsed = [run for run in range(200) if end["apart"][run] < 0.1 and end["output"][run] < 0.1]

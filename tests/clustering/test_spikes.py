@@ -129,6 +129,18 @@ def test_dissection_measures_the_rise_and_second_order_errors():
         assert 2.5 < ratio < 6
 
 
+@pytest.mark.parametrize(("name", "normed"), [("sums", "table"), ("sequence", "direction")])
+def test_straight_normalisation_is_its_tangent(name, normed):
+    params, after, marked, _truth, _ = example()
+    held = stages(params, marked, "unit")
+    now = stages(after, marked, "unit", held, {name: "straight"})
+    unit, change = held[normed], now[name] - held[name]
+    across = change - unit * (unit * change).sum(-1, keepdim=True)
+    tangent = unit + across / held[name].norm(dim=-1, keepdim=True)
+    torch.testing.assert_close(now[normed], tangent)
+    assert (now[normed] - normalise(now[name], "unit")).abs().max() > 1e-3
+
+
 def test_far_alters_only_short_vectors():
     params, after, marked, _truth, _ = example()
     short = stages(params, marked, "unit")["sums"].norm(dim=-1) < 1
@@ -252,6 +264,15 @@ def test_stored_first_steps_over_the_threshold_are_like_the_steepest(stored):
     assert min(share(name) for name in ("straight logits", "straight layer", "straight normalisation")) > 0.9
     assert share("far sequence") < 0.4
     assert share("feed-forward") < 0.2
+
+
+def test_stored_loss_sharpens_before_spikes_and_beyond_the_edge_in_a_quarter(stored):
+    felt = np.array([s["felt"] for s in stored["onset"]])  # 1, 2, 3, 4, 16 and 48 steps before
+    assert felt.shape == (53, 6)
+    middle = np.median(felt, 0)
+    assert middle[0] > 2 * middle[-1]
+    assert middle[-1] < 0.1
+    assert 0.1 < (felt[:, :4] > 1).any(1).mean() < 0.4
 
 
 def test_stored_weights_are_not_heavier_before_spikes(stored):
