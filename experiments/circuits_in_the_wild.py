@@ -24,7 +24,14 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 from attnopt.clustering import forward, modular_addition, normalise, sequences_by_table
-from attnopt.clustering.anatomy import activation_sparsity, attention_by_pair, counting_form, position_effects
+from attnopt.clustering.anatomy import (
+    activation_sparsity,
+    attention_by_pair,
+    counting_form,
+    cyclic_step,
+    position_effects,
+    token_effects,
+)
 from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import Norm, Params
 from attnopt.clustering.training import Training
@@ -224,13 +231,14 @@ def ablations() -> dict:
 
 def transfer() -> dict:
     """Figures 9, 14, 15: a larger p, from scratch and from a model of p = 2."""
-    result = {"scratch": {}, "tuned": {}, "grown": {}}
+    result = {"scratch": {}, "tuned": {}, "grown": {}, "cyclic": {}}
     for p in range(3, 11):
-        for kind in result:
+        for kind in ("scratch", "tuned", "grown"):
             if finished(f"{kind}_p{p}"):
                 last = record(f"{kind}_p{p}").history
                 result[kind][p] = rounded(last["accuracy_all"][-1])
                 result[kind][f"training_{p}"] = rounded(last["accuracy"][-1])
+                result["cyclic"][f"{kind}_{p}"] = cyclic(record(f"{kind}_p{p}"), p)
     if not finished("vocabulary_10"):
         return result
     start = record("vocabulary_10")
@@ -251,6 +259,24 @@ def transfer() -> dict:
         after = record("grown_p3")
         result["grown_p3"] = followed(after.snapshots[0], after)
     return result
+
+
+def cyclic(training: Training, p: int) -> dict:
+    """Of the models that succeed on a larger p: do they count u x + c_t modulo p, and the best one's parameters."""
+    accuracy = training.history["accuracy_all"][-1]
+    tokens, _ = modular_addition(p, LENGTH, K, 20000, torch.Generator().manual_seed(1))
+    found = {"success": (accuracy > SUCCESS).nonzero().flatten().tolist(), "step": [], "explained": [], "plain": []}
+    for model in found["success"]:
+        xi = forward(exact(training.params, slice(model, model + 1)), tokens, return_stages=True, norm="rms")[1]["sequence"]
+        effects, explained = token_effects(xi, tokens, p)
+        ranks = effects[0, :K].argsort(-1).argsort(-1)
+        found["step"].append(int(cyclic_step(effects, K)))
+        found["explained"].append(rounded(explained[0]))
+        found["plain"].append(bool((ranks == ranks[0]).all()))
+    if found["success"] and p > 3:
+        best = int(accuracy.argmax())
+        found["best"] = {"seed": best, "params": one(training.params, best)}
+    return found
 
 
 def followed(before: Params, training: Training) -> dict:

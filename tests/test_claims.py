@@ -122,9 +122,9 @@ def test_a_claim_without_its_row_its_card_or_its_test_is_noticed():
     ("old", "new", "message"),
     [
         ('paper = "actor"', 'paper = "nobody"', "paper must be one of"),
-        ('verdict = "open"', 'verdict = "maybe"', "verdict must be one of"),
+        ('verdict = "holds"', 'verdict = "maybe"', "verdict must be one of"),
         ('kind = "theorem"', 'kind = "hunch"', "kind must be one of"),
-        ('chapter = ""', 'chapitre = ""', "must have the fields"),
+        ('chapter = "', 'chapitre = "', "must have the fields"),
     ],
 )
 def test_a_malformed_row_is_named(old, new, message):

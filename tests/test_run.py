@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import new_chapter
@@ -102,6 +103,15 @@ def test_every_requirement_is_pinned():
         name, equals, version = line.split("#")[0].strip().partition("==")
         if equals:
             assert pins[name.lower()] == version
+
+
+def test_the_oldest_versions_tested_are_the_lower_bounds():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    oldest = [line for line in (ROOT / "tests" / "oldest.txt").read_text(encoding="utf-8").splitlines() if "==" in line]
+    versions = dict(line.split("==") for line in oldest)
+    for requirement in project["dependencies"]:
+        name, _, least = requirement.partition(">=")
+        assert name == "torch" or f"{versions[name]}.".startswith(f"{least}.")  # PyTorch is the one of requirements.txt
 
 
 def test_browser_prefers_what_is_there_and_says_when_nothing_is(run, monkeypatch):

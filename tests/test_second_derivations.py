@@ -993,3 +993,29 @@ def test_norms_of_unit_columns_and_of_the_jacobian_and_the_slope_of_gelu():
     assert abs(at - mpmath.sqrt(2)) < mpf(10) ** -20
     assert abs(slope(at) - ((1 + mpmath.erf(1)) / 2 + mpmath.exp(-1) / mpmath.sqrt(mpmath.pi))) < mpf(10) ** -20
     assert max(slope(mpf(k) / 20) for k in range(-100, 101)) <= slope(at)
+
+
+@second("odonnat-no-learning-beyond-4")
+def test_counts_with_shifts_are_all_that_know_the_label():
+    """By exhaustion: every f_1, f_2, f_3 into the residues, k = 2 of L = 3, for a prime and a composite p."""
+    for p, units in ((3, (1, 2)), (4, (1, 3))):
+        rows = list(itertools.product(range(p), repeat=p))
+        affine = {(u, c): tuple((u * v + c) % p for v in range(p)) for u in units for c in range(p)}
+        wanted = {(affine[u, a], affine[u, b]) for u in units for a in range(p) for b in range(p)}
+        found = set()
+        for first, second in itertools.product(rows, repeat=2):
+            seen = {}
+            if all(
+                seen.setdefault((first[x] + second[y]) % p, (x + y) % p) == (x + y) % p for x in range(p) for y in range(p)
+            ):
+                found.add((first, second))
+        assert found == wanted
+        assert len(wanted) == len(units) * p**2
+        first, second = next(iter(wanted))
+        for third in rows:  # behind the prefix only constants
+            seen = {}
+            knows = all(
+                seen.setdefault((first[x] + second[y] + third[z]) % p, (x + y) % p) == (x + y) % p
+                for x, y, z in itertools.product(range(p), repeat=3)
+            )
+            assert knows == (len(set(third)) == 1)

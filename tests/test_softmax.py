@@ -160,3 +160,14 @@ def test_bad_temperature_and_empty_scores_are_named():
             smooth_maximum(scores, 1.0)
         with pytest.raises(ValueError, match="probabilities must"):
             softmax_jacobian(scores)
+
+
+def test_jacobian_wants_probabilities():
+    good = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]], dtype=torch.float64)  # zeros are probabilities
+    assert torch.equal(softmax_jacobian(good)[1], torch.zeros(3, 3, dtype=torch.float64))
+    for bad in ([0.25, 0.25, 0.25], [0.5, 0.5, 0.5], [1.5, -0.5, 0.0], [0.5, 0.5, 1e-7]):
+        for rows in ([bad], [good[0].tolist(), bad], [bad, good[0].tolist()]):
+            with pytest.raises(ValueError, match="probabilities must not be negative and sum to 1, got .* off by"):
+                softmax_jacobian(torch.tensor(rows, dtype=torch.float64))
+    softmax_jacobian(torch.tensor([0.5, 0.5, 1e-9], dtype=torch.float64))  # within the root of the dtype's epsilon
+    softmax_jacobian(torch.softmax(torch.arange(50.0), 0))  # float32 sums to 1 up to rounding

@@ -37,6 +37,12 @@ def test_symmetric_matrix_shares_symbols():
     assert len(theta.free_symbols) == 6
 
 
+def test_symbols_are_real_and_count_from_one():
+    assert symbols_matrix("x", 2, 3)[1, 2] == sp.Symbol("x_23", real=True)
+    assert symmetric_matrix("t", 3)[2, 1] == sp.Symbol("t_23", real=True)
+    assert symmetric_matrix("t", 3)[0, 0] == sp.Symbol("t_11", real=True)
+
+
 def test_is_zero_tells_zero_from_not_zero():
     x = sp.Symbol("x", real=True)
     assert is_zero(sp.sin(x) ** 2 + sp.cos(x) ** 2 - 1)

@@ -110,9 +110,9 @@ def test_a_faithful_pair_has_no_faults(pair):
     ("old", "new", "fault"),
     [
         ("Some prose.", "Some other prose.", "cell 0 (markdown) differs"),
-        ('print("two")', 'print("three")', "cell 1 (code) differs"),
-        ("More prose.\n", "More prose.\n\n```{code-cell} ipython3\n1 + 1\n```\n", "has 5 cells, its notebook 4"),
-        (":tags: [live, nbval-ignore-output]", ":tags: [live]", "cell 3 (code) differs"),
+        ('print("two")', 'print("three")', "cell 2 (code) differs"),
+        ("More prose.\n", "More prose.\n\n```{code-cell} ipython3\n1 + 1\n```\n", "has 6 cells, its notebook 5"),
+        (":tags: [live, nbval-ignore-output]", ":tags: [live]", "cell 4 (code) differs"),
     ],
 )
 def test_changed_text_is_drift(pair, old, new, fault):
@@ -245,7 +245,8 @@ def test_the_template_and_the_book_are_in_style():
     [
         ("Motivate, derive", "One sentence. And another, derive", "one sentence a line"),
         ("x**2 - 2 * x", "x ** 2-2*x", "code cells are not formatted"),
-        ("import torch\n", "", "Undefined name `torch`"),
+        ("import torch\n", "", "line 21: code: Undefined name `torch`"),
+        ("```{code-cell} ipython3\nx", "```python\nx", "line 29: this block does not run"),
         (
             "assert is_zero",
             "import matplotlib.pyplot as plt\nfig, ax = plt.subplots()\nassert is_zero",

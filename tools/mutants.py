@@ -30,6 +30,7 @@ import sys
 import tempfile
 import time
 import tomllib
+import traceback
 from collections.abc import Callable, Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -160,13 +161,15 @@ def forked(task: Callable[[], int], seconds: float) -> int | None:
     """The exit code of a task in a process of its own; None if it did not end in time and was killed."""
     process = os.fork()
     if not process:
-        code = 70
+        code, terminal = 70, os.dup(2)
         try:
             os.setpgid(0, 0)
             nowhere = os.open(os.devnull, os.O_RDWR)
             for stream in range(3):
                 os.dup2(nowhere, stream)
             code = task()
+        except BaseException:  # of this tool: a test's own never come so far
+            os.write(terminal, traceback.format_exc().encode())
         finally:
             os._exit(code)
     end = time.monotonic() + seconds
@@ -181,7 +184,7 @@ def forked(task: Callable[[], int], seconds: float) -> int | None:
 
 
 class Quick:
-    """A pytest plugin: hypothesis looks for failures and does not polish them, and the table of all functions is cut short."""
+    """A pytest plugin: hypothesis looks for failures without polishing them, and the table of all functions is cut short."""
 
     def __init__(self, module: str):
         self.name = f"attnopt.{module.replace('/', '.')}"
@@ -230,7 +233,8 @@ def pytest_run(tests: list[str], plugin: object) -> int:
     """Run tests until the first fails; pytest's exit code."""
     import pytest
 
-    quiet = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly", "-p", "no:nbval"]
+    quiet = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:nbval"]
+    quiet += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis has been imported before pytest starts
     return int(pytest.main([*quiet, *tests], plugins=[plugin]))
 
 

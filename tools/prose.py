@@ -60,11 +60,16 @@ def faults(text: str, chapter: bool) -> list[str]:
     if formatted(text) != text:
         found.append("code cells are not formatted: `.venv/bin/python tools/prose.py --fix`")
     cells = [(text[: match.start()].count("\n") + 1, match[2]) for match in CELL.finditer(text)]
-    code = "\n".join(split(cell)[1] for _, cell in cells)
+    code, places = [], []  # all the chapter's code, and the line of the chapter for each of its lines
+    for line, cell in cells:
+        header, body = split(cell)
+        code += body.splitlines()
+        places += range(line + 1 + header.count("\n"), line + 1 + header.count("\n") + len(body.splitlines()))
     lint = ["check", "--output-format", "concise", "--quiet", "--ignore", "D,E402,E501,E731,B018,B023,F811,I001"]
-    done = ruff([*lint, "--stdin-filename", "cell.py", "-"], input=code, cwd=ROOT)
-    if done.returncode:
-        found += [f"code: {line}" for line in (done.stdout + done.stderr).splitlines() if ": " in line]
+    done = ruff([*lint, "--stdin-filename", "cell.py", "-"], input="\n".join([*code, ""]), cwd=ROOT)
+    for report in (done.stdout + done.stderr).splitlines() if done.returncode else []:
+        if told := re.match(r"cell\.py:(\d+):\d+: (?:\w+ )?(?:\[\*\] )?(.*)", report):
+            found.append(f"line {places[min(int(told[1]), len(places)) - 1] if places else 1}: code: {told[2]}")
     found += [
         f"line {line + offset}: code wider than {CODE_WIDTH} columns"
         for line, cell in cells
@@ -77,12 +82,17 @@ def faults(text: str, chapter: bool) -> list[str]:
             missing = [word for word in ("name: fig-", "caption:", "alt:") if word not in header]
             found += [f"line {line}: the figure has no `{word}`" for word in missing]
     for pattern, advice in (
-        ("set_title", "captions, not titles"),
+        ("set_title", "captions, not titles: say it in the `caption:` of the cell's header"),
         (r"\begin{align}", "use `aligned` inside a labelled equation"),
         ("^T", r"transpose is `^\top`"),
+        ("```python\n", "this block does not run: open it with ```{code-cell} ipython3"),
     ):
         found += [f"line {text[: at.start()].count(chr(10)) + 1}: {advice}" for at in re.finditer(re.escape(pattern), text)]
-    found += [f"line {number}: one sentence a line" for number, line in prose_lines(text) if TWO_SENTENCES.search(line)]
+    found += [
+        f"line {number}: one sentence a line: break it where a sentence ends"
+        for number, line in prose_lines(text)
+        if TWO_SENTENCES.search(line)
+    ]
     if chapter:
         found += [f"lacks `{part}`" for part in (*REQUIRED, *SECTIONS) if part not in text]
         places = [text.find(section) for section in SECTIONS]

@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from attnopt.clustering import forward, ideal_circuit, init_model, modular_addition
-from attnopt.clustering.anatomy import activation_sparsity, attention_by_pair, counting_form, position_effects
+from attnopt.clustering.anatomy import (
+    activation_sparsity,
+    attention_by_pair,
+    counting_form,
+    cyclic_step,
+    position_effects,
+    token_effects,
+)
 from attnopt.clustering.invariance import variance_shares
 
 L, K = 8, 3
@@ -117,3 +124,52 @@ def test_signed_counting_has_six_clusters_and_no_permutation_invariance():
     assert len(level.unique()) == 6
     assert shares["suffix"].item() == 1
     assert math.isclose(shares["permutation"].item(), 1 / 25)
+
+
+def shifted(p, steps, shifts, length=4):
+    """All sequences, and ξ on a line of Σ (u_t x_t + c_t modulo p) over the first positions, in the plane."""
+    tokens = modular_addition(p, length, len(steps))[0]
+    levels = sum((u * tokens[:, t] + c) % p for t, (u, c) in enumerate(zip(steps, shifts, strict=True))).double()
+    return tokens, torch.stack([2 * levels, -levels], 1).unsqueeze(0)
+
+
+def test_token_effects_recover_a_count_with_shifts():
+    tokens, xi = shifted(5, [2, 2, 2], [0, 3, 4])
+    effects, explained = token_effects(xi, tokens, 5)
+    assert explained.item() == pytest.approx(1)
+    rows = [[(2 * x + c) % 5 - 2.0 for x in range(5)] for c in (0, 3, 4)] + [[0.0] * 5]
+    wanted = torch.tensor(rows, dtype=torch.float64) * 5**0.5
+    found = effects[0] * effects[0, 0, 2].sign() * wanted[0, 2].sign()
+    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
+    assert cyclic_step(effects, 3).item() in (2, 3)  # the axis has no direction
+
+
+@pytest.mark.parametrize(("steps", "step"), [([1, 1, 1], {1, 4}), ([1, 1, 2], {0}), ([1, 1, 4], {0})])
+def test_cyclic_step_is_one_for_all_positions_or_none(steps, step):
+    tokens, xi = shifted(5, steps, [1, 0, 2])
+    assert cyclic_step(token_effects(xi, tokens, 5)[0], 3).item() in step
+
+
+def test_token_effects_explain_what_is_additive_and_on_one_line():
+    tokens, xi = shifted(3, [1, 1], [0, 2])
+    noise = torch.randn(xi.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    effects, explained = token_effects(xi + noise, tokens, 3)
+    whole = (xi + noise) - (xi + noise).mean(1, keepdim=True)
+    axis = torch.linalg.svd(effects.flatten(1), full_matrices=False)  # one row: nothing to rotate
+    assert axis.S.numel() == 1
+    fitted = sum(effects[0, t, tokens[:, t]] for t in range(4))
+    best = min(
+        (whole[0] - fitted.unsqueeze(1) * torch.tensor([math.cos(a), math.sin(a)])).square().sum()
+        for a in torch.linspace(0, 2 * math.pi, 20001).tolist()
+    )
+    assert explained.item() == pytest.approx(1 - best.item() / whole.square().sum().item(), abs=1e-6)
+
+
+def test_token_effects_refuse_what_they_cannot_read():
+    tokens, xi = shifted(3, [1, 1], [0, 2])
+    with pytest.raises(ValueError, match="every token at every position"):
+        token_effects(xi[:, :5], tokens[:5], 3)
+    with pytest.raises(ValueError, match="tokens must lie in 0 … 1"):
+        token_effects(xi, tokens, 2)
+    with pytest.raises(ValueError, match="at most the 4 positions, got 5"):
+        cyclic_step(token_effects(xi, tokens, 3)[0], 5)

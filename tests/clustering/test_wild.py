@@ -10,7 +10,7 @@ import torch
 from scipy.stats import spearmanr
 
 from attnopt.clustering import forward, init_model, modular_addition
-from attnopt.clustering.anatomy import counting_form
+from attnopt.clustering.anatomy import counting_form, cyclic_step, token_effects
 from attnopt.clustering.training import train
 
 RESULT = json.loads(experiment.RESULT.read_text(encoding="utf-8"))
@@ -181,3 +181,73 @@ def test_no_weights_below_five_know_both_labels_but_the_plain_ones():
     found = [m for m in range(-4, 5) if m % 2 == 1 and m % 3 == 1]
     behind = [m for m in range(-4, 5) if m % 2 == 0 and m % 3 == 0]
     assert (found, behind) == ([1], [0])
+
+
+def test_successes_are_denser_between_a_hundredth_and_one_at_every_width():
+    entry = section("sparsity")
+    thresholds = np.array(entry["thresholds"])
+    middle = (thresholds >= 0.03) & (thresholds <= 1.05)
+    for dim in ("2", "3", "4", "8", "32"):
+        assert np.array(entry[dim]["auc"])[middle].min() > 0.85
+    assert np.array(entry["2"]["auc"]).max() > 0.95
+    assert 0.5 < entry["2"]["auc"][abs(np.log10(thresholds) + 3).argmin()] < 0.75
+    wide = [entry[dim] for dim in ("8", "16", "32")]
+    assert sum(one["succeeded"] for one in wide) == 146
+    assert sum(one["runs"] for one in wide) == 150
+
+
+def test_before_success_density_tells_nothing():
+    entry = section("sparsity")
+    middle = (np.array(entry["thresholds"]) > 0.01) & (np.array(entry["thresholds"]) < 1)
+    for epoch in ("50", "100", "200"):
+        assert abs(np.array(entry["before"][epoch]["auc"])[middle] - 0.5).max() < 0.2
+
+
+def test_means_have_one_maximum_where_single_seeds_jump():
+    grid = {factor: np.array(list(points.values())) for factor, points in section("ablations").items()}
+    assert {factor: len(table) for factor, table in grid.items()} == {
+        "batch_size": 5, "width": 4, "learning_rate": 4, "mlp_discount": 3
+    }  # fmt: skip
+    for table in grid.values():
+        assert table.shape[1] == 100
+        rises = np.sign(np.diff(table.mean(1)))
+        assert (np.diff(rises) <= 0).all()  # up, then down
+        assert (abs(np.diff(table, axis=0)) > 0.25).mean() > 0.05
+    succeed = {factor: (table > 0.9).sum(1) for factor, table in grid.items()}
+    assert np.ptp(succeed["width"]) < 15
+    assert np.ptp(succeed["learning_rate"]) > 35
+
+
+def test_one_run_in_a_hundred_learns_five_tokens_from_scratch():
+    moved = section("transfer")
+    scratch, grown, ten = (np.array(moved[kind][p]) for kind, p in (("scratch", "5"), ("grown", "5"), ("scratch", "10")))
+    assert [len(values) for values in (scratch, grown, ten)] == [100] * 3
+    assert (scratch > 0.9).sum() == 1
+    assert np.sort(scratch)[-2] < 0.25
+    assert ten.max() < 0.15
+    assert (grown > 0.9).sum() == 6
+    training = np.array(moved["scratch"]["training_5"])
+    assert np.sort(training)[-2] < 0.35
+
+
+def test_the_model_of_five_tokens_counts_with_shifts():
+    best = section("transfer")["cyclic"]["scratch_5"]["best"]
+    model = {name: torch.tensor([value], dtype=torch.float64) for name, value in best["params"].items()}
+    tokens, targets = modular_addition(5, L, K, 10000, torch.Generator().manual_seed(11))
+    logits, stages = forward(model, tokens, return_stages=True, norm="rms")
+    assert (logits[0].argmax(1) == targets).double().mean() > 0.88
+    effects, explained = token_effects(stages["sequence"], tokens, 5)
+    ranks = effects[0, :K].argsort(-1).argsort(-1)
+    assert explained.item() > 0.99
+    assert cyclic_step(effects, K).item() in (1, 4)
+    assert not (ranks == ranks[0]).all()
+
+
+def test_falls_and_jumps_go_with_large_gradients_at_every_width():
+    entry = section("wider")
+    assert set(entry) == {"2", "3", "4", "8", "16", "32", "64"}
+    for dim, one in entry.items():
+        assert np.median(one["rank_at_steepest"]) > (0.95 if int(dim) >= 8 else 0.8)
+        assert one["ratio_at_jumps"][1] > 100
+        assert one["jump_auc"] > 0.85
+    assert 0.7 < (np.array(entry["3"]["accuracy"]) > 0.9).mean() < 0.9

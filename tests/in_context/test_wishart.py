@@ -175,7 +175,7 @@ def test_gram_rule_is_invariant_under_rotations_as_the_law_is():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: wishart_trace_moment([1.5], 2, 2), TypeError, "float"),
+        (lambda: wishart_trace_moment([1.5], 2, 2), TypeError, "partition must be an integer"),
         (lambda: wishart_trace_moment([-1], 2, 2), ValueError, "partition"),
         (lambda: wishart_trace_moment([1], 0, 2), ValueError, "dim"),
         (lambda: wishart_trace_moment([1], 2, 0), ValueError, "dof"),

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import http.server
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -12,7 +13,7 @@ from playwright.sync_api import sync_playwright
 
 HTML = Path(__file__).parents[2] / "_build" / "html"
 FLAGS = [
-    "--no-sandbox",  # Chromium refuses its sandbox to root, as whom containers run
+    *(["--no-sandbox"] if getattr(os, "geteuid", lambda: 1)() == 0 else []),  # Chromium refuses its sandbox to root only
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",

@@ -13,7 +13,7 @@ CHAPTER = "regression/softmax_and_lse.html"
 
 
 def test_front_page_asks_and_shows_in_one_screen(open_page):
-    page = open_page("index.html")
+    page = open_page("index.html", mathematics=False)
     page.set_viewport_size({"width": 1280, "height": 800})
     explorer = page.locator("div.attnopt-explorer[data-mounted]")
     explorer.wait_for()
@@ -26,7 +26,7 @@ def test_front_page_asks_and_shows_in_one_screen(open_page):
 
 
 def test_map_links_every_chapter_and_is_legible_on_a_phone(open_page):
-    page = open_page("index.html", width=390, scheme="dark")
+    page = open_page("index.html", width=390, scheme="dark", mathematics=False)
     chapters = {link.get_attribute("href") for link in page.locator(".toctree-l1 a[href*='/']").all()}
     boxes = page.locator(".ao-map a")
     assert {box.get_attribute("href") for box in boxes.all()} == chapters
@@ -37,7 +37,7 @@ def test_map_links_every_chapter_and_is_legible_on_a_phone(open_page):
         assert box["x"] + box["width"] <= 390
     boxes.first.focus()
     page.keyboard.press("Enter")
-    page.wait_for_url("**/softmax_and_lse.html")
+    page.wait_for_url("**/softmax_and_lse.html", wait_until="commit")
 
 
 def test_ledger_filters_by_chapter(open_page):
@@ -117,4 +117,4 @@ def test_a_tap_shows_the_meaning_and_a_second_one_follows(open_page, width):
     assert box["x"] + box["width"] <= width
     assert CHAPTER in page.url
     word.tap()
-    page.wait_for_url("**/glossary.html#term-softmax")
+    page.wait_for_url("**/glossary.html#term-softmax", wait_until="commit")

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu
+from torch.nn.functional import gelu, one_hot
 
+from attnopt.checks import check_count, check_integers
 from attnopt.clustering.model import Norm, Params, forward
 from attnopt.clustering.task import modular_addition
 
@@ -99,6 +100,60 @@ def counting_form(sequence: Tensor, length: int, k: int) -> tuple[Tensor, Tensor
     weights = sizes * signs * signs[:, :1]
     explained = [_explained(xi, level) for xi, level in zip(sequence, (weights @ tokens.mT).round(), strict=True)]
     return weights.long(), torch.stack(explained)
+
+
+def token_effects(sequence: Tensor, tokens: Tensor, p: int) -> tuple[Tensor, Tensor]:
+    """What each token at each position adds to ξ along its main axis: the best f in ξ ≈ a Σ f_t(x_t) + constant.
+
+    Args:
+        sequence: ξ of sequences whose tokens are independent and uniform, shape (M, n, d).
+        tokens: these sequences, shape (n, L), integers in 0 … p - 1, every token at every position.
+        p: size of the vocabulary.
+
+    Returns:
+        f, of mean 0 at each position, shape (M, L, p), and the share of the variance of ξ that its sum explains, shape (M,).
+        The sign of f is that of the axis, hence arbitrary.
+
+    Raises:
+        TypeError: if ``tokens`` are not integers, or ``p`` is none.
+        ValueError: if ``p`` is smaller than 2, a token lies outside, or one does not stand at every position.
+
+    Source: the chapter "What decides success".
+    """
+    check_integers("tokens", tokens, check_count("p", p, 2))
+    pairs = one_hot(tokens, p).flatten(1).to(sequence.dtype)
+    if not pairs.any(0).all():
+        raise ValueError("tokens must have every token at every position")
+    centred = sequence - sequence.mean(1, keepdim=True)
+    effects = (pairs / pairs.sum(0)).T @ centred
+    axis = torch.linalg.svd(effects, full_matrices=False).Vh[:, 0]
+    along, seen = ((points @ axis.unsqueeze(-1)).squeeze(-1) for points in (effects, centred))
+    gained = seen.square().mean(1) - (seen - along @ pairs.T).square().mean(1)
+    return along.unflatten(1, (-1, p)), gained / centred.square().sum(-1).mean(1)
+
+
+def cyclic_step(effects: Tensor, k: int) -> Tensor:
+    """The u for which the ranks r_t of f_t at each of the first k positions are u x + c_t modulo p, 0 if there is none.
+
+    Args:
+        effects: f from `token_effects`, shape (M, L, p).
+        k: length of the prefix.
+
+    Returns:
+        Integers in 0 … p - 1, shape (M,).
+
+    Raises:
+        TypeError: if ``k`` is not an integer.
+        ValueError: if ``k`` is not in 1 … L.
+
+    Source: the chapter "What decides success".
+    """
+    if check_count("k", k) > effects.shape[1]:
+        raise ValueError(f"k must be at most the {effects.shape[1]} positions, got {k}")
+    ranks = effects[:, :k].argsort(-1).argsort(-1)
+    steps = (ranks.roll(-1, -1) - ranks) % effects.shape[-1]
+    one = steps.flatten(1)
+    return torch.where((one == one[:, :1]).all(1), one[:, 0], 0)
 
 
 def _explained(points: Tensor, groups: Tensor) -> Tensor:
