@@ -65,6 +65,7 @@ def test_gaussian_expectation_by_hand():
     assert sp.expand(gaussian_expectation(polynomial, [x, y], [v, u]) - (3 * c * v**2 * u + v + c)) == 0
     assert gaussian_expectation(sp.S(3), [x], [v]) == 3
     assert gaussian_expectation(x**6, [x], [2]) == 15 * 8
+    assert gaussian_expectation(x**2 * y, [x, y], [v, u]) == 0  # one odd power is enough
     assert gaussian_expectation(sp.Matrix([[x * y, x**2], [1, y**2]]), [x, y], [v, u]) == sp.Matrix([[0, v], [1, u]])
 
 

@@ -33,7 +33,7 @@ def attention_by_pair(params: Params, tokens: Tensor, norm: Norm = "unit") -> Te
 
 
 def activation_sparsity(params: Params, tokens: Tensor, thresholds: Sequence[float], norm: Norm = "unit") -> Tensor:
-    """Share of the activations |σ(Wξ̄ + b)|, over sequences and neurons, that lie below each threshold.
+    """Share of the activations σ(Wξ̄ + b), over sequences and neurons, whose size lies below each threshold.
 
     Args:
         params: as from `init_model`.
@@ -42,7 +42,7 @@ def activation_sparsity(params: Params, tokens: Tensor, thresholds: Sequence[flo
         norm: the models' normalisation.
 
     Returns:
-        Shape (M, E): 1 if all activations are within ε of 0, 0 if none is.
+        Shape (M, E), 1 if all activations are within ε of 0, 0 if none is.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.2.
     """

@@ -29,7 +29,7 @@ def walsh(values: Tensor) -> Tensor:
         values: on all 2ᴸ sequences in lexicographic order, shape (…, 2ᴸ).
 
     Returns:
-        Coefficients, shape (…, 2ᴸ): S as a number whose binary digits say, as a sequence does, which positions it holds.
+        Coefficients, shape (…, 2ᴸ), at S as a number whose binary digits say, as a sequence does, which positions it holds.
 
     Raises:
         ValueError: if the number of values is not a power of two.
@@ -60,7 +60,7 @@ def parity_coefficient(margin: Tensor, k: int) -> Tensor:
 def log_cosh_half(margin: Tensor) -> Tensor:
     """log cosh(m/2), without overflow; the loss of two classes is log 2 plus this minus (2y - 1)m/2.
 
-    Up to |m| = 0.01 by its series, where the difference of the formula would cancel; the error is below 1e-15.
+    Up to 0.01 in size by its series, where the difference of the formula would cancel; the error is below 1e-15.
     """
     check_tensors(margin=margin)
     size, square = margin.abs(), margin.square()

@@ -19,13 +19,9 @@ from attnopt.clustering.training.step import Layout, loss_and_gradients, marks
 class Spike(NamedTuple):
     """A rise of a run's loss.
 
-    Attributes:
-        model: which run.
-        start: the first evaluation with a loss above the threshold.
-        peak: that with the largest loss before the end.
-        end: the first one back below the threshold; None if that takes longer than the patience, a collapse.
-        low: the running low before the start.
-        height: the loss at the peak.
+    ``model``, which run; ``start``, the first evaluation with a loss above the threshold; ``peak``, that with the largest
+    loss before the end; ``end``, the first one back below the threshold, None if that takes longer than the patience, a
+    collapse; ``low``, the running low before the start; ``height``, the loss at the peak.
     """
 
     model: int
@@ -226,7 +222,7 @@ def dissect(before: Params, after: Params, marked: Tensor, truth: Tensor, norm: 
         norm: the models' normalisation.
 
     Returns:
-        Shape (M,) each: ``loss`` before and ``rise``; then the rise under interventions. ``far sums``, ``far sequence``: the
+        Shape (M,) each. ``loss`` before and ``rise``; then the rise under interventions. ``far sums``, ``far sequence``: the
         normalisation of E + P, or of ξ, kept away from the origin (see `stages`). ``straight normalisation``, ``straight
         layer``, ``straight logits``: both normalisations, the feed-forward layer, or the logits as a whole, taken to first
         order in the step; ``straight loss``: the loss itself. ``embeddings``, ``attention``, ``feed-forward``: only these
