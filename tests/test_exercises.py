@@ -74,7 +74,7 @@ def test_every_checked_exercise_is_asked_in_a_chapter_and_its_solution_is_right(
     asked, solved = set(), set()
     for path in CHAPTERS:
         text = path.read_text(encoding="utf-8")
-        asked |= set(re.findall(r'```\{code-cell\} ipython3\ncheck\("(ex-[\w-]+)", \.\.\.\)\n```', text))
+        asked |= set(re.findall(r'```\{code-cell\} ipython3\ncheck\("(ex-[\w-]+)", \.\.\.\)[^\n]*\n```', text))
         notebook = json.loads(path.with_suffix(".ipynb").read_text(encoding="utf-8"))
         printed = "".join("".join(o.get("text", "")) for cell in notebook["cells"] for o in cell.get("outputs", []))
         solved |= set(re.findall(r"^(ex-[\w-]+): right", printed, re.M))
