@@ -37,6 +37,7 @@ class Array:
     least: tuple[int, ...] = ()  # smallest legal size of each dimension, 1 unless given
     finite: bool = True  # whether nan and infinities are refused, and not handed on entry by entry
     instead: tuple[type, ...] = ()  # what may be given instead: None, or a list of numbers
+    cast: bool = False  # whether another dtype is taken as well
 
     def draw(self, generator, sizes, axis="class", batch=(), dtype=torch.float64):
         shape = (*(batch if self.batch else ()), *(sizes[letter] for letter in self.shape))
@@ -206,7 +207,8 @@ TABLE = {
         "steps": Array("k", least=(2,)), "curvatures": Array("j"), "eigenvalues": Array("q", batch=False),
     },
     in_context.gdpp_loss: {
-        "steps": Array("k", least=(2,), instead=(list,)), "curvatures": Array("j", instead=(list,)),
+        "steps": Array("k", least=(2,), instead=(list,), cast=True),
+        "curvatures": Array("j", instead=(list,), cast=True),
     } | CONTEXT,
     in_context.gdpp_optimum: CONTEXT | {"n_layers": Whole(1, 1, 4)},
     in_context.two_layer_coefficients: {name: Given(number.value) for name, number in CONTEXT.items()},
@@ -328,7 +330,7 @@ def spoiled_array(rule, value, others):
     yield "whole numbers", value.long()
     yield "complex", value.to(torch.complex128)
     yield "on the meta device", value.to("meta")
-    if any(isinstance(other, Array) for other in others):
+    if any(isinstance(other, Array) for other in others) and not rule.cast:
         yield "of another dtype", value.float()
     for number in (math.nan, math.inf, -math.inf) if rule.finite else ():
         spoilt = value.clone()

@@ -278,10 +278,11 @@ def attempt(module: str, code: object, tests: list[str], seconds: float) -> str:
         sys.meta_path.insert(0, Finder)
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))  # of work: the machine may be busy
         return pytest_run(tests, Quick(module))
 
-    exit_code = forked(task, seconds)
-    return "timeout" if exit_code is None else "killed" if exit_code else "survived"
+    exit_code = forked(task, 30 * seconds)
+    return "timeout" if exit_code in (None, -signal.SIGXCPU, -signal.SIGKILL) else "killed" if exit_code else "survived"
 
 
 def judge(module: str, tree: ast.Module, mutant: Mutant, survey: dict) -> str:
@@ -315,7 +316,7 @@ def examine(module: str, row: dict) -> tuple[int, list[str], list[str]]:
     for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
         with contextlib.suppress(ValueError):  # half a line of an interrupted run
             entry = json.loads(line)
-            if entry["source"] == source and (entry["tests"] == tests or entry["result"] != "survived"):
+            if entry["source"] == source and (entry["tests"] == tests or entry["result"] == "killed"):
                 known[entry["name"]] = entry["result"]
     file.parent.mkdir(parents=True, exist_ok=True)
     wanted = [mutant for mutant in chosen if mutant.name not in known]

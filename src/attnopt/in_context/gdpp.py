@@ -68,7 +68,9 @@ def gdpp_loss(steps: Tensor | Sequence[float], curvatures: Tensor | Sequence[flo
     steps = as_numbers("steps", steps)
     if not isinstance(curvatures, Tensor):
         none = isinstance(curvatures, Sequence) and not len(curvatures)
-        curvatures = steps.new_empty(0) if none else as_numbers("curvatures", curvatures).to(steps)
+        curvatures = steps.new_empty(0) if none else as_numbers("curvatures", curvatures)
+    check_tensors(curvatures=curvatures)
+    curvatures = curvatures.to(steps)
     nodes, weights = spectrum(dim, n_context, n_nodes(steps.shape[-1]), steps)
     return gdpp_residuals(steps, curvatures, nodes)[0][-1].square() @ weights
 
