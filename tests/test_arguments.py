@@ -270,7 +270,8 @@ TABLE = {
     spikes.find_spikes: {"loss": Given(torch.rand(30, 2)), "factor": Real(2.0, 1.0)},
 }  # fmt: skip
 EXEMPT = {
-    plateau.walsh, plateau.curvature, anatomy.position_effects, anatomy.counting_form,  # take what others have made
+    plateau.walsh, plateau.curvature, anatomy.position_effects, anatomy.counting_form,
+    anatomy.token_effects, anatomy.cyclic_step,  # take what others have made
     training.save_training, training.load_training,  # tested with files, in tests/clustering/test_training.py
 }  # fmt: skip
 

@@ -191,10 +191,11 @@ class Quick:
 
     def pytest_configure(self):
         """After the conftest has loaded its profile."""
-        from hypothesis import Phase, settings
+        from hypothesis import HealthCheck, Phase, settings
 
-        phases = Phase.explicit, Phase.generate
-        settings.register_profile("mutants", settings.default, phases=phases, report_multiple_bugs=False)
+        quick = {"phases": (Phase.explicit, Phase.generate), "report_multiple_bugs": False}
+        quick["suppress_health_check"] = list(HealthCheck)  # slowness is the machine's, and kills nothing
+        settings.register_profile("mutants", settings.default, **quick)
         settings.load_profile("mutants")
 
     def pytest_collection_modifyitems(self, items):
