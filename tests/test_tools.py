@@ -79,7 +79,7 @@ def test_streams_are_merged_and_live_output_is_not_stored(executed):
     _, first, live = (c for c in nbformat.read(executed.with_suffix(".ipynb"), 4).cells if c.cell_type == "code")
     assert [output.text for output in first.outputs] == ["one\ntwo\n"]
     assert live.outputs == []
-    assert live.execution_count == 2
+    assert live.execution_count == 3
 
 
 def test_the_first_cell_fetches_the_book_on_colab_and_does_nothing_elsewhere(executed, monkeypatch, tmp_path):
@@ -123,15 +123,15 @@ def test_changed_text_is_drift(pair, old, new, fault):
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (lambda nb: nb["cells"][2].update(execution_count=None), "code cell 1 was not executed in order"),
-        (lambda nb: nb["cells"][4].update(execution_count=1), "code cell 2 was not executed in order"),
+        (lambda nb: nb["cells"][2].update(execution_count=None), "code cell 2 was not executed in order"),
+        (lambda nb: nb["cells"][4].update(execution_count=1), "code cell 3 was not executed in order"),
         (lambda nb: nb["cells"][0].update(source="Edited in Jupyter."), "cell 0 (markdown) differs"),
         (lambda nb: nb["cells"].pop(), "has 5 cells, its notebook 4"),
         (lambda nb: nb["metadata"].update(author="somebody"), "its notebook's metadata"),
-        (lambda nb: nb["cells"][2]["outputs"][0].update(name="stderr"), "code cell 1 writes to stderr"),
+        (lambda nb: nb["cells"][2]["outputs"][0].update(name="stderr"), "code cell 2 writes to stderr"),
         (
             lambda nb: nb["cells"][4]["outputs"].append({"output_type": "stream", "name": "stdout", "text": "x"}),
-            "code cell 2 is tagged live",
+            "code cell 3 is tagged live",
         ),
     ],
 )

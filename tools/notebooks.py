@@ -68,8 +68,8 @@ def colab_cell(path: Path) -> nbformat.NotebookNode:
 
 
 def code_cells(notebook: nbformat.NotebookNode) -> enumerate:
-    """The code cells with their numbers; the one for Colab has number 0."""
-    return enumerate(cell for cell in notebook.cells if cell.cell_type == "code")
+    """The code cells with their numbers; the one for Colab has number 1."""
+    return enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), 1)
 
 
 def essence(notebook: nbformat.NotebookNode) -> list[tuple]:
