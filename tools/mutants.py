@@ -19,9 +19,11 @@ import builtins
 import collections
 import contextlib
 import copy
+import gc
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import random
 import resource
@@ -31,6 +33,7 @@ import tempfile
 import time
 import tomllib
 import traceback
+import types
 from collections.abc import Callable, Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -43,6 +46,7 @@ LIBRARIES = (
     "hypothesis.strategies", "pytest", "coverage", "matplotlib.figure", "anywidget", "ipywidgets", "joblib", "pooch",
     "requests", "filelock", "tqdm",
 )  # fmt: skip
+BROKEN, TERMINAL = 70, os.dup(2)  # a forked process's exit code where this tool fails, and where it says so
 MEMORY = 6 * 2**30  # a mutant may ask for so much more than it begins with
 
 OPERATORS = {
@@ -161,7 +165,7 @@ def forked(task: Callable[[], int], seconds: float) -> int | None:
     """The exit code of a task in a process of its own; None if it did not end in time and was killed."""
     process = os.fork()
     if not process:
-        code, terminal = 70, os.dup(2)
+        code = BROKEN
         try:
             os.setpgid(0, 0)
             nowhere = os.open(os.devnull, os.O_RDWR)
@@ -169,7 +173,7 @@ def forked(task: Callable[[], int], seconds: float) -> int | None:
                 os.dup2(nowhere, stream)
             code = task()
         except BaseException:  # of this tool: a test's own never come so far
-            os.write(terminal, traceback.format_exc().encode())
+            os.write(TERMINAL, traceback.format_exc().encode())
         finally:
             os._exit(code)
     end = time.monotonic() + seconds
@@ -224,10 +228,9 @@ class Watch(Quick):
         self.seconds[report.nodeid] += report.duration
 
     def found(self) -> dict:
-        """Seconds by test, and tests by line; a line that was run on import belongs to all, written as none."""
+        """Seconds by test, and tests by line; "" among them says that the line was run on import."""
         self.coverage.stop()
-        lines = self.coverage.get_data().contexts_by_lineno(self.file)
-        return {"seconds": self.seconds, "lines": {line: [name for name in names if name] for line, names in lines.items()}}
+        return {"seconds": self.seconds, "lines": self.coverage.get_data().contexts_by_lineno(self.file)}
 
 
 def pytest_run(tests: list[str], plugin: object) -> int:
@@ -258,8 +261,23 @@ def survey(module: str, tests: list[str]) -> dict:
         return json.loads(report.read_text(encoding="utf-8"))
 
 
-def attempt(module: str, code: object, tests: list[str], seconds: float) -> str:
-    """What became of a mutant under some tests: "killed", "timeout" or "survived"."""
+def attempt(task: Callable[[], int], seconds: float) -> str:
+    """What became of a mutant under the tests that a task runs: "killed", "timeout" or "survived"."""
+
+    def limited() -> int:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))  # of work: the machine may be busy
+        return task()
+
+    exit_code = forked(limited, 30 * seconds)
+    if exit_code == BROKEN:
+        sys.exit("mutants: the tool itself failed, see above")
+    return "timeout" if exit_code in (None, -signal.SIGXCPU, -signal.SIGKILL) else "killed" if exit_code else "survived"
+
+
+def imported(module: str, code: types.CodeType, tests: list[str]) -> int:
+    """Run tests that import a changed module."""
     path, name = SOURCE / f"{module}.py", f"attnopt.{module.replace('/', '.')}"
 
     class Loader(SourceFileLoader):
@@ -275,18 +293,47 @@ def attempt(module: str, code: object, tests: list[str], seconds: float) -> str:
                 else None
             )
 
-    def task() -> int:
-        sys.meta_path.insert(0, Finder)
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))  # of work: the machine may be busy
-        return pytest_run(tests, Quick(module))
-
-    exit_code = forked(task, 30 * seconds)
-    return "timeout" if exit_code in (None, -signal.SIGXCPU, -signal.SIGKILL) else "killed" if exit_code else "survived"
+    sys.meta_path.insert(0, Finder)
+    return pytest_run(tests, Quick(module))
 
 
-def judge(module: str, tree: ast.Module, mutant: Mutant, survey: dict) -> str:
+def parts(code: types.CodeType) -> Iterator[tuple[tuple[str, int], types.CodeType]]:
+    """The code of every function in a piece of code, by its name and line."""
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield (constant.co_qualname, constant.co_firstlineno), constant
+            yield from parts(constant)
+
+
+class Bench(Quick):
+    """In place of running the tests that pytest has collected, try mutants with them, each in a fork from there."""
+
+    def __init__(self, module: str, work: Callable[[Callable], None]):
+        super().__init__(module)
+        self.file, self.work = str(SOURCE / f"{module}.py"), work
+
+    def pytest_runtestloop(self, session):
+        """Hand over a function like `imported`, which changes the functions where they are."""
+        items = {item.nodeid: item for item in session.items}
+        alive = [f for f in gc.get_objects() if type(f) is types.FunctionType and f.__code__.co_filename == self.file]
+        gc.freeze()
+
+        def changed(module: str, code: types.CodeType, tests: list[str]) -> int:
+            new = dict(parts(code))
+            for function in alive:
+                function.__code__ = new[function.__code__.co_qualname, function.__code__.co_firstlineno]
+            chosen = [items[test] for test in tests]
+            for item, following in zip(chosen, [*chosen[1:], None], strict=True):
+                session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if session.testsfailed:
+                    return 1
+            return 0
+
+        self.work(changed)
+        return True
+
+
+def judge(module: str, tree: ast.Module, mutant: Mutant, survey: dict, run: Callable) -> str:
     """Try one mutant: first the tests that run its lines, the quickest first, then the module's others."""
     with mutant.applied():
         try:
@@ -294,11 +341,13 @@ def judge(module: str, tree: ast.Module, mutant: Mutant, survey: dict) -> str:
         except (SyntaxError, ValueError):
             return "killed"
     seconds, lines = survey["seconds"], survey["lines"]
-    near = {test for line in mutant.lines for test in lines.get(str(line), ())}
+    near = {test for line in mutant.lines for test in lines.get(str(line), ())} - {""}
     for group in (near, set(seconds) - near):
         tests = sorted(group, key=seconds.get)
-        if tests and (result := attempt(module, code, tests, 20 + 5 * sum(map(seconds.get, tests)))) != "survived":
-            return result
+        if tests:
+            result = attempt(lambda tests=tests: run(module, code, tests), 20 + 5 * sum(map(seconds.get, tests)))
+            if result != "survived":
+                return result
     return "survived"
 
 
@@ -312,23 +361,38 @@ def examine(module: str, row: dict) -> tuple[int, list[str], list[str]]:
     tree = ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8"))
     every = mutants(tree)
     chosen = random.Random(0).sample(every, row["sample"]) if row.get("sample", len(every)) < len(every) else every
-    file, known = CACHE / f"{module.replace('/', '.')}.jsonl", {}
+    file = CACHE / f"{module.replace('/', '.')}.jsonl"
     source, tests = state([SOURCE / f"{module}.py"]), state([ROOT / test.partition("::")[0] for test in row["tests"]])
-    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
-        with contextlib.suppress(ValueError):  # half a line of an interrupted run
-            entry = json.loads(line)
-            if entry["source"] == source and (entry["tests"] == tests or entry["result"] == "killed"):
-                known[entry["name"]] = entry["result"]
+
+    def results() -> dict[str, str]:
+        found = {}
+        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+            with contextlib.suppress(ValueError):  # half a line of an interrupted run
+                entry = json.loads(line)
+                if entry["source"] == source and (entry["tests"] == tests or entry["result"] == "killed"):
+                    found[entry["name"]] = entry["result"]
+        return found
+
     file.parent.mkdir(parents=True, exist_ok=True)
-    wanted = [mutant for mutant in chosen if mutant.name not in known]
-    seen = survey(module, row["tests"]) if wanted else {}
-    for number, mutant in enumerate(wanted, 1):
-        known[mutant.name] = judge(module, tree, mutant, seen)
-        with file.open("a", encoding="utf-8") as stream:
-            entry = {"source": source, "tests": tests, "name": mutant.name, "result": known[mutant.name]}
-            stream.write(json.dumps(entry) + "\n")
-        if known[mutant.name] != "killed" or sys.stderr.isatty():
-            print(f"  {number}/{len(wanted)} line {mutant.lines.start}: {mutant.name}: {known[mutant.name]}", flush=True)
+    wanted = [mutant for mutant in chosen if mutant.name not in results()]
+    if wanted:
+        seen = survey(module, row["tests"])
+        early = [mutant for mutant in wanted if any("" in seen["lines"].get(str(line), ()) for line in mutant.lines)]
+        late = [mutant for mutant in wanted if mutant not in early]
+
+        def work(run: Callable, some: list[Mutant]) -> None:
+            for mutant in some:
+                entry = {"source": source, "tests": tests, "name": mutant.name}
+                entry["result"] = judge(module, tree, mutant, seen, run)
+                with file.open("a", encoding="utf-8") as stream:
+                    stream.write(json.dumps(entry) + "\n")
+
+        work(imported, early)
+        if late:
+            bench = Bench(module, lambda run: work(run, late))
+            if forked(lambda: pytest_run(row["tests"], bench), math.inf):
+                sys.exit(f"mutants: the tests of {module} could not be collected a second time")
+    known = results()
     survivors = [mutant.name for mutant in chosen if known[mutant.name] == "survived"]
     listed = row.get("survivors", {})
     names = {mutant.name for mutant in every}
