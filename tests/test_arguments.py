@@ -565,6 +565,17 @@ def test_leading_dimensions_are_so_many_calls(function, seed, axis, batch):
             close(whole[(slice(None),) * at + member], alone, 1e-8)
 
 
+@pytest.mark.parametrize("function", BATCHED, ids=lambda f: f.__name__)
+def test_leading_dimensions_that_do_not_broadcast_are_told_as_given(function):
+    names = [name for name, rule in TABLE[function].items() if isinstance(rule, Array) and rule.batch and rule.shape]
+    for one, other in itertools.combinations(names, 2):
+        given = arguments(function)
+        given |= {one: given[one].expand(2, *given[one].shape), other: given[other].expand(3, *given[other].shape)}
+        with pytest.raises(ValueError, match="broadcast") as error:
+            function(**given)
+        assert all(f"{name} {tuple(given[name].shape)}" in str(error.value) for name in (one, other))
+
+
 @pytest.mark.parametrize("function", ARRAYS, ids=lambda f: f.__name__)
 @settings(max_examples=6)
 @given(seed=seeds, axis=axes)
