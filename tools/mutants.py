@@ -19,6 +19,7 @@ import builtins
 import collections
 import contextlib
 import copy
+import functools
 import gc
 import hashlib
 import importlib.util
@@ -208,31 +209,6 @@ class Quick:
         items[:] = [item for item, f in zip(items, given, strict=True) if f is None or f.__module__ == self.name]
 
 
-class Watch(Quick):
-    """Which test runs which lines of a module, and how long each takes."""
-
-    def __init__(self, module: str):
-        import coverage
-
-        super().__init__(module)
-        self.file, self.seconds = str(SOURCE / f"{module}.py"), collections.Counter()
-        self.coverage = coverage.Coverage(data_file=None, include=[self.file], config_file=False)
-        self.coverage.start()
-
-    def pytest_runtest_logstart(self, nodeid):
-        """Lines are this test's from here on, those of its fixtures too."""
-        self.coverage.switch_context(nodeid)
-
-    def pytest_runtest_logreport(self, report):
-        """Sum the phases of a test."""
-        self.seconds[report.nodeid] += report.duration
-
-    def found(self) -> dict:
-        """Seconds by test, and tests by line; "" among them says that the line was run on import."""
-        self.coverage.stop()
-        return {"seconds": self.seconds, "lines": self.coverage.get_data().contexts_by_lineno(self.file)}
-
-
 def pytest_run(tests: list[str], plugin: object) -> int:
     """Run tests until the first fails; pytest's exit code."""
     import pytest
@@ -240,25 +216,6 @@ def pytest_run(tests: list[str], plugin: object) -> int:
     quiet = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:nbval"]
     quiet += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis has been imported before pytest starts
     return int(pytest.main([*quiet, *tests], plugins=[plugin]))
-
-
-def survey(module: str, tests: list[str]) -> dict:
-    """Run a module's tests as they are and return what `Watch` found."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "survey.json"
-
-        def task() -> int:
-            watch = Watch(module)
-            code = pytest_run(tests, watch)
-            report.write_text(json.dumps(watch.found()), encoding="utf-8")
-            return code
-
-        code = forked(task, 1800)
-        if code:
-            sys.exit(
-                f"mutants: the tests of {module} do not pass as they are (exit code {code}); run pytest {' '.join(tests)}"
-            )
-        return json.loads(report.read_text(encoding="utf-8"))
 
 
 def attempt(task: Callable[[], int], seconds: float) -> str:
@@ -306,42 +263,73 @@ def parts(code: types.CodeType) -> Iterator[tuple[tuple[str, int], types.CodeTyp
 
 
 class Bench(Quick):
-    """In place of running the tests that pytest has collected, try mutants with them, each in a fork from there."""
+    """In place of pytest's loop: run all tests once, see which runs which lines, then try mutants in forks from there.
 
-    def __init__(self, module: str, work: Callable[[Callable], None]):
+    Args:
+        module: the module.
+        work: what to do then, with what was seen and a function like `imported` that changes the functions in place.
+    """
+
+    def __init__(self, module: str, work: Callable[[dict, Callable], None]):
+        import coverage
+
         super().__init__(module)
-        self.file, self.work = str(SOURCE / f"{module}.py"), work
+        self.file, self.work, self.seconds = str(SOURCE / f"{module}.py"), work, collections.Counter()
+        self.coverage = coverage.Coverage(data_file=None, include=[self.file], config_file=False)
+        self.coverage.start()
+
+    def pytest_runtest_logstart(self, nodeid):
+        """Lines are this test's from here on, those of its fixtures too."""
+        if self.coverage:
+            self.coverage.switch_context(nodeid)
+
+    def pytest_runtest_logreport(self, report):
+        """Sum the phases of a test."""
+        self.seconds[report.nodeid] += report.duration
 
     def pytest_runtestloop(self, session):
-        """Hand over a function like `imported`, which changes the functions where they are."""
-        items = {item.nodeid: item for item in session.items}
+        """Called once the tests are collected."""
+
+        def run(items: list) -> int:
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if session.testsfailed:
+                    return 1
+            return 0
+
         alive = [f for f in gc.get_objects() if type(f) is types.FunctionType and f.__code__.co_filename == self.file]
+        if run(session.items):
+            return True
+        self.coverage.stop()
+        # tests by line; "" among them says that the line was run on import
+        seen = {"seconds": dict(self.seconds), "lines": self.coverage.get_data().contexts_by_lineno(self.file)}
+        self.coverage = None
+        for cached in [f for f in gc.get_objects() if type(f) is functools._lru_cache_wrapper]:
+            if cached.__module__.startswith(("attnopt", "test_")):  # what the unchanged module has answered
+                cached.cache_clear()
+        items = {item.nodeid: item for item in session.items}
+        gc.collect()
         gc.freeze()
 
         def changed(module: str, code: types.CodeType, tests: list[str]) -> int:
             new = dict(parts(code))
             for function in alive:
                 function.__code__ = new[function.__code__.co_qualname, function.__code__.co_firstlineno]
-            chosen = [items[test] for test in tests]
-            for item, following in zip(chosen, [*chosen[1:], None], strict=True):
-                session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-                if session.testsfailed:
-                    return 1
-            return 0
+            return run([items[test] for test in tests])
 
-        self.work(changed)
+        self.work(seen, changed)
         return True
 
 
-def judge(module: str, tree: ast.Module, mutant: Mutant, survey: dict, run: Callable) -> str:
+def judge(module: str, tree: ast.Module, mutant: Mutant, seen: dict, run: Callable) -> str:
     """Try one mutant: first the tests that run its lines, the quickest first, then the module's others."""
     with mutant.applied():
         try:
             code = builtins.compile(ast.fix_missing_locations(tree), str(SOURCE / f"{module}.py"), "exec")
         except (SyntaxError, ValueError):
             return "killed"
-    seconds, lines = survey["seconds"], survey["lines"]
-    near = {test for line in mutant.lines for test in lines.get(str(line), ())} - {""}
+    seconds, lines = seen["seconds"], seen["lines"]
+    near = {test for line in mutant.lines for test in lines.get(line, ())} - {""}
     for group in (near, set(seconds) - near):
         tests = sorted(group, key=seconds.get)
         if tests:
@@ -374,24 +362,32 @@ def examine(module: str, row: dict) -> tuple[int, list[str], list[str]]:
         return found
 
     file.parent.mkdir(parents=True, exist_ok=True)
+
+    def judge_all(some: list[Mutant], seen: dict, run: Callable) -> None:
+        for mutant in some:
+            entry = {"source": source, "tests": tests, "name": mutant.name}
+            entry["result"] = judge(module, tree, mutant, seen, run)
+            with file.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(entry) + "\n")
+
     wanted = [mutant for mutant in chosen if mutant.name not in results()]
-    if wanted:
-        seen = survey(module, row["tests"])
-        early = [mutant for mutant in wanted if any("" in seen["lines"].get(str(line), ()) for line in mutant.lines)]
-        late = [mutant for mutant in wanted if mutant not in early]
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "seen"
 
-        def work(run: Callable, some: list[Mutant]) -> None:
-            for mutant in some:
-                entry = {"source": source, "tests": tests, "name": mutant.name}
-                entry["result"] = judge(module, tree, mutant, seen, run)
-                with file.open("a", encoding="utf-8") as stream:
-                    stream.write(json.dumps(entry) + "\n")
+        def work(seen: dict, run: Callable) -> None:
+            early = [mutant for mutant in wanted if any("" in seen["lines"].get(line, ()) for line in mutant.lines)]
+            report.write_text(repr((seen, [mutant.name for mutant in early])), encoding="utf-8")
+            judge_all([mutant for mutant in wanted if mutant not in early], seen, run)
 
-        work(imported, early)
-        if late:
-            bench = Bench(module, lambda run: work(run, late))
-            if forked(lambda: pytest_run(row["tests"], bench), math.inf):
-                sys.exit(f"mutants: the tests of {module} could not be collected a second time")
+        if wanted:
+            code = forked(lambda: pytest_run(row["tests"], Bench(module, work)), math.inf)
+            if code:
+                sys.exit(
+                    f"mutants: the tests of {module} do not pass as they are (exit code {code}); "
+                    f"run pytest {' '.join(row['tests'])}"
+                )
+            seen, early = ast.literal_eval(report.read_text(encoding="utf-8"))
+            judge_all([mutant for mutant in wanted if mutant.name in early], seen, imported)
     known = results()
     survivors = [mutant.name for mutant in chosen if known[mutant.name] == "survived"]
     listed = row.get("survivors", {})
