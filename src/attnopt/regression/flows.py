@@ -96,9 +96,7 @@ def feature_flow(
 
     def velocity(time: float, flat: np.ndarray) -> np.ndarray:
         if next(evaluations) > MOST_EVALUATIONS:  # entries of 10^30 ask for steps of 10^-60
-            raise RuntimeError(
-                f"the flow was not solved: {MOST_EVALUATIONS} evaluations led no further than time {time:.3g}"
-            )
+            raise RuntimeError(f"the flow was not solved: {MOST_EVALUATIONS} evaluations led only to time {time:.3g}")
         flow = -unchecked(torch.from_numpy(flat).reshape(shape), theta, target, dim).numpy().ravel()
         if not np.isfinite(flow).all():  # the solver would look for a smaller step for ever
             raise RuntimeError("the flow was not solved: the velocity is not finite in float64")
