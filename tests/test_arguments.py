@@ -500,6 +500,19 @@ def test_a_bad_argument_is_named(function, name):
     assert complaints == {}
 
 
+RANDOM = [f for f, rules in TABLE.items() if any(isinstance(rule, Draws) for rule in rules.values())]
+
+
+@pytest.mark.parametrize("function", RANDOM, ids=lambda f: f.__name__)
+def test_the_generator_given_draws_everything_and_no_other(function):
+    before = torch.get_rng_state()
+    generators = [torch.Generator().manual_seed(seed) for seed in (0, 0, 1)]
+    first, again, other = (numbers(function(**arguments(function) | {"generator": drawn})) for drawn in generators)
+    assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
+    assert not all(torch.equal(one, two) for one, two in zip(first, other, strict=True))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 LAYERED = {  # results whose first dimension counts times or layers
     regression.feature_flow, regression.unroll, regression.unroll_logits, in_context.linear_transformer,
     in_context.gdpp_residuals,

@@ -279,13 +279,14 @@ class Bench(Quick):
         self.coverage.start()
 
     def pytest_runtest_logstart(self, nodeid):
-        """Lines are this test's from here on, those of its fixtures too."""
+        """Lines are this test's from here on, those of its fixtures too, and so is the work."""
         if self.coverage:
             self.coverage.switch_context(nodeid)
+        self.seconds[nodeid] -= time.process_time()
 
-    def pytest_runtest_logreport(self, report):
-        """Sum the phases of a test."""
-        self.seconds[report.nodeid] += report.duration
+    def pytest_runtest_logfinish(self, nodeid):
+        """Sum the work of a test."""
+        self.seconds[nodeid] += time.process_time()
 
     def pytest_runtestloop(self, session):
         """Called once the tests are collected."""
@@ -333,7 +334,7 @@ def judge(module: str, tree: ast.Module, mutant: Mutant, seen: dict, run: Callab
     for group in (near, set(seconds) - near):
         tests = sorted(group, key=seconds.get)
         if tests:
-            result = attempt(lambda tests=tests: run(module, code, tests), 20 + 5 * sum(map(seconds.get, tests)))
+            result = attempt(lambda tests=tests: run(module, code, tests), 10 + 3 * sum(map(seconds.get, tests)))
             if result != "survived":
                 return result
     return "survived"
