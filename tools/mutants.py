@@ -9,8 +9,9 @@ the module's others; the first failure kills it. Results are kept in `.cache/mut
 on where this one stopped. A changed module is tried anew, changed tests on the survivors only; to begin from nothing,
 remove that folder.
 
-`tests/mutants.toml` names each module's tests and its known survivors with the reason why each is harmless. A survivor
-that is not listed there fails the run, and so does a listed one that is killed after all.
+`tests/mutants.toml` names each module's tests and its known survivors with the reason why each is harmless; one that
+begins with "equivalent" says that nothing could tell the mutant. A survivor that is not listed there fails the run, and
+so does a listed one that is killed after all. A table of what was found comes last.
 """
 
 import argparse
@@ -224,7 +225,7 @@ def attempt(task: Callable[[], int], seconds: float) -> str:
     def limited() -> int:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))  # of work: the machine may be busy
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), 2 * int(seconds) + 5))  # of work: the machine may be busy
         return task()
 
     exit_code = forked(limited, 30 * seconds)
@@ -291,8 +292,11 @@ class Bench(Quick):
     def pytest_runtestloop(self, session):
         """Called once the tests are collected."""
 
-        def run(items: list) -> int:
+        def run(items: list, seconds: dict | None = None) -> int:
             for item, following in zip(items, [*items[1:], None], strict=True):
+                if seconds:  # of work, several times what the test needs
+                    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+                    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + 5 + 3 * seconds[item.nodeid]), most))
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 if session.testsfailed:
                     return 1
@@ -316,7 +320,7 @@ class Bench(Quick):
             new = dict(parts(code))
             for function in alive:
                 function.__code__ = new[function.__code__.co_qualname, function.__code__.co_firstlineno]
-            return run([items[test] for test in tests])
+            return run([items[test] for test in tests], seen["seconds"])
 
         self.work(seen, changed)
         return True
@@ -345,8 +349,8 @@ def state(files: list[Path]) -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def examine(module: str, row: dict) -> tuple[int, list[str], list[str]]:
-    """Try the mutants of one module; how many there were, the survivors, and the listed ones that are none."""
+def examine(module: str, row: dict) -> tuple[int, int, list[Mutant], list[str]]:
+    """Try the mutants of one module; how many there are and were tried, the survivors, and the listed ones that are none."""
     tree = ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8"))
     every = mutants(tree)
     chosen = random.Random(0).sample(every, row["sample"]) if row.get("sample", len(every)) < len(every) else every
@@ -390,11 +394,11 @@ def examine(module: str, row: dict) -> tuple[int, list[str], list[str]]:
             seen, early = ast.literal_eval(report.read_text(encoding="utf-8"))
             judge_all([mutant for mutant in wanted if mutant.name in early], seen, imported)
     known = results()
-    survivors = [mutant.name for mutant in chosen if known[mutant.name] == "survived"]
+    survivors = [mutant for mutant in chosen if known[mutant.name] == "survived"]
     listed = row.get("survivors", {})
     names = {mutant.name for mutant in every}
     stale = [name for name in listed if name not in names or known.get(name) in ("killed", "timeout")]
-    return len(chosen), survivors, stale
+    return len(every), len(chosen), survivors, stale
 
 
 def main() -> None:
@@ -412,23 +416,22 @@ def main() -> None:
     for library in LIBRARIES:
         __import__(library)
     sys.modules["torch"].set_num_threads(1)
-    bad = 0
+    bad, rows = 0, []
     for name in names:
-        start = time.perf_counter()
-        total, survivors, stale = examine(name, table[name])
-        listed = table[name].get("survivors", {})
-        new = [survivor for survivor in survivors if survivor not in listed]
-        killed = total - len(survivors)
-        print(
-            f"{name}: {killed} of {total} killed ({killed / max(total, 1):.1%}), {len(survivors) - len(new)} survivors with "
-            f"a reason, {len(new)} without ({time.perf_counter() - start:.0f} s)",
-            flush=True,
-        )
+        there, tried, survivors, stale = examine(name, table[name])
+        reasons = table[name].get("survivors", {})
+        new = [survivor for survivor in survivors if survivor.name not in reasons]
+        equal = sum(reasons.get(survivor.name, "").startswith("equivalent") for survivor in survivors)
+        rows.append((there, tried, tried - len(survivors), equal, len(survivors) - equal - len(new), len(new)))
+        print(f"{name}: {rows[-1][2]} of {tried} killed, {len(new)} survivors without a reason", flush=True)
         for survivor in new:
-            print(f"    survived: {survivor}")
+            print(f"    survived, line {survivor.lines.start}: {survivor.name}")
         for entry in stale:
             print(f"    listed, but killed or gone: {entry}")
         bad += len(new) + len(stale)
+    print("\n| module | mutants | tried | killed | equivalent | harmless | no reason |\n|---|---|---|---|---|---|---|")
+    for name, row in [*zip(names, rows, strict=True), ("together", tuple(map(sum, zip(*rows, strict=True))))]:
+        print(f"| {name} | {' | '.join(map(str, row))} |")
     sys.exit(bool(bad))
 
 
