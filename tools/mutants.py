@@ -4,10 +4,9 @@
 
 A mutant is one changed node of a module's syntax tree: a number plus one, an operator or a comparison turned into its
 neighbour, a condition negated, a transpose or a keyword left out, a statement deleted. Each is tried in a process forked
-from one that has imported torch and the other libraries: first the tests that run the changed line, by coverage, then
-the module's others; the first failure kills it. Results are kept in `.cache/mutants` as they come, and a later call goes
-on where this one stopped. A changed module is tried anew, changed tests on the survivors only; to begin from nothing,
-remove that folder.
+from one that has run the module's tests once, with those that run the changed line; the first failure kills it. Results
+are kept in `.cache/mutants` as they come, and a later call goes on where this one stopped. A changed module is tried
+anew, changed tests on the survivors only; to begin from nothing, remove that folder.
 
 `tests/mutants.toml` names each module's tests and its known survivors with the reason why each is harmless; one that
 begins with "equivalent" says that nothing could tell the mutant. A survivor that is not listed there fails the run, and
@@ -283,7 +282,16 @@ class Bench(Quick):
         """Lines are this test's from here on, those of its fixtures too, and so is the work."""
         if self.coverage:
             self.coverage.switch_context(nodeid)
+            self.forget()
         self.seconds[nodeid] -= time.process_time()
+
+    @staticmethod
+    def forget():
+        """What the unchanged module has answered is no answer of another test or of a changed one."""
+        for name, module in list(sys.modules.items()):
+            for value in vars(module).values() if name.startswith(("attnopt", "test_")) else ():
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
 
     def pytest_runtest_logfinish(self, nodeid):
         """Sum the work of a test."""
@@ -309,9 +317,7 @@ class Bench(Quick):
         # tests by line; "" among them says that the line was run on import
         seen = {"seconds": dict(self.seconds), "lines": self.coverage.get_data().contexts_by_lineno(self.file)}
         self.coverage = None
-        for cached in [f for f in gc.get_objects() if type(f) is functools._lru_cache_wrapper]:
-            if cached.__module__.startswith(("attnopt", "test_")):  # what the unchanged module has answered
-                cached.cache_clear()
+        self.forget()
         items = {item.nodeid: item for item in session.items}
         gc.collect()
         gc.freeze()
@@ -327,21 +333,16 @@ class Bench(Quick):
 
 
 def judge(module: str, tree: ast.Module, mutant: Mutant, seen: dict, run: Callable) -> str:
-    """Try one mutant: first the tests that run its lines, the quickest first, then the module's others."""
+    """Try one mutant: the tests that run its lines, the quickest first; all, if none does or the import does."""
     with mutant.applied():
         try:
             code = builtins.compile(ast.fix_missing_locations(tree), str(SOURCE / f"{module}.py"), "exec")
         except (SyntaxError, ValueError):
             return "killed"
     seconds, lines = seen["seconds"], seen["lines"]
-    near = {test for line in mutant.lines for test in lines.get(line, ())} - {""}
-    for group in (near, set(seconds) - near):
-        tests = sorted(group, key=seconds.get)
-        if tests:
-            result = attempt(lambda tests=tests: run(module, code, tests), 10 + 3 * sum(map(seconds.get, tests)))
-            if result != "survived":
-                return result
-    return "survived"
+    near = {test for line in mutant.lines for test in lines.get(line, ())}
+    tests = sorted(set(seconds) if near <= {""} or run is imported else near - {""}, key=seconds.get)
+    return attempt(lambda: run(module, code, tests), 10 + 3 * sum(map(seconds.get, tests)))
 
 
 def state(files: list[Path]) -> str:
