@@ -5,6 +5,7 @@ import io
 import json
 
 import pytest
+from conftest import HTML
 from playwright.sync_api import expect
 
 from attnopt.claims import claims
@@ -77,6 +78,10 @@ def test_errata_scripts_can_be_downloaded(open_page):
     answer = page.request.get(page.evaluate("link => link.href", links.first.element_handle()))
     assert answer.ok
     assert "import numpy as np" in answer.text()
+
+
+def test_no_argument_of_the_package_reads_as_a_list():
+    assert "<li></li>" not in (HTML / "api.html").read_text(encoding="utf-8")  # "dim: d." would be item 4
 
 
 def test_meanings_of_notation_are_on_screen_on_a_phone(open_page):
