@@ -21,6 +21,9 @@ def test_front_page_asks_and_shows_in_one_screen(open_page):
     for picture in explorer.locator("svg").all():
         box = picture.bounding_box()
         assert box["y"] + box["height"] <= 800
+    found = page.locator(".ao-short").bounding_box()
+    assert found["x"] > 800  # beside the picture
+    assert found["y"] + found["height"] <= 800
     for way in ("from the beginning", "each in under a minute", "in the ledger"):
         assert page.get_by_role("link", name=way).bounding_box()["y"] < 800
     assert page.complaints == []
