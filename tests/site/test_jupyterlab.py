@@ -125,6 +125,6 @@ def test_a_chapter_runs_in_jupyterlab_and_python_answers_its_explorer(lab, page)
         sizes, loss = optimal_step_sizes(dim, n_context, 3)
         steps = ", ".join(f"{-size:.3f}" for size in sizes)
         explorer.get_by_text(
-            f"d = {dim}, n = {n_context}, 3 layers, optimal steps of size {steps}: loss {loss:.4g}"
+            f"d = {dim}, n = {n_context}, 3 layers, optimal steps of size {steps}: loss {float(loss):.4g}"
         ).wait_for()
     assert elsewhere == broken == []
