@@ -87,6 +87,15 @@ def install_torch(python: Path) -> None:
         subprocess.run([str(part) for part in command], cwd=ROOT, stderr=subprocess.DEVNULL)
 
 
+def writable() -> None:
+    """Tell at once, not after minutes, that a folder in which every command writes may not be written."""
+    for folder in (ROOT, ROOT / "_build"):
+        if folder.exists() and not os.access(folder, os.W_OK):
+            raise Failure(
+                f"{folder} may not be written by you here: copy the project to a folder of your own and call again."
+            )
+
+
 def environment() -> None:
     """Make `.venv`, or renew it; the stamp is written last, so an interrupted attempt is recognised and made anew.
 
@@ -143,9 +152,8 @@ def data() -> None:
     if FASHION_MNIST.is_dir() or not subprocess.run(lacking, cwd=ROOT).returncode or apt("dataset-fashion-mnist"):
         return
     say("downloading Fashion-MNIST into the user's cache (30 MB)")
-    fetch = "from attnopt.datasets import fashion_mnist; fashion_mnist('train'); fashion_mnist('test')"
     call(
-        [PYTHON, "-c", fetch],
+        [PYTHON, "-m", "attnopt.datasets"],
         "No Fashion-MNIST for the tests: Debian's package dataset-fashion-mnist is not installed and cannot be installed "
         "here, and the download failed. Install the package or go online and call again; the download goes on where it "
         "stopped.",
@@ -153,7 +161,8 @@ def data() -> None:
 
 
 def build() -> None:
-    """Build the HTML from nothing, warnings as errors."""
+    """Build the HTML from nothing, warnings as errors; one that was killed is known by its lacking inventory."""
+    shutil.rmtree(HTML, ignore_errors=True)
     config = ["--path-output", ROOT, "--config", ROOT / "_config.yml", "--toc", ROOT / "_toc.yml"]
     strict = ["--all", "--warningiserror", "--nitpick", "--keep-going", "--quiet"]
     call(
@@ -189,7 +198,7 @@ def serve(port: int) -> None:
 
 def pdf(output: str | None) -> None:
     """Print the built book as one PDF."""
-    if not (HTML / "index.html").is_file():
+    if not (HTML / "objects.inv").is_file():  # what Sphinx writes last
         build()
     browser()
     call([PYTHON, "tools/pdf.py", *([output] if output else [])], "The PDF could not be made: see above.")
@@ -294,6 +303,7 @@ def main() -> None:
     options, rest = parser.parse_known_args()
     if rest and options.command != "test":
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    writable()
     environment()
     if options.command == "book":
         build()

@@ -469,7 +469,15 @@ def test_step_sizes_at_the_ends_of_its_controls_has_the_exact_losses(dim, n_cont
 
 
 def test_what_step_sizes_cannot_show_is_named():
-    for name, value in (("dim", 3), ("n_context", 7), ("layers", 0), ("layers", 5), ("scheme", "best")):
+    for name, value in (
+        ("dim", 0),
+        ("dim", 11),
+        ("n_context", 0),
+        ("n_context", 101),
+        ("layers", 0),
+        ("layers", 5),
+        ("scheme", "best"),
+    ):
         with pytest.raises(traitlets.TraitError, match=name):
             StepSizesExplorer(**{name: value})
     for own in ([0.01, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 9.0], [float("nan")] * 4):
@@ -478,6 +486,18 @@ def test_what_step_sizes_cannot_show_is_named():
     with pytest.raises(traitlets.TraitError):
         StepSizesExplorer(own=[1.0])
     assert "table" not in repr(StepSizesExplorer())
+
+
+def test_step_sizes_answers_any_dimensions_and_examples():
+    explorer = StepSizesExplorer()
+    carried = set(explorer.table)
+    explorer.n_context = 33
+    explorer.dim = 3
+    assert set(explorer.table) - carried == {"5 33", "3 33"}
+    assert explorer.compute()["loss"] == pytest.approx(float(optimal_step_sizes(3, 33, 3)[1]), rel=1e-6)
+    assert "3 33" in StepSizesExplorer(dim=3, n_context=33).table
+    assert set(StepSizesExplorer().table) == carried
+    assert "_kernel" not in explorer.state()
 
 
 def test_script_json_cannot_end_its_element():

@@ -89,7 +89,7 @@ def served(handler):
 @pytest.fixture(scope="session")
 def addresses():
     """Where the built book is served, with (True) and without (False) mathematics."""
-    if not (HTML / "index.html").is_file():
+    if not (HTML / "objects.inv").is_file():
         pytest.fail("the book is not built: python3 run.py book --no-serve", pytrace=False)
     with served(Quiet) as complete, served(WithoutMathematics) as fast:
         yield {True: complete, False: fast}
