@@ -251,6 +251,7 @@ def test_the_template_and_the_book_are_in_style():
             "the figure has no `alt:`",
         ),
         ("Claim by claim.", r"Claim $A^T$.", "transpose"),
+        ("Claim by claim.", "Claim\n\n$$\nx = 1\n$$\n\nby claim.", "the equation has no label"),
         ("assert is_zero", "ax = None\nax.set_title('no')\nassert is_zero", "captions, not titles"),
         ("**Time to run.**", "**Duration.**", "lacks `**Time to run.**`"),
         ("## References", "## Sources", "lacks `## References`"),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from explorer_pages import FIELD, FLOWS, PAGES, SOFTMAX, assert_same, in_page, mounted, status
+from explorer_pages import FIELD, FLOWS, IMAGES, PAGES, SANDBOX, SOFTMAX, assert_same, in_page, mounted, status
 
 from attnopt.explorers import AttentionFieldExplorer, SoftmaxExplorer
 
@@ -155,12 +155,18 @@ def test_explorers_follow_the_theme(scheme, open_page):
 
 
 def test_explorers_fit_a_phone_and_their_targets_are_large_enough(open_page):
-    for path in PAGES:
+    targets = """explorer => [...explorer.querySelectorAll("input, button, select, .ao-handle")]
+      .map(node => (node.type === "radio" && node.closest("label")) || node)
+      .map(node => node.getBoundingClientRect()).filter(box => box.width)
+      .map(({ left, right, width, height }) => [left, right, width, height])"""
+    for path in (*PAGES, IMAGES, SANDBOX):
         page = open_page(path, width=374, alone=True)  # no more room than in the column of a page 390 wide
         explorer = mounted(page)
-        for svg in explorer.locator("svg").all():
+        for svg in explorer.locator("svg").all() if path in PAGES else []:
             assert svg.bounding_box()["width"] >= 250
-        for control in explorer.get_by_role("slider").all():
-            box = control.bounding_box()
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= 390
+        found = explorer.evaluate(targets)
+        assert found
+        for left, right, width, height in found:
+            assert left >= 0
+            assert right <= 374
+            assert min(width, height) >= 24  # what WCAG 2.2 asks of a finger's target
