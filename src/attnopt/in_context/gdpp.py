@@ -160,4 +160,4 @@ def _check_curvatures(steps: Tensor, curvatures: Tensor) -> None:
         )
     if not torch.isfinite(curvatures).all():
         raise ValueError(f"curvatures must be finite, got {curvatures[~torch.isfinite(curvatures)][0].item()}")
-    check_broadcast(steps=steps.unsqueeze(-1), curvatures=curvatures.unsqueeze(-1))
+    check_broadcast(1, steps=steps, curvatures=curvatures)

@@ -37,7 +37,7 @@ def sample_prompts(
     check_covariance("covariance", covariance)
     if covariance.ndim != 2:
         raise ValueError(f"covariance must be one matrix, got shape {tuple(covariance.shape)}")
-    dim = covariance.shape[-1]
+    dim = len(covariance)
     like = {"dtype": covariance.dtype, "device": covariance.device, "generator": generator}
     weights = torch.randn(n_prompts, dim, 1, **like)
     if weight_covariance is not None:
