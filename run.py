@@ -3,7 +3,7 @@
 
     python3 run.py book [--no-serve] [--port N]   build the HTML, then serve it on localhost
     python3 run.py test [PYTEST ARGUMENTS]        everything; with arguments, pytest alone with those arguments
-    python3 run.py notebooks [--all] [NAME ...]   execute stale chapters and write their notebooks
+    python3 run.py notebooks [--all] [NAME ...]   execute stale chapters, or those named, and write their notebooks
     python3 run.py new PART NAME                  start a chapter from the template
     python3 run.py pdf [--output FILE]            the built book as one PDF
     python3 run.py video RUN [--output FILE]      a recorded training run of Part III as an mp4 film
@@ -258,7 +258,7 @@ def test(arguments: list[str]) -> None:
             "notebooks executed and compared",
             lambda: call(
                 [*pytest, *notebooks, "--nbval", "--nbval-current-env", "book"],
-                "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks`.",
+                "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks NAME`.",
             ),
         ),
         ("the book built", build),
@@ -283,9 +283,9 @@ def main() -> None:
     book.add_argument("--no-serve", action="store_true", help="build only")
     book.add_argument("--port", type=int, default=8000)
     commands.add_parser("test", help="run everything, or pytest with the given arguments", add_help=False)
-    notebooks = commands.add_parser("notebooks", help="execute stale chapters and write their notebooks")
+    notebooks = commands.add_parser("notebooks", help="execute stale chapters, or those named, and write their notebooks")
     notebooks.add_argument("--all", action="store_true", help="execute also those whose text has not changed")
-    notebooks.add_argument("names", nargs="*", metavar="NAME", help="as in regression/softmax_and_lse; all if none")
+    notebooks.add_argument("names", nargs="*", metavar="NAME", help="as in regression/softmax_and_lse: executed in any case")
     new = commands.add_parser("new", help="start a chapter from the template")
     new.add_argument("part")
     new.add_argument("name")
