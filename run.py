@@ -231,11 +231,20 @@ def portability(times: int) -> None:
 
 
 def lint() -> None:
-    """Check style and pairs."""
-    call([PYTHON, "-m", "ruff", "check", "."], "Style: `.venv/bin/ruff check --fix .` mends most of the above.")
-    call([PYTHON, "-m", "ruff", "format", "--check", "."], "Style: `.venv/bin/ruff format .` mends the above.")
-    call([PYTHON, "tools/prose.py"], "Style of the chapters: see the lines above.")
-    call([PYTHON, "tools/notebooks.py", "--check"], "Chapters and notebooks differ: `python3 run.py notebooks`.")
+    """Check style and pairs, all of it, and say then what to mend."""
+    advice = []
+    for command, what in (
+        (["-m", "ruff", "check", "."], "Style: `.venv/bin/ruff check --fix .` mends most of what ruff says."),
+        (["-m", "ruff", "format", "--check", "."], "Style: `.venv/bin/ruff format .` formats the files named."),
+        (["tools/prose.py"], "Style of the chapters: see the lines above."),
+        (["tools/notebooks.py", "--check"], "Chapters and notebooks differ: `python3 run.py notebooks`."),
+    ):
+        try:
+            call([PYTHON, *command], what)
+        except Failure as failure:
+            advice.append(str(failure))
+    if advice:
+        raise Failure("\n        ".join(advice))
 
 
 def test(arguments: list[str]) -> None:
