@@ -3,7 +3,7 @@
 
     python3 run.py book [--no-serve] [--port N]   build the HTML, then serve it on localhost
     python3 run.py test [PYTEST ARGUMENTS]        everything; with arguments, pytest alone with those arguments
-    python3 run.py notebooks [--all] [NAME ...]   execute stale chapters and write their notebooks
+    python3 run.py notebooks [--all] [NAME ...]   execute stale chapters, or those named, and write their notebooks
     python3 run.py new PART NAME                  start a chapter from the template
     python3 run.py pdf [--output FILE]            the built book as one PDF
     python3 run.py video RUN [--output FILE]      a recorded training run of Part III as an mp4 film
@@ -87,6 +87,15 @@ def install_torch(python: Path) -> None:
         subprocess.run([str(part) for part in command], cwd=ROOT, stderr=subprocess.DEVNULL)
 
 
+def writable() -> None:
+    """Tell at once, not after minutes, that a folder in which every command writes may not be written."""
+    for folder in (ROOT, ROOT / "_build"):
+        if folder.exists() and not os.access(folder, os.W_OK):
+            raise Failure(
+                f"{folder} may not be written by you here: copy the project to a folder of your own and call again."
+            )
+
+
 def environment() -> None:
     """Make `.venv`, or renew it; the stamp is written last, so an interrupted attempt is recognised and made anew.
 
@@ -143,9 +152,8 @@ def data() -> None:
     if FASHION_MNIST.is_dir() or not subprocess.run(lacking, cwd=ROOT).returncode or apt("dataset-fashion-mnist"):
         return
     say("downloading Fashion-MNIST into the user's cache (30 MB)")
-    fetch = "from attnopt.datasets import fashion_mnist; fashion_mnist('train'); fashion_mnist('test')"
     call(
-        [PYTHON, "-c", fetch],
+        [PYTHON, "-m", "attnopt.datasets"],
         "No Fashion-MNIST for the tests: Debian's package dataset-fashion-mnist is not installed and cannot be installed "
         "here, and the download failed. Install the package or go online and call again; the download goes on where it "
         "stopped.",
@@ -153,7 +161,8 @@ def data() -> None:
 
 
 def build() -> None:
-    """Build the HTML from nothing, warnings as errors."""
+    """Build the HTML from nothing, warnings as errors; one that was killed is known by its lacking inventory."""
+    shutil.rmtree(HTML, ignore_errors=True)
     config = ["--path-output", ROOT, "--config", ROOT / "_config.yml", "--toc", ROOT / "_toc.yml"]
     strict = ["--all", "--warningiserror", "--nitpick", "--keep-going", "--quiet"]
     call(
@@ -189,7 +198,7 @@ def serve(port: int) -> None:
 
 def pdf(output: str | None) -> None:
     """Print the built book as one PDF."""
-    if not (HTML / "index.html").is_file():
+    if not (HTML / "objects.inv").is_file():  # what Sphinx writes last
         build()
     browser()
     call([PYTHON, "tools/pdf.py", *([output] if output else [])], "The PDF could not be made: see above.")
@@ -211,22 +220,41 @@ def oldest() -> None:
 
 
 def portability(times: int) -> None:
-    """Compare every notebook under one and two threads and without the processor's special instructions, many times."""
-    ways = [{"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "2"}]
-    ways += [{"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem"}]
-    command = [PYTHON, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", "book"]
-    for time_ in range(times):
-        for way in ways:
-            say(f"\n[{time_ + 1}/{times}] {' '.join(f'{name}={value}' for name, value in way.items())}")
-            call(command, "A notebook gives another output in this setting: see above.", **way)
+    """Compare every notebook so many times in a row: with one thread, two, without special instructions, and so on."""
+    one, two = ({"OMP_NUM_THREADS": n, "OPENBLAS_NUM_THREADS": n} for n in "12")
+    ways = [one, two, {"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem"}]
+    for number in range(times):
+        way = ways[number % len(ways)]
+        say(f"\n[{number + 1}/{times}] {' '.join(f'{name}={value}' for name, value in way.items())}")
+        compare_notebooks("A notebook gives another output in this setting: see above.", **way)
 
 
 def lint() -> None:
-    """Check style and pairs."""
-    call([PYTHON, "-m", "ruff", "check", "."], "Style: `.venv/bin/ruff check --fix .` mends most of the above.")
-    call([PYTHON, "-m", "ruff", "format", "--check", "."], "Style: `.venv/bin/ruff format .` mends the above.")
-    call([PYTHON, "tools/prose.py"], "Style of the chapters: see the lines above.")
-    call([PYTHON, "tools/notebooks.py", "--check"], "Chapters and notebooks differ: `python3 run.py notebooks`.")
+    """Check style and pairs, all of it, and say then what to mend."""
+    advice = []
+    for command, what in (
+        (["-m", "ruff", "check", "."], "Style: `.venv/bin/ruff check --fix .` mends most of what ruff says."),
+        (["-m", "ruff", "format", "--check", "."], "Style: `.venv/bin/ruff format .` formats the files named."),
+        (["tools/prose.py"], "Style of the chapters: see the lines above."),
+        (["tools/notebooks.py", "--check"], "Chapters and notebooks differ: `python3 run.py notebooks`."),
+    ):
+        try:
+            call([PYTHON, *command], what)
+        except Failure as failure:
+            advice.append(str(failure))
+    if advice:
+        raise Failure("\n        ".join(advice))
+
+
+def workers(distribution: str) -> list[str]:
+    """Pytest's arguments for tests side by side."""
+    return ["-q", "-n", str(min(4, os.cpu_count() or 1)), "--dist", distribution]
+
+
+def compare_notebooks(advice: str, **environment: str) -> None:
+    """Execute every notebook and compare its outputs with the stored ones."""
+    spread = ["-q"] if os.name == "nt" else workers("loadfile")  # on Windows kernels started side by side can meet on a port
+    call([PYTHON, "-m", "pytest", *spread, "--nbval", "--nbval-current-env", "book"], advice, **environment)
 
 
 def test(arguments: list[str]) -> None:
@@ -235,29 +263,18 @@ def test(arguments: list[str]) -> None:
     if arguments:
         call([*pytest, *arguments], "Some tests failed: see above.")
         return
-    workers = ["-q", "-n", str(min(4, os.cpu_count() or 1)), "--dist"]
-    by_file = [*workers, "loadfile"]  # a file's kernel, fixtures and caches stay with one worker
-    notebooks = ["-q"] if os.name == "nt" else by_file  # on Windows kernels started side by side can meet on a port
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # side by side, more would wait for each other
+    unit = [*pytest, *workers("loadfile"), "tests", "--ignore=tests/site", "--evidence"]  # caches stay with one worker
+    changed = "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks NAME`."
+    site = [*pytest, *workers("worksteal"), "tests/site"]
     steps = [
         ("style and pairs", lint),
         ("Fashion-MNIST for the tests", data),
-        (
-            "unit and property tests",
-            lambda: call([*pytest, *by_file, "tests", "--ignore=tests/site", "--evidence"], "Some tests failed: see above."),
-        ),
-        (
-            "notebooks executed and compared",
-            lambda: call(
-                [*pytest, *notebooks, "--nbval", "--nbval-current-env", "book"],
-                "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks`.",
-            ),
-        ),
+        ("unit and property tests", lambda: call(unit, "Some tests failed: see above.", **one_thread)),
+        ("notebooks executed and compared", lambda: compare_notebooks(changed, **one_thread)),
         ("the book built", build),
         ("a browser for the site tests", browser),
-        (
-            "the built site in Chromium",
-            lambda: call([*pytest, *workers, "worksteal", "tests/site"], "The built site is at fault: see above."),
-        ),
+        ("the built site in Chromium", lambda: call(site, "The built site is at fault: see above.")),
     ]
     start = time.perf_counter()
     for number, (name, step) in enumerate(steps, 1):
@@ -274,9 +291,9 @@ def main() -> None:
     book.add_argument("--no-serve", action="store_true", help="build only")
     book.add_argument("--port", type=int, default=8000)
     commands.add_parser("test", help="run everything, or pytest with the given arguments", add_help=False)
-    notebooks = commands.add_parser("notebooks", help="execute stale chapters and write their notebooks")
+    notebooks = commands.add_parser("notebooks", help="execute stale chapters, or those named, and write their notebooks")
     notebooks.add_argument("--all", action="store_true", help="execute also those whose text has not changed")
-    notebooks.add_argument("names", nargs="*", metavar="NAME", help="as in regression/softmax_and_lse; all if none")
+    notebooks.add_argument("names", nargs="*", metavar="NAME", help="as in regression/softmax_and_lse: executed in any case")
     new = commands.add_parser("new", help="start a chapter from the template")
     new.add_argument("part")
     new.add_argument("name")
@@ -295,6 +312,7 @@ def main() -> None:
     options, rest = parser.parse_known_args()
     if rest and options.command != "test":
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    writable()
     environment()
     if options.command == "book":
         build()

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import scipy
 import torch
+from common import guarded, put
 from ensembles import CACHE, record, settings
 from scipy.stats import mannwhitneyu, spearmanr
 from torch import Tensor
@@ -420,9 +421,9 @@ def main() -> None:
         found[name] = SECTIONS[name]()
         found["provenance"]["seconds"][name] = round(time.perf_counter() - start)
         text = json.dumps(found, separators=(",", ": ")).replace('], "', '],\n"').replace('],"', '],\n"')
-        RESULT.write_text(text + "\n", encoding="utf-8")
+        put(RESULT, text)
         print(name, found["provenance"]["seconds"][name], "s", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    guarded(main)

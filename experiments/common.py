@@ -4,6 +4,8 @@ import json
 import os
 import platform
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -49,11 +51,28 @@ def figures(value: object, digits: int = 6) -> object:
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
+def guarded(main: Callable[[], None]) -> None:
+    """Run a script; a fault ends it with a sentence, and a protected folder does so before anything is computed."""
+    if not os.access(ROOT / "results", os.W_OK):
+        sys.exit(f"{ROOT / 'results'} may not be written by you here: nothing was computed")
+    try:
+        main()
+    except OSError as error:  # a full disk, a cache that may not be written
+        sys.exit(f"{error}: mend its cause and call again; what is finished and stored is not computed again")
+    except KeyboardInterrupt:
+        sys.exit("interrupted; what is finished and stored is not computed again")
+
+
 def store(path: Path, value: object) -> None:
     """Write JSON at once or not at all."""
+    put(path, written(value))
+
+
+def put(path: Path, text: str) -> None:
+    """Write a text at once or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
-    part.write_text(written(value) + "\n", encoding="utf-8")
+    part.write_text(text + "\n", encoding="utf-8")
     os.replace(part, path)
 
 

@@ -36,7 +36,7 @@ import time
 
 import numpy as np
 import torch
-from common import DIM, ROOT, figures, provenance, random_covariance, random_orthogonal, square_roots, store
+from common import DIM, ROOT, figures, guarded, provenance, random_covariance, random_orthogonal, square_roots, store
 from gdpp_training import BATCH, LAYERS, RESULT, SCALE, lbfgs, scalar_matrices, value_and_slope
 from scipy.linalg import expm, logm
 from scipy.optimize import brentq, minimize_scalar
@@ -178,4 +178,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    guarded(main)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from common import guarded
 
 from attnopt.clustering.training import Training, ensemble
 
@@ -71,7 +72,8 @@ def record(name: str, progress: bool = False) -> Training:
     return ensemble(range(runs), CACHE / name, chunk=100, epochs=EPOCHS, progress=progress, **own)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Train the ensembles that were asked for."""
     known = settings()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
@@ -82,3 +84,7 @@ if __name__ == "__main__":
     for name in names or known:
         print(name, flush=True)
         record(name, progress=True)
+
+
+if __name__ == "__main__":
+    guarded(main)

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from common import ROOT, figures, provenance, store
+from common import ROOT, figures, guarded, provenance, store
 from fashion_mnist_training import (
     NEAREST,
     NEIGHBOURS,
@@ -409,4 +409,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    guarded(main)

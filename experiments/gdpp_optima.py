@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from common import guarded, put
 from scipy.optimize import least_squares, minimize_scalar
 from tqdm import tqdm
 
@@ -110,11 +111,11 @@ def main() -> None:
         else:
             steps, curvatures, loss = gdpp_optimum(*case)
             found[part][key] = {"steps": steps.tolist(), "curvatures": curvatures.tolist(), "loss": loss}
-        RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        put(RESULT, json.dumps(found, indent=1))
     for k in DEPTHS[2:]:  # two layers have one good valley
         while share(found["optima"], k):
-            RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            put(RESULT, json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":
-    main()
+    guarded(main)

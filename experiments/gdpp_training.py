@@ -48,7 +48,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from common import DIAGONAL, DIM, ROOT, dist, figures, provenance, random_covariance, square_roots, store
+from common import DIAGONAL, DIM, ROOT, dist, figures, guarded, provenance, random_covariance, square_roots, store
 from joblib import Parallel, delayed
 from torch import Tensor
 from tqdm import tqdm
@@ -371,4 +371,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    guarded(main)

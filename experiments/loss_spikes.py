@@ -34,6 +34,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from common import guarded, put
 from ensembles import CACHE, settings
 from torch import Tensor
 
@@ -502,7 +503,9 @@ SECTIONS = {
     "states": kept_states,
 }
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Compute the sections that were asked for and write them beside the others."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
     chosen = parser.parse_args().sections
@@ -522,5 +525,9 @@ if __name__ == "__main__":
             "device": "cpu, one thread",
             "seconds": round(time.time() - began),
         }
-        RESULT.write_text(json.dumps(written, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
+        put(RESULT, json.dumps(written, ensure_ascii=False, separators=(",", ":")))
         print(f"{section}: {time.time() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    guarded(main)

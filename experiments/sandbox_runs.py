@@ -26,6 +26,7 @@ import time
 
 import numpy as np
 import torch
+from common import guarded
 from ensembles import CACHE, record
 from gdpp_training import provenance
 from torch import Tensor
@@ -232,4 +233,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    guarded(main)

@@ -42,7 +42,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from common import DIM, ROOT, dist, figures, provenance, store
+from common import DIM, ROOT, dist, figures, guarded, provenance, store
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 from tqdm import tqdm
@@ -325,4 +325,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    guarded(main)

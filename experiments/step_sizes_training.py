@@ -11,7 +11,7 @@ import platform
 import time
 
 import torch
-from common import DIAGONAL, DIM, ROOT, dist, random_orthogonal, store
+from common import DIAGONAL, DIM, ROOT, dist, guarded, random_orthogonal, store
 from torch import Tensor
 
 from attnopt.in_context import optimal_step_sizes, sample_grams
@@ -112,4 +112,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    guarded(main)

@@ -45,6 +45,7 @@ from pathlib import Path
 import ensembles
 import numpy as np
 import torch
+from common import guarded, put
 from scipy.spatial import cKDTree
 from torch import Tensor
 from tqdm import tqdm
@@ -357,8 +358,8 @@ def main(chosen: list[str]) -> None:
             "device": f"{platform.machine()}, one thread",
             "seconds": round(time.perf_counter() - begun),
         }
-        RESULT.write_text(json.dumps(result, separators=(",", ":")) + "\n")
+        put(RESULT, json.dumps(result, separators=(",", ":")))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    guarded(lambda: main(sys.argv[1:]))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from common import guarded, put
 from torch import Tensor
 
 from attnopt.regression import unroll, unroll_logits
@@ -64,9 +65,9 @@ def main() -> None:
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
         "ratio": round(seconds["plain loop over batches"] / seconds["unroll_logits"], 2),
     }
-    RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    put(RESULT, json.dumps(found, indent=1))
     print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":
-    main()
+    guarded(main)

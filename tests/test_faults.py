@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import common
 import notebooks
 import numpy as np
 import pytest
@@ -209,6 +210,40 @@ def test_command_line_answers_a_fault_with_a_sentence(error, sentence):
     assert sentence in said
     if "Error" in error:
         assert "the next call goes on" in said
+
+
+def test_protected_folder_is_named_before_anything_is_done(tmp_path, monkeypatch):
+    run = command_line(tmp_path)
+    run.writable()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(run.Failure, match=f"{tmp_path} may not be written by you"):
+        run.writable()
+    with pytest.raises(SystemExit, match="results may not be written by you here: nothing was computed"):
+        common.guarded(lambda: pytest.fail("computed"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        (OSError(28, "No space left on device", "results"), "No space left on device: 'results': mend its cause and call"),
+        (KeyboardInterrupt(), "interrupted; what is finished and stored is not computed again"),
+    ],
+)
+def test_experiment_answers_a_fault_with_a_sentence(fault, sentence):
+    with pytest.raises(SystemExit, match=sentence):
+        common.guarded(lambda: (_ for _ in ()).throw(fault))
+
+
+def test_stored_text_killed_while_it_is_moved_is_the_old_one(tmp_path, monkeypatch):
+    file = tmp_path / "numbers.json"
+    common.store(file, {"numbers": [1]})
+    before = file.read_bytes()
+    monkeypatch.setattr(common.os, "replace", die)
+    assert forked(lambda: common.store(file, {"numbers": [2]})) == -signal.SIGKILL
+    assert file.read_bytes() == before
+    monkeypatch.undo()
+    common.store(file, {"numbers": [2]})
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
 def test_notebooks_answer_a_broken_text_and_a_protected_folder_with_a_sentence(tmp_path, monkeypatch, capsys):

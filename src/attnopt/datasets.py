@@ -222,3 +222,11 @@ def _resume(url: str, output: str, _pooch: object) -> None:
                 file.write(chunk)
                 bar.update(len(chunk))
     part.replace(output)
+
+
+if __name__ == "__main__":
+    try:
+        for part in get_args(Split):
+            fashion_mnist(part)
+    except (ValueError, RuntimeError) as fault:
+        raise SystemExit(str(fault)) from None

@@ -1,8 +1,9 @@
-"""A chapter in JupyterLab: it runs from top to bottom, its explorer moves, and Python answers."""
+"""A chapter in JupyterLab: it runs from top to bottom, and Python answers its explorer beyond what the page carries."""
 
 import json
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from attnopt.explorers import SoftmaxExplorer
+from attnopt.explorers.base import MIME
+from attnopt.in_context import optimal_step_sizes
 
 ROOT = Path(__file__).parents[2]
-CHAPTER = ROOT / "book" / "regression" / "softmax_and_lse.ipynb"
+CHAPTER = ROOT / "book" / "in_context" / "optimal_step_sizes.ipynb"
 NO_UPDATES = "jupyterlab.handlers.announcements.NeverCheckForUpdate"
 PATIENCE = 240  # seconds: the machine may be busy with other things
 
@@ -27,17 +29,19 @@ def lab(tmp_path):
     for cell in chapter["cells"]:
         if cell["cell_type"] == "code":
             cell.update(execution_count=None, outputs=[])
-    folders = ("book", "config", "data", "runtime", "settings", "workspaces", "ipython")
-    book, config, data, runtime, settings, workspaces, ipython = (tmp_path / name for name in folders)
-    for folder in (book, config):
-        folder.mkdir()
-    (book / CHAPTER.name).write_text(json.dumps(chapter), encoding="utf-8")
+    folders = ("config", "data", "runtime", "settings", "workspaces", "ipython", "root")
+    config, data, runtime, settings, workspaces, ipython, root = (tmp_path / name for name in folders)
+    copy = root / CHAPTER.relative_to(ROOT)
+    for folder in (config, copy.parent):
+        folder.mkdir(parents=True)
+    copy.write_text(json.dumps(chapter), encoding="utf-8")
+    shutil.copytree(ROOT / "results", root / "results")  # which the chapter reads
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     token = secrets.token_hex(16)
     options = {
-        "ServerApp": {"port": port, "port_retries": 0, "open_browser": False, "allow_root": True, "root_dir": str(book)},
+        "ServerApp": {"port": port, "port_retries": 0, "open_browser": False, "allow_root": True, "root_dir": str(root)},
         "IdentityProvider": {"token": token},
         # Nothing is asked of the network: no updates, no list of extensions.
         "LabApp": {"check_for_updates_class": NO_UPDATES, "extension_manager": "readonly"},
@@ -61,7 +65,7 @@ def lab(tmp_path):
             if server.poll() is not None or time.monotonic() > deadline:
                 pytest.fail(f"JupyterLab did not start:\n{log.read_text()}", pytrace=False)
             time.sleep(0.2)
-        yield f"http://localhost:{port}/lab/tree/{CHAPTER.name}?token={token}"
+        yield f"http://localhost:{port}/lab/tree/{copy.relative_to(root).as_posix()}?token={token}"
     finally:
         server.terminate()  # it ends its kernels
         try:
@@ -98,8 +102,11 @@ def test_a_chapter_runs_in_jupyterlab_and_python_answers_its_explorer(lab, page)
     page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    cells = sum(cell["cell_type"] == "code" for cell in json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"])
-    wanted = [f"[{number}]:" for number in range(2, cells + 1)]  # the first cell is folded away
+    cells = [cell for cell in json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    (in_the_page,) = (
+        out["data"][MIME]["state"]["table"] for cell in cells for out in cell["outputs"] if MIME in out.get("data", ())
+    )
+    wanted = [f"[{number}]:" for number in range(2, len(cells) + 1)]  # the first cell is folded away
     prompts = page.locator(".jp-CodeCell .jp-InputPrompt")
     deadline = time.monotonic() + PATIENCE
     while [text for text in prompts.all_text_contents() if text] != wanted:
@@ -107,14 +114,17 @@ def test_a_chapter_runs_in_jupyterlab_and_python_answers_its_explorer(lab, page)
         assert time.monotonic() < deadline, prompts.all_text_contents()
         page.wait_for_timeout(200)
 
-    live = page.locator(".jp-Cell", has=page.get_by_text("Python: T·LSE")).locator(".jp-OutputArea")
-    live.scroll_into_view_if_needed()
-    for name, key, state in (
-        ("logit 2", "ArrowRight", {"logits": [1.0, 0.35, -1.2]}),
-        ("logit 2", "ArrowRight", {"logits": [1.0, 0.4, -1.2]}),
-        ("temperature", "ArrowLeft", {"logits": [1.0, 0.4, -1.2], "temperature": 0.95}),
+    explorer = page.locator(".jp-OutputArea", has=page.get_by_role("slider", name="examples n"))
+    for move, dim, n_context in (
+        (lambda: explorer.get_by_role("slider", name="examples n").press("ArrowRight"), 5, 21),
+        (lambda: explorer.get_by_role("radio", name="3", exact=True).check(), 3, 21),
+        (lambda: explorer.get_by_role("slider", name="examples n").press("End"), 3, 100),
     ):
-        live.get_by_role("slider", name=name).press(key)
-        expected = SoftmaxExplorer(**state).compute()["smooth_maximum"]
-        live.get_by_text(f"Python: T·LSE(x/T) = {expected:.12f}").wait_for()
+        assert f"{dim} {n_context}" not in in_the_page
+        move()
+        sizes, loss = optimal_step_sizes(dim, n_context, 3)
+        steps = ", ".join(f"{-size:.3f}" for size in sizes)
+        explorer.get_by_text(
+            f"d = {dim}, n = {n_context}, 3 layers, optimal steps of size {steps}: loss {float(loss):.4g}"
+        ).wait_for()
     assert elsewhere == broken == []

@@ -11,7 +11,7 @@ from attnopt.explorers.base import Explorer
 from attnopt.in_context import optimal_step_sizes, wishart_quadrature
 from attnopt.plotting import BLUE, GREEN, GREY, ORANGE
 
-DIMS, CONTEXTS, DEPTH, NODES = (1, 2, 5, 10), (1, 2, 5, 10, 20, 40, 100), 4, 12
+DIMS, CONTEXTS, DEPTH, NODES = (1, 2, 5, 10), (1, 2, 5, 10, 20, 40, 100), 4, 12  # the page carries these d and n
 SMALLEST, LARGEST, POINTS = 0.02, 8.0, 121
 STYLES = {"optimal": (BLUE, "-", "o"), "constant": (ORANGE, "--", "^"), "chebyshev": (GREEN, ":", "s")}
 
@@ -32,21 +32,17 @@ class Sizes(traitlets.List):
 
 
 @functools.cache
-def _table() -> dict:
-    """For each d and n: nodes and weights of the mean spectrum, the optimal sizes and the best equal one by depth."""
-    table = {}
-    for dim in DIMS:
-        for n_context in CONTEXTS:
-            nodes, weights = wishart_quadrature(dim, n_context, NODES)
-            optimal = [(-optimal_step_sizes(dim, n_context, k)[0]).tolist() for k in range(1, DEPTH + 1)]
-            constant = [_best_constant(nodes, weights, k) for k in range(1, DEPTH + 1)]
-            table[f"{dim} {n_context}"] = {
-                "nodes": [float(f"{max(x, 0):.10g}") for x in nodes],
-                "weights": [float(f"{w:.10g}") for w in weights],
-                "optimal": [[float(f"{s:.10g}") for s in row] for row in optimal],
-                "constant": [float(f"{s:.10g}") for s in constant],
-            }
-    return table
+def _row(dim: int, n_context: int) -> dict:
+    """Nodes and weights of the mean spectrum, the optimal sizes and the best equal one by depth."""
+    nodes, weights = wishart_quadrature(dim, n_context, NODES)
+    depths = range(1, DEPTH + 1)
+    short = lambda values: [float(f"{value:.10g}") for value in values]  # noqa: E731
+    return {
+        "nodes": short(np.maximum(nodes, 0)),
+        "weights": short(weights),
+        "optimal": [short(-optimal_step_sizes(dim, n_context, k)[0]) for k in depths],
+        "constant": short(_best_constant(nodes, weights, k) for k in depths),
+    }
 
 
 def _best_constant(nodes: np.ndarray, weights: np.ndarray, layers: int) -> float:
@@ -58,13 +54,15 @@ def _best_constant(nodes: np.ndarray, weights: np.ndarray, layers: int) -> float
 class StepSizesExplorer(Explorer):
     """Layers A_i = -s_i Σ⁻¹ with sizes s_i that are optimal, equal, Chebyshev's, or the reader's own.
 
+    The page carries the spectra of some d and n; with a kernel all can be chosen, and Python computes those that lack.
+
     Traits:
-        dim: d, one of 1, 2, 5, 10.
-        n_context: n, one of 1, 2, 5, 10, 20, 40, 100.
+        dim: d, 1 to 10; in the page one of 1, 2, 5, 10.
+        n_context: n, 1 to 100; in the page one of 1, 2, 5, 10, 20, 40, 100.
         layers: k, 1 to 4.
         scheme: "optimal", "constant" (the best equal ones), "chebyshev" (for the Marchenko–Pastur interval) or "own".
         own: four sizes of the reader, each in [0.02, 8]; the first k are used if the scheme is "own".
-        table: what the module needs of the exact spectrum, for all d and n.
+        table: what the module needs of the exact spectrum, by d and n.
     """
 
     module = "step_sizes"
@@ -73,19 +71,24 @@ class StepSizesExplorer(Explorer):
         "roots marked. Right: on a logarithmic axis, the loss per dimension for one to four layers with optimal, best "
         "equal and Chebyshev's steps, and a ring at the present choice."
     )
-    dim = traitlets.Enum(DIMS, default_value=5).tag(sync=True)
-    n_context = traitlets.Enum(CONTEXTS, default_value=20).tag(sync=True)
+    dim = traitlets.Int(5, min=1, max=max(DIMS)).tag(sync=True)
+    n_context = traitlets.Int(20, min=1, max=max(CONTEXTS)).tag(sync=True)
     layers = traitlets.Int(3, min=1, max=DEPTH).tag(sync=True)
     scheme = traitlets.Enum([*STYLES, "own"], default_value="optimal").tag(sync=True)
     own = Sizes([0.5, 0.8, 1.2, 2.0])
     table = traitlets.Dict().tag(sync=True)
+    _kernel = traitlets.Bool(True).tag(sync=True)  # not in `state`, so the module sees it only where Python answers
 
     @traitlets.default("table")
     def _default_table(self) -> dict:
-        return _table()
+        return {f"{dim} {n_context}": _row(dim, n_context) for dim in DIMS for n_context in CONTEXTS}
+
+    @traitlets.observe("dim", "n_context")
+    def _answer(self, _) -> None:
+        self.table = self.table | {f"{self.dim} {self.n_context}": _row(self.dim, self.n_context)}
 
     def _sizes(self, scheme: str, layers: int) -> list[float]:
-        row = self.table[f"{self.dim} {self.n_context}"]
+        row = _row(self.dim, self.n_context)
         if scheme == "own":
             return list(self.own[:layers])
         if scheme == "optimal":
@@ -98,7 +101,7 @@ class StepSizesExplorer(Explorer):
 
     def compute(self) -> dict:
         """Sizes, loss (not divided by d), residual polynomial over a grid, losses of three schemes by depth."""
-        row = self.table[f"{self.dim} {self.n_context}"]
+        row = _row(self.dim, self.n_context)
         nodes, weights = np.array(row["nodes"]), np.array(row["weights"])
 
         def residual(sizes: list[float], at: np.ndarray) -> np.ndarray:
@@ -121,7 +124,7 @@ class StepSizesExplorer(Explorer):
 
     def draw_still(self, figure: Figure) -> None:
         """Spectrum and residual polynomial on the left, losses by depth on the right."""
-        numbers, row = self.compute(), self.table[f"{self.dim} {self.n_context}"]
+        numbers, row = self.compute(), _row(self.dim, self.n_context)
         left, right = figure.subplots(1, 2)
         nodes, weights = np.array(row["nodes"]), np.array(row["weights"])
         reach = _reach(self.dim, self.n_context)

@@ -60,7 +60,7 @@ def sample_grams(
 
     Args:
         n_prompts: how many.
-        dim: d.
+        dim: the dimension d.
         n_context: n, the labelled examples of each prompt.
         generator: draws them; its device is that of the result.
         dtype: of the result.

@@ -42,7 +42,7 @@ def step_loss(steps: Tensor | Sequence[float], dim: int, n_context: int) -> Tens
 
     Args:
         steps: a_i (negative for gradient descent), shape (..., k).
-        dim: d.
+        dim: the dimension d.
         n_context: n, the labelled examples of a prompt.
 
     Returns:
@@ -67,9 +67,9 @@ def optimal_step_sizes(dim: int, n_context: int, n_layers: int) -> tuple[Tensor,
     node's weight, 1 / Σ_j p_j(0)².
 
     Args:
-        dim: d.
+        dim: the dimension d.
         n_context: n, the labelled examples of a prompt.
-        n_layers: k.
+        n_layers: how many layers, k.
 
     Returns:
         Steps a_i as in A_i = a_i Σ⁻¹, all negative, in the order of increasing magnitude, float64, shape (k,).
@@ -99,7 +99,7 @@ def marchenko_pastur_steps(ratio: float, n_layers: int) -> tuple[Tensor, float]:
 
     Args:
         ratio: γ = d / n, positive.
-        n_layers: k.
+        n_layers: how many layers, k.
 
     Returns:
         Steps a_j = -1 / (1 + γ + 2√γ cos(jπ / (k + 1))) in the order of increasing magnitude, float64, shape (k,).

@@ -1,6 +1,6 @@
 // Steps of plain layers: the residual polynomial over the mean spectrum, and the exact loss by the spectrum's Gauss rule.
 
-const CONTEXTS = [1, 2, 5, 10, 20, 40, 100], DEPTH = 4, SMALLEST = 0.02, LARGEST = 8, POINTS = 121;
+const DIMS = [1, 2, 5, 10], CONTEXTS = [1, 2, 5, 10, 20, 40, 100], DEPTH = 4, SMALLEST = 0.02, LARGEST = 8, POINTS = 121;
 const reach = (dim, context) => 1.3 * (1 + Math.sqrt(dim / context)) ** 2;
 const residualAt = (sizes, value) => sizes.reduce((product, size) => product * (1 - size * value), 1);
 const rowOf = ({ table, dim, n_context: context }) => table[`${dim} ${context}`];
@@ -40,6 +40,9 @@ const number = (value) => (value < 1e-3 || value >= 1e4 ? value.toExponential(2)
 const tenth = (value) => (value >= 1 ? tidy(value) : value.toFixed(Math.max(0, -Math.round(Math.log10(value)))));
 
 function render({ model, el }) {
+  // In the page d and n are those that its table has; a kernel adds the row of any other when it is asked for.
+  const offered = (values) => (model.get("_kernel") ? Array.from({ length: values.at(-1) }, (_, k) => k + 1) : values);
+  const dims = offered(DIMS), contexts = offered(CONTEXTS);
   const root = stage();
   const chart = picture("The residual polynomial over the mean spectrum of the Gram matrix", "0 0 320 304", root);
   const lossChart = picture("The loss per dimension for one to four layers", "0 0 320 304", root);
@@ -47,15 +50,15 @@ function render({ model, el }) {
   root.append(controls);
   const status = readout(root);
   const setDim = choice(controls, {
-    legend: "dimensions d", options: [[1, "1"], [2, "2"], [5, "5"], [10, "10"]], onChoose: (dim) => link.update({ dim }),
+    legend: "dimensions d", options: dims.map((dim) => [dim, `${dim}`]), onChoose: (dim) => link.update({ dim }),
   });
   const setScheme = choice(controls, {
     legend: "steps", options: [...Object.entries(STYLES).map(([value, { name }]) => [value, name]), ["own", "own"]],
     onChoose: (scheme) => link.update({ scheme }),
   });
   const setContext = slider(controls, {
-    label: "examples n", min: 0, max: CONTEXTS.length - 1, step: 1, digits: 0,
-    to: (context) => CONTEXTS.indexOf(context), from: (index) => CONTEXTS[index], onInput: (context) => link.update({ n_context: context }),
+    label: "examples n", min: 0, max: contexts.length - 1, step: 1, digits: 0,
+    to: (context) => contexts.indexOf(context), from: (index) => contexts[index], onInput: (context) => link.update({ n_context: context }),
   });
   const setLayers = slider(controls, { label: "layers", min: 1, max: DEPTH, step: 1, digits: 0, onInput: (layers) => link.update({ layers }) });
   const steps = Array.from({ length: DEPTH }, (_, index) => {
@@ -67,6 +70,7 @@ function render({ model, el }) {
       from: (part) => clamp(Number((SMALLEST * (LARGEST / SMALLEST) ** part).toPrecision(4)), SMALLEST, LARGEST),
       onInput(size) {  // from here on the steps are the reader's, starting from those shown
         const state = link.state(), own = [...state.own];
+        if (!rowOf(state)) return;
         sizesOf(state, state.scheme, state.layers).forEach((value, layer) => { own[layer] = clamp(value, SMALLEST, LARGEST); });
         own[index] = size;
         link.update({ own, scheme: "own" });
@@ -77,11 +81,16 @@ function render({ model, el }) {
   const left = drawn("g", {}, chart), right = drawn("g", {}, lossChart);
 
   const link = connect(model, ["dim", "n_context", "layers", "scheme", "own", "table"], (state) => {
-    const { dim, n_context: context, layers, scheme } = state, now = compute(state), { nodes, weights } = rowOf(state);
+    const { dim, n_context: context, layers, scheme } = state;
     setDim(dim);
     setScheme(scheme);
     setContext(context);
     setLayers(layers);
+    if (!rowOf(state)) {
+      status.textContent = `Python computes the spectrum for d = ${dim}, n = ${context} …`;
+      return;
+    }
+    const now = compute(state), { nodes, weights } = rowOf(state);
     steps.forEach(({ box, set }, index) => {
       box.hidden = index >= layers;
       if (index < layers) set(now.sizes[index]);
