@@ -53,6 +53,15 @@ def test_a_changed_module_is_killed_by_a_test_that_sees_it_and_survives_one_that
     assert mutants.forked(lambda: __import__("time").sleep(60), 0.2) is None
 
 
+def test_comments_and_docstrings_are_no_change(tmp_path):
+    texts = ('def f():\n    """One."""\n    return 1', "def f():\n    return 1  # told otherwise", "def f():\n    return 2")
+    files = [tmp_path / f"{number}.py" for number in range(3)]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text, encoding="utf-8")
+    states = [mutants.state([file]) for file in files]
+    assert states[0] == states[1] != states[2]
+
+
 def test_table_names_modules_and_tests_that_exist_and_reasons_for_survivors():
     for module, row in TABLE.items():
         assert (mutants.SOURCE / f"{module}.py").is_file()
