@@ -281,6 +281,14 @@ def test_normalise_keeps_directions(seed, dim, log_scale):
     torch.testing.assert_close(normalise(scale * vectors, "rms"), expected)
 
 
+@pytest.mark.parametrize(("length", "smoothed"), [(0.1, 0.19), (0.5, 0.75), (1.0, 1.0), (1.5, 1.0), (40.0, 1.0)])
+def test_lengths_after_each_normalisation(length, smoothed, generator):
+    directions = torch.nn.functional.normalize(torch.randn(6, 3, generator=generator, dtype=torch.float64), dim=-1)
+    rms = length / (length / 3**0.5 + 1e-5)
+    for norm, wanted in (("unit", 1.0), ("rms", rms), ("smooth", 3**0.5 * smoothed)):
+        torch.testing.assert_close(normalise(length * directions, norm), wanted * directions)
+
+
 @pytest.mark.parametrize("norm", ["unit", "rms"])
 def test_the_zero_vector_stays_zero_and_has_the_documented_derivative(norm):
     zero = torch.zeros(3, 2, dtype=torch.float64, requires_grad=True)
