@@ -360,6 +360,17 @@ def test_table_is_safe_up_to_the_limit_and_refuses_beyond():
 # ---------------------------------------------------------------- random models
 
 
+def test_table_allows_for_large_values_when_it_refuses_scores():
+    first = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    params = init_model(1, 2, 2, 2, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    params |= {"token": first.expand(1, 2, 2), "position": torch.zeros(1, 2, 2).double()}
+    params |= {"query": 600 * 2**0.5 * first, "value": torch.diag(torch.tensor([-1.0, 0.0]).double())[None]}
+    tokens = torch.zeros(1, 2, dtype=torch.int64)
+    torch.testing.assert_close(sequences_by_table(params, tokens), -first[None])
+    with pytest.raises(ValueError, match="scores must lie within ±479, got one of size 600"):
+        sequences_by_table(params | {"value": 1e100 * params["value"]}, tokens)
+
+
 def test_random_models_keep_no_more_than_their_share_of_the_suffix_on_average():
     params = model(10, 400, 2, 8, 2, 4)
     suffix = invariance(params, 2, 3)["suffix"]
