@@ -3,7 +3,7 @@
 
     python3 run.py book [--no-serve] [--port N]   build the HTML, then serve it on localhost
     python3 run.py test [PYTEST ARGUMENTS]        everything; with arguments, pytest alone with those arguments
-    python3 run.py notebooks [--all] [NAME ...]   execute stale chapters and write their notebooks
+    python3 run.py notebooks [--all] [NAME ...]   execute stale chapters, or those named, and write their notebooks
     python3 run.py new PART NAME                  start a chapter from the template
     python3 run.py pdf [--output FILE]            the built book as one PDF
     python3 run.py video RUN [--output FILE]      a recorded training run of Part III as an mp4 film
@@ -230,11 +230,20 @@ def portability(times: int) -> None:
 
 
 def lint() -> None:
-    """Check style and pairs."""
-    call([PYTHON, "-m", "ruff", "check", "."], "Style: `.venv/bin/ruff check --fix .` mends most of the above.")
-    call([PYTHON, "-m", "ruff", "format", "--check", "."], "Style: `.venv/bin/ruff format .` mends the above.")
-    call([PYTHON, "tools/prose.py"], "Style of the chapters: see the lines above.")
-    call([PYTHON, "tools/notebooks.py", "--check"], "Chapters and notebooks differ: `python3 run.py notebooks`.")
+    """Check style and pairs, all of it, and say then what to mend."""
+    advice = []
+    for command, what in (
+        (["-m", "ruff", "check", "."], "Style: `.venv/bin/ruff check --fix .` mends most of what ruff says."),
+        (["-m", "ruff", "format", "--check", "."], "Style: `.venv/bin/ruff format .` formats the files named."),
+        (["tools/prose.py"], "Style of the chapters: see the lines above."),
+        (["tools/notebooks.py", "--check"], "Chapters and notebooks differ: `python3 run.py notebooks`."),
+    ):
+        try:
+            call([PYTHON, *command], what)
+        except Failure as failure:
+            advice.append(str(failure))
+    if advice:
+        raise Failure("\n        ".join(advice))
 
 
 def workers(distribution: str) -> list[str]:
@@ -256,7 +265,7 @@ def test(arguments: list[str]) -> None:
         return
     one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # side by side, more would wait for each other
     unit = [*pytest, *workers("loadfile"), "tests", "--ignore=tests/site", "--evidence"]  # caches stay with one worker
-    changed = "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks`."
+    changed = "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks NAME`."
     site = [*pytest, *workers("worksteal"), "tests/site"]
     steps = [
         ("style and pairs", lint),
@@ -282,9 +291,9 @@ def main() -> None:
     book.add_argument("--no-serve", action="store_true", help="build only")
     book.add_argument("--port", type=int, default=8000)
     commands.add_parser("test", help="run everything, or pytest with the given arguments", add_help=False)
-    notebooks = commands.add_parser("notebooks", help="execute stale chapters and write their notebooks")
+    notebooks = commands.add_parser("notebooks", help="execute stale chapters, or those named, and write their notebooks")
     notebooks.add_argument("--all", action="store_true", help="execute also those whose text has not changed")
-    notebooks.add_argument("names", nargs="*", metavar="NAME", help="as in regression/softmax_and_lse; all if none")
+    notebooks.add_argument("names", nargs="*", metavar="NAME", help="as in regression/softmax_and_lse: executed in any case")
     new = commands.add_parser("new", help="start a chapter from the template")
     new.add_argument("part")
     new.add_argument("name")

@@ -256,14 +256,14 @@ TABLE = {
     },
     training.ensemble: {
         "seeds": Wholes((0, 1)), "chunk": Whole(1), "jobs": Given(1), "length": Given(4), "k": Given(2), "epochs": Given(0),
-        "n_train": Given(8),
+        "n_train": Given(8), "dtype": Given(torch.float64),
     },
     anatomy.attention_by_pair: {"params": Models(), "tokens": Tokens((16, 4), free=(0,)), "norm": NORM},
     anatomy.activation_sparsity: {
         "params": Models(), "tokens": SEQUENCES, "thresholds": Given((0.1, 1.0)), "norm": NORM,
     },
     plateau.margins: {"params": Models(), "norm": NORM},
-    plateau.parity_coefficient: {"margin": Given(torch.arange(16.0)), "k": Whole(2, 1, 4)},
+    plateau.parity_coefficient: {"margin": Given(torch.arange(16.0, dtype=torch.float64)), "k": Whole(2, 1, 4)},
     plateau.log_cosh_half: {"margin": Array("", batch=False, finite=False)},
     plateau.find_drops: {
         "loss": Given(torch.linspace(1, 0, 50)), "fall": Real(0.1), "window": Whole(20), "smooth": Whole(9),
@@ -478,12 +478,13 @@ def test_every_public_function_is_in_the_table():
     assert {f.__name__ for f in public - set(TABLE) - EXEMPT} == set()
     for function, rules in TABLE.items():
         named = {name for name, rule in inspect.signature(function).parameters.items() if rule.kind != rule.VAR_KEYWORD}
-        assert set(rules) - named <= {"length", "k", "epochs", "n_train"}, function.__name__
+        assert set(rules) - named <= {"length", "k", "epochs", "n_train", "dtype"}, function.__name__
 
 
 @pytest.mark.parametrize("function", TABLE, ids=lambda f: f.__name__)
-def test_the_valid_call_is_valid(function):
-    function(**arguments(function))
+def test_the_valid_call_is_valid_and_answers_in_its_precision(function):
+    answers = numbers(function(**arguments(function)))
+    assert {array.dtype for array in answers if array.is_floating_point()} <= {torch.float64}
 
 
 @pytest.mark.parametrize(("function", "name"), CASES)

@@ -99,7 +99,7 @@ def test_the_ledger_page_lists_every_claim():
         for cell in notebook["cells"]
         for output in cell.get("outputs", [])
     )
-    assert unlisted(claims().values(), html) == []
+    assert unlisted(claims().values(), html) == [], "python3 run.py notebooks ledger"
 
 
 def test_a_claim_without_its_row_its_card_or_its_test_is_noticed():

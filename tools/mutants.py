@@ -4,13 +4,13 @@
 
 A mutant is one changed node of a module's syntax tree: a number plus one, an operator or a comparison turned into its
 neighbour, a condition negated, a transpose or a keyword left out, a statement deleted. Each is tried in a process forked
-from one that has imported torch and the other libraries: first the tests that run the changed line, by coverage, then
-the module's others; the first failure kills it. Results are kept in `.cache/mutants` as they come, and a later call goes
-on where this one stopped. A changed module is tried anew, changed tests on the survivors only; to begin from nothing,
-remove that folder.
+from one that has run the module's tests once, with those that run the changed line; the first failure kills it. Results
+are kept in `.cache/mutants` as they come, and a later call goes on where this one stopped. A changed module is tried
+anew, changed tests on the survivors only; to begin from nothing, remove that folder.
 
-`tests/mutants.toml` names each module's tests and its known survivors with the reason why each is harmless. A survivor
-that is not listed there fails the run, and so does a listed one that is killed after all.
+`tests/mutants.toml` names each module's tests and its known survivors with the reason why each is harmless; one that
+begins with "equivalent" says that nothing could tell the mutant. A survivor that is not listed there fails the run, and
+so does a listed one that is killed after all. A table of what was found comes last.
 """
 
 import argparse
@@ -224,7 +224,7 @@ def attempt(task: Callable[[], int], seconds: float) -> str:
     def limited() -> int:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))  # of work: the machine may be busy
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), 2 * int(seconds) + 5))  # of work: the machine may be busy
         return task()
 
     exit_code = forked(limited, 30 * seconds)
@@ -282,7 +282,16 @@ class Bench(Quick):
         """Lines are this test's from here on, those of its fixtures too, and so is the work."""
         if self.coverage:
             self.coverage.switch_context(nodeid)
+            self.forget()
         self.seconds[nodeid] -= time.process_time()
+
+    @staticmethod
+    def forget():
+        """What the unchanged module has answered is no answer of another test or of a changed one."""
+        for name, module in list(sys.modules.items()):
+            for value in vars(module).values() if name.startswith(("attnopt", "test_")) else ():
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
 
     def pytest_runtest_logfinish(self, nodeid):
         """Sum the work of a test."""
@@ -291,8 +300,11 @@ class Bench(Quick):
     def pytest_runtestloop(self, session):
         """Called once the tests are collected."""
 
-        def run(items: list) -> int:
+        def run(items: list, seconds: dict | None = None) -> int:
             for item, following in zip(items, [*items[1:], None], strict=True):
+                if seconds:  # of work, several times what the test needs
+                    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+                    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + 5 + 3 * seconds[item.nodeid]), most))
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 if session.testsfailed:
                     return 1
@@ -305,9 +317,7 @@ class Bench(Quick):
         # tests by line; "" among them says that the line was run on import
         seen = {"seconds": dict(self.seconds), "lines": self.coverage.get_data().contexts_by_lineno(self.file)}
         self.coverage = None
-        for cached in [f for f in gc.get_objects() if type(f) is functools._lru_cache_wrapper]:
-            if cached.__module__.startswith(("attnopt", "test_")):  # what the unchanged module has answered
-                cached.cache_clear()
+        self.forget()
         items = {item.nodeid: item for item in session.items}
         gc.collect()
         gc.freeze()
@@ -316,28 +326,23 @@ class Bench(Quick):
             new = dict(parts(code))
             for function in alive:
                 function.__code__ = new[function.__code__.co_qualname, function.__code__.co_firstlineno]
-            return run([items[test] for test in tests])
+            return run([items[test] for test in tests], seen["seconds"])
 
         self.work(seen, changed)
         return True
 
 
 def judge(module: str, tree: ast.Module, mutant: Mutant, seen: dict, run: Callable) -> str:
-    """Try one mutant: first the tests that run its lines, the quickest first, then the module's others."""
+    """Try one mutant: the tests that run its lines, the quickest first; all, if none does or the import does."""
     with mutant.applied():
         try:
             code = builtins.compile(ast.fix_missing_locations(tree), str(SOURCE / f"{module}.py"), "exec")
         except (SyntaxError, ValueError):
             return "killed"
     seconds, lines = seen["seconds"], seen["lines"]
-    near = {test for line in mutant.lines for test in lines.get(line, ())} - {""}
-    for group in (near, set(seconds) - near):
-        tests = sorted(group, key=seconds.get)
-        if tests:
-            result = attempt(lambda tests=tests: run(module, code, tests), 10 + 3 * sum(map(seconds.get, tests)))
-            if result != "survived":
-                return result
-    return "survived"
+    near = {test for line in mutant.lines for test in lines.get(line, ())}
+    tests = sorted(set(seconds) if near <= {""} or run is imported else near - {""}, key=seconds.get)
+    return attempt(lambda: run(module, code, tests), 10 + 3 * sum(map(seconds.get, tests)))
 
 
 def state(files: list[Path]) -> str:
@@ -345,8 +350,8 @@ def state(files: list[Path]) -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def examine(module: str, row: dict) -> tuple[int, list[str], list[str]]:
-    """Try the mutants of one module; how many there were, the survivors, and the listed ones that are none."""
+def examine(module: str, row: dict) -> tuple[int, int, list[Mutant], list[str]]:
+    """Try the mutants of one module; how many there are and were tried, the survivors, and the listed ones that are none."""
     tree = ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8"))
     every = mutants(tree)
     chosen = random.Random(0).sample(every, row["sample"]) if row.get("sample", len(every)) < len(every) else every
@@ -390,11 +395,11 @@ def examine(module: str, row: dict) -> tuple[int, list[str], list[str]]:
             seen, early = ast.literal_eval(report.read_text(encoding="utf-8"))
             judge_all([mutant for mutant in wanted if mutant.name in early], seen, imported)
     known = results()
-    survivors = [mutant.name for mutant in chosen if known[mutant.name] == "survived"]
+    survivors = [mutant for mutant in chosen if known[mutant.name] == "survived"]
     listed = row.get("survivors", {})
     names = {mutant.name for mutant in every}
     stale = [name for name in listed if name not in names or known.get(name) in ("killed", "timeout")]
-    return len(chosen), survivors, stale
+    return len(every), len(chosen), survivors, stale
 
 
 def main() -> None:
@@ -412,23 +417,22 @@ def main() -> None:
     for library in LIBRARIES:
         __import__(library)
     sys.modules["torch"].set_num_threads(1)
-    bad = 0
+    bad, rows = 0, []
     for name in names:
-        start = time.perf_counter()
-        total, survivors, stale = examine(name, table[name])
-        listed = table[name].get("survivors", {})
-        new = [survivor for survivor in survivors if survivor not in listed]
-        killed = total - len(survivors)
-        print(
-            f"{name}: {killed} of {total} killed ({killed / max(total, 1):.1%}), {len(survivors) - len(new)} survivors with "
-            f"a reason, {len(new)} without ({time.perf_counter() - start:.0f} s)",
-            flush=True,
-        )
+        there, tried, survivors, stale = examine(name, table[name])
+        reasons = table[name].get("survivors", {})
+        new = [survivor for survivor in survivors if survivor.name not in reasons]
+        equal = sum(reasons.get(survivor.name, "").startswith("equivalent") for survivor in survivors)
+        rows.append((there, tried, tried - len(survivors), equal, len(survivors) - equal - len(new), len(new)))
+        print(f"{name}: {rows[-1][2]} of {tried} killed, {len(new)} survivors without a reason", flush=True)
         for survivor in new:
-            print(f"    survived: {survivor}")
+            print(f"    survived, line {survivor.lines.start}: {survivor.name}")
         for entry in stale:
             print(f"    listed, but killed or gone: {entry}")
         bad += len(new) + len(stale)
+    print("\n| module | mutants | tried | killed | equivalent | harmless | no reason |\n|---|---|---|---|---|---|---|")
+    for name, row in [*zip(names, rows, strict=True), ("together", tuple(map(sum, zip(*rows, strict=True))))]:
+        print(f"| {name} | {' | '.join(map(str, row))} |")
     sys.exit(bool(bad))
 
 

@@ -174,7 +174,7 @@ def select(names: list[str], book: Path = BOOK) -> list[Path]:
 
 
 def main() -> None:
-    """Execute the stale pairs, or check them all."""
+    """Execute the stale pairs, those named or all, or check them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; fail if a pair has drifted apart")
     parser.add_argument("--all", action="store_true", help="execute also the pairs that agree")
@@ -193,7 +193,7 @@ def main() -> None:
                 print(f"{name}: and {len(found) - MANY} more")
             bad += bool(found)
             continue
-        if not found and not options.all:
+        if not (found or options.all or options.names):
             print(f"{name}: up to date")
             continue
         start = time.perf_counter()

@@ -87,8 +87,7 @@ def optimal_step_sizes(dim: int, n_context: int, n_layers: int) -> tuple[Tensor,
     for a, b in zip(alpha, beta, strict=True):
         norm *= b
         inverse_loss += values[-1] ** 2 / norm
-        last = values[-2]
-        values.append(-a * values[-1] - (b * last if len(values) > 2 else 0))
+        values.append(-a * values[-1] - b * values[-2])
     # the last diagonal entry is chosen so that 0 becomes a node: π_{k+1}(0) = 0
     alpha = [*alpha[:-1], -beta[-1] * values[-3] / values[-2]]
     nodes = scipy.linalg.eigvalsh_tridiagonal([float(a) for a in alpha], np.sqrt([float(b) for b in beta[1:]]))
@@ -131,8 +130,6 @@ def as_numbers(name: str, value: Tensor | Sequence[float]) -> Tensor:
             value = torch.as_tensor(value, dtype=torch.float64)
         except (TypeError, ValueError, RuntimeError):
             raise TypeError(f"{name} must be real numbers, got {value!r}") from None
-    if value.ndim == 0:
-        raise ValueError(f"{name} must have one number a layer, got a single number {value.item()}")
     check_vectors(**{name: value})
     return value
 
