@@ -220,14 +220,13 @@ def oldest() -> None:
 
 
 def portability(times: int) -> None:
-    """Compare every notebook under one and two threads and without the processor's special instructions, many times."""
-    ways = [{"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "2"}]
-    ways += [{"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem"}]
-    command = [PYTHON, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", "book"]
-    for time_ in range(times):
-        for way in ways:
-            say(f"\n[{time_ + 1}/{times}] {' '.join(f'{name}={value}' for name, value in way.items())}")
-            call(command, "A notebook gives another output in this setting: see above.", **way)
+    """Compare every notebook so many times in a row: with one thread, two, without special instructions, and so on."""
+    one, two = ({"OMP_NUM_THREADS": n, "OPENBLAS_NUM_THREADS": n} for n in "12")
+    ways = [one, two, {"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem"}]
+    for number in range(times):
+        way = ways[number % len(ways)]
+        say(f"\n[{number + 1}/{times}] {' '.join(f'{name}={value}' for name, value in way.items())}")
+        compare_notebooks("A notebook gives another output in this setting: see above.", **way)
 
 
 def lint() -> None:
@@ -247,35 +246,35 @@ def lint() -> None:
         raise Failure("\n        ".join(advice))
 
 
+def workers(distribution: str) -> list[str]:
+    """Pytest's arguments for tests side by side."""
+    return ["-q", "-n", str(min(4, os.cpu_count() or 1)), "--dist", distribution]
+
+
+def compare_notebooks(advice: str, **environment: str) -> None:
+    """Execute every notebook and compare its outputs with the stored ones."""
+    spread = ["-q"] if os.name == "nt" else workers("loadfile")  # on Windows kernels started side by side can meet on a port
+    call([PYTHON, "-m", "pytest", *spread, "--nbval", "--nbval-current-env", "book"], advice, **environment)
+
+
 def test(arguments: list[str]) -> None:
     """Run everything, or pytest alone with the arguments given."""
     pytest = [PYTHON, "-m", "pytest"]
     if arguments:
         call([*pytest, *arguments], "Some tests failed: see above.")
         return
-    workers = ["-q", "-n", str(min(4, os.cpu_count() or 1)), "--dist"]
-    by_file = [*workers, "loadfile"]  # a file's kernel, fixtures and caches stay with one worker
-    notebooks = ["-q"] if os.name == "nt" else by_file  # on Windows kernels started side by side can meet on a port
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # side by side, more would wait for each other
+    unit = [*pytest, *workers("loadfile"), "tests", "--ignore=tests/site", "--evidence"]  # caches stay with one worker
+    changed = "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks NAME`."
+    site = [*pytest, *workers("worksteal"), "tests/site"]
     steps = [
         ("style and pairs", lint),
         ("Fashion-MNIST for the tests", data),
-        (
-            "unit and property tests",
-            lambda: call([*pytest, *by_file, "tests", "--ignore=tests/site", "--evidence"], "Some tests failed: see above."),
-        ),
-        (
-            "notebooks executed and compared",
-            lambda: call(
-                [*pytest, *notebooks, "--nbval", "--nbval-current-env", "book"],
-                "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks NAME`.",
-            ),
-        ),
+        ("unit and property tests", lambda: call(unit, "Some tests failed: see above.", **one_thread)),
+        ("notebooks executed and compared", lambda: compare_notebooks(changed, **one_thread)),
         ("the book built", build),
         ("a browser for the site tests", browser),
-        (
-            "the built site in Chromium",
-            lambda: call([*pytest, *workers, "worksteal", "tests/site"], "The built site is at fault: see above."),
-        ),
+        ("the built site in Chromium", lambda: call(site, "The built site is at fault: see above.")),
     ]
     start = time.perf_counter()
     for number, (name, step) in enumerate(steps, 1):

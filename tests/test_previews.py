@@ -44,6 +44,20 @@ def test_images_get_their_size_and_load_late(picture):
     )
 
 
+def test_a_formula_keeps_the_comma_and_the_bracket_that_touch_it():
+    formula = '<span class="math notranslate nohighlight">\\(a, b)\\)</span>'
+    assert pages.joined(f"<p>with ({formula}), or {formula} so</p>") == (
+        f'<p>with <span class="ao-joined">({formula}),</span> or <span class="ao-joined">{formula}</span> so</p>'
+    )
+
+
+def test_anchors_that_extensions_repeat_are_dropped(tmp_path):
+    body = '<div class="proof" id="proof"><section id="proof-content"></section></div><section id="proofs"></section>'
+    context = {"body": body, "pathto": lambda name, _: name}
+    pages.prepare(app(tmp_path), "x", "page.html", context, None)
+    assert context["body"] == '<div class="proof"><section></section></div><section id="proofs"></section>'
+
+
 @pytest.mark.parametrize(
     ("address", "image", "url"),
     [

@@ -4,13 +4,13 @@
 
 A mutant is one changed node of a module's syntax tree: a number plus one, an operator or a comparison turned into its
 neighbour, a condition negated, a transpose or a keyword left out, a statement deleted. Each is tried in a process forked
-from one that has imported torch and the other libraries: first the tests that run the changed line, by coverage, then
-the module's others; the first failure kills it. Results are kept in `.cache/mutants` as they come, and a later call goes
-on where this one stopped. A changed module is tried anew, changed tests on the survivors only; to begin from nothing,
-remove that folder.
+from one that has run the module's tests once, with those that run the changed line; the first failure kills it. Results
+are kept in `.cache/mutants` as they come, and a later call goes on where this one stopped. A changed module is tried
+anew, changed tests on the survivors only; to begin from nothing, remove that folder.
 
-`tests/mutants.toml` names each module's tests and its known survivors with the reason why each is harmless. A survivor
-that is not listed there fails the run, and so does a listed one that is killed after all.
+`tests/mutants.toml` names each module's tests and its known survivors with the reason why each is harmless; one that
+begins with "equivalent" says that nothing could tell the mutant. A survivor that is not listed there fails the run, and
+so does a listed one that is killed after all. A table of what was found comes last.
 """
 
 import argparse
@@ -19,9 +19,12 @@ import builtins
 import collections
 import contextlib
 import copy
+import functools
+import gc
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import random
 import resource
@@ -31,6 +34,7 @@ import tempfile
 import time
 import tomllib
 import traceback
+import types
 from collections.abc import Callable, Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -43,6 +47,7 @@ LIBRARIES = (
     "hypothesis.strategies", "pytest", "coverage", "matplotlib.figure", "anywidget", "ipywidgets", "joblib", "pooch",
     "requests", "filelock", "tqdm",
 )  # fmt: skip
+BROKEN, TERMINAL = 70, os.dup(2)  # a forked process's exit code where this tool fails, and where it says so
 MEMORY = 6 * 2**30  # a mutant may ask for so much more than it begins with
 
 OPERATORS = {
@@ -161,7 +166,7 @@ def forked(task: Callable[[], int], seconds: float) -> int | None:
     """The exit code of a task in a process of its own; None if it did not end in time and was killed."""
     process = os.fork()
     if not process:
-        code, terminal = 70, os.dup(2)
+        code = BROKEN
         try:
             os.setpgid(0, 0)
             nowhere = os.open(os.devnull, os.O_RDWR)
@@ -169,7 +174,7 @@ def forked(task: Callable[[], int], seconds: float) -> int | None:
                 os.dup2(nowhere, stream)
             code = task()
         except BaseException:  # of this tool: a test's own never come so far
-            os.write(terminal, traceback.format_exc().encode())
+            os.write(TERMINAL, traceback.format_exc().encode())
         finally:
             os._exit(code)
     end = time.monotonic() + seconds
@@ -204,32 +209,6 @@ class Quick:
         items[:] = [item for item, f in zip(items, given, strict=True) if f is None or f.__module__ == self.name]
 
 
-class Watch(Quick):
-    """Which test runs which lines of a module, and how long each takes."""
-
-    def __init__(self, module: str):
-        import coverage
-
-        super().__init__(module)
-        self.file, self.seconds = str(SOURCE / f"{module}.py"), collections.Counter()
-        self.coverage = coverage.Coverage(data_file=None, include=[self.file], config_file=False)
-        self.coverage.start()
-
-    def pytest_runtest_logstart(self, nodeid):
-        """Lines are this test's from here on, those of its fixtures too."""
-        self.coverage.switch_context(nodeid)
-
-    def pytest_runtest_logreport(self, report):
-        """Sum the phases of a test."""
-        self.seconds[report.nodeid] += report.duration
-
-    def found(self) -> dict:
-        """Seconds by test, and tests by line; a line that was run on import belongs to all, written as none."""
-        self.coverage.stop()
-        lines = self.coverage.get_data().contexts_by_lineno(self.file)
-        return {"seconds": self.seconds, "lines": {line: [name for name in names if name] for line, names in lines.items()}}
-
-
 def pytest_run(tests: list[str], plugin: object) -> int:
     """Run tests until the first fails; pytest's exit code."""
     import pytest
@@ -239,27 +218,23 @@ def pytest_run(tests: list[str], plugin: object) -> int:
     return int(pytest.main([*quiet, *tests], plugins=[plugin]))
 
 
-def survey(module: str, tests: list[str]) -> dict:
-    """Run a module's tests as they are and return what `Watch` found."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "survey.json"
+def attempt(task: Callable[[], int], seconds: float) -> str:
+    """What became of a mutant under the tests that a task runs: "killed", "timeout" or "survived"."""
 
-        def task() -> int:
-            watch = Watch(module)
-            code = pytest_run(tests, watch)
-            report.write_text(json.dumps(watch.found()), encoding="utf-8")
-            return code
+    def limited() -> int:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), 2 * int(seconds) + 5))  # of work: the machine may be busy
+        return task()
 
-        code = forked(task, 1800)
-        if code:
-            sys.exit(
-                f"mutants: the tests of {module} do not pass as they are (exit code {code}); run pytest {' '.join(tests)}"
-            )
-        return json.loads(report.read_text(encoding="utf-8"))
+    exit_code = forked(limited, 30 * seconds)
+    if exit_code == BROKEN:
+        sys.exit("mutants: the tool itself failed, see above")
+    return "timeout" if exit_code in (None, -signal.SIGXCPU, -signal.SIGKILL) else "killed" if exit_code else "survived"
 
 
-def attempt(module: str, code: object, tests: list[str], seconds: float) -> str:
-    """What became of a mutant under some tests: "killed", "timeout" or "survived"."""
+def imported(module: str, code: types.CodeType, tests: list[str]) -> int:
+    """Run tests that import a changed module."""
     path, name = SOURCE / f"{module}.py", f"attnopt.{module.replace('/', '.')}"
 
     class Loader(SourceFileLoader):
@@ -275,31 +250,99 @@ def attempt(module: str, code: object, tests: list[str], seconds: float) -> str:
                 else None
             )
 
-    def task() -> int:
-        sys.meta_path.insert(0, Finder)
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))  # of work: the machine may be busy
-        return pytest_run(tests, Quick(module))
-
-    exit_code = forked(task, 30 * seconds)
-    return "timeout" if exit_code in (None, -signal.SIGXCPU, -signal.SIGKILL) else "killed" if exit_code else "survived"
+    sys.meta_path.insert(0, Finder)
+    return pytest_run(tests, Quick(module))
 
 
-def judge(module: str, tree: ast.Module, mutant: Mutant, survey: dict) -> str:
-    """Try one mutant: first the tests that run its lines, the quickest first, then the module's others."""
+def parts(code: types.CodeType) -> Iterator[tuple[tuple[str, int], types.CodeType]]:
+    """The code of every function in a piece of code, by its name and line."""
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield (constant.co_qualname, constant.co_firstlineno), constant
+            yield from parts(constant)
+
+
+class Bench(Quick):
+    """In place of pytest's loop: run all tests once, see which runs which lines, then try mutants in forks from there.
+
+    Args:
+        module: the module.
+        work: what to do then, with what was seen and a function like `imported` that changes the functions in place.
+    """
+
+    def __init__(self, module: str, work: Callable[[dict, Callable], None]):
+        import coverage
+
+        super().__init__(module)
+        self.file, self.work, self.seconds = str(SOURCE / f"{module}.py"), work, collections.Counter()
+        self.coverage = coverage.Coverage(data_file=None, include=[self.file], config_file=False)
+        self.coverage.start()
+
+    def pytest_runtest_logstart(self, nodeid):
+        """Lines are this test's from here on, those of its fixtures too, and so is the work."""
+        if self.coverage:
+            self.coverage.switch_context(nodeid)
+            self.forget()
+        self.seconds[nodeid] -= time.process_time()
+
+    @staticmethod
+    def forget():
+        """What the unchanged module has answered is no answer of another test or of a changed one."""
+        for name, module in list(sys.modules.items()):
+            for value in vars(module).values() if name.startswith(("attnopt", "test_")) else ():
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
+
+    def pytest_runtest_logfinish(self, nodeid):
+        """Sum the work of a test."""
+        self.seconds[nodeid] += time.process_time()
+
+    def pytest_runtestloop(self, session):
+        """Called once the tests are collected."""
+
+        def run(items: list, seconds: dict | None = None) -> int:
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                if seconds:  # of work, several times what the test needs
+                    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+                    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + 5 + 3 * seconds[item.nodeid]), most))
+                session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if session.testsfailed:
+                    return 1
+            return 0
+
+        alive = [f for f in gc.get_objects() if type(f) is types.FunctionType and f.__code__.co_filename == self.file]
+        if run(session.items):
+            return True
+        self.coverage.stop()
+        # tests by line; "" among them says that the line was run on import
+        seen = {"seconds": dict(self.seconds), "lines": self.coverage.get_data().contexts_by_lineno(self.file)}
+        self.coverage = None
+        self.forget()
+        items = {item.nodeid: item for item in session.items}
+        gc.collect()
+        gc.freeze()
+
+        def changed(module: str, code: types.CodeType, tests: list[str]) -> int:
+            new = dict(parts(code))
+            for function in alive:
+                function.__code__ = new[function.__code__.co_qualname, function.__code__.co_firstlineno]
+            return run([items[test] for test in tests], seen["seconds"])
+
+        self.work(seen, changed)
+        return True
+
+
+def judge(module: str, tree: ast.Module, mutant: Mutant, seen: dict, run: Callable) -> str:
+    """Try one mutant: the tests that run its lines, the quickest first; all, if none does or the import does."""
     with mutant.applied():
         try:
             code = builtins.compile(ast.fix_missing_locations(tree), str(SOURCE / f"{module}.py"), "exec")
         except (SyntaxError, ValueError):
             return "killed"
-    seconds, lines = survey["seconds"], survey["lines"]
-    near = {test for line in mutant.lines for test in lines.get(str(line), ())}
-    for group in (near, set(seconds) - near):
-        tests = sorted(group, key=seconds.get)
-        if tests and (result := attempt(module, code, tests, 20 + 5 * sum(map(seconds.get, tests)))) != "survived":
-            return result
-    return "survived"
+    seconds, lines = seen["seconds"], seen["lines"]
+    near = {test for line in mutant.lines for test in lines.get(line, ())}
+    tests = sorted(set(seconds) if near <= {""} or run is imported else near - {""}, key=seconds.get)
+    return attempt(lambda: run(module, code, tests), 10 + 3 * sum(map(seconds.get, tests)))
 
 
 def state(files: list[Path]) -> str:
@@ -307,33 +350,56 @@ def state(files: list[Path]) -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def examine(module: str, row: dict) -> tuple[int, list[str], list[str]]:
-    """Try the mutants of one module; how many there were, the survivors, and the listed ones that are none."""
+def examine(module: str, row: dict) -> tuple[int, int, list[Mutant], list[str]]:
+    """Try the mutants of one module; how many there are and were tried, the survivors, and the listed ones that are none."""
     tree = ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8"))
     every = mutants(tree)
     chosen = random.Random(0).sample(every, row["sample"]) if row.get("sample", len(every)) < len(every) else every
-    file, known = CACHE / f"{module.replace('/', '.')}.jsonl", {}
+    file = CACHE / f"{module.replace('/', '.')}.jsonl"
     source, tests = state([SOURCE / f"{module}.py"]), state([ROOT / test.partition("::")[0] for test in row["tests"]])
-    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
-        with contextlib.suppress(ValueError):  # half a line of an interrupted run
-            entry = json.loads(line)
-            if entry["source"] == source and (entry["tests"] == tests or entry["result"] == "killed"):
-                known[entry["name"]] = entry["result"]
+
+    def results() -> dict[str, str]:
+        found = {}
+        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+            with contextlib.suppress(ValueError):  # half a line of an interrupted run
+                entry = json.loads(line)
+                if entry["source"] == source and (entry["tests"] == tests or entry["result"] == "killed"):
+                    found[entry["name"]] = entry["result"]
+        return found
+
     file.parent.mkdir(parents=True, exist_ok=True)
-    wanted = [mutant for mutant in chosen if mutant.name not in known]
-    seen = survey(module, row["tests"]) if wanted else {}
-    for number, mutant in enumerate(wanted, 1):
-        known[mutant.name] = judge(module, tree, mutant, seen)
-        with file.open("a", encoding="utf-8") as stream:
-            entry = {"source": source, "tests": tests, "name": mutant.name, "result": known[mutant.name]}
-            stream.write(json.dumps(entry) + "\n")
-        if known[mutant.name] != "killed" or sys.stderr.isatty():
-            print(f"  {number}/{len(wanted)} line {mutant.lines.start}: {mutant.name}: {known[mutant.name]}", flush=True)
-    survivors = [mutant.name for mutant in chosen if known[mutant.name] == "survived"]
+
+    def judge_all(some: list[Mutant], seen: dict, run: Callable) -> None:
+        for mutant in some:
+            entry = {"source": source, "tests": tests, "name": mutant.name}
+            entry["result"] = judge(module, tree, mutant, seen, run)
+            with file.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(entry) + "\n")
+
+    wanted = [mutant for mutant in chosen if mutant.name not in results()]
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "seen"
+
+        def work(seen: dict, run: Callable) -> None:
+            early = [mutant for mutant in wanted if any("" in seen["lines"].get(line, ()) for line in mutant.lines)]
+            report.write_text(repr((seen, [mutant.name for mutant in early])), encoding="utf-8")
+            judge_all([mutant for mutant in wanted if mutant not in early], seen, run)
+
+        if wanted:
+            code = forked(lambda: pytest_run(row["tests"], Bench(module, work)), math.inf)
+            if code:
+                sys.exit(
+                    f"mutants: the tests of {module} do not pass as they are (exit code {code}); "
+                    f"run pytest {' '.join(row['tests'])}"
+                )
+            seen, early = ast.literal_eval(report.read_text(encoding="utf-8"))
+            judge_all([mutant for mutant in wanted if mutant.name in early], seen, imported)
+    known = results()
+    survivors = [mutant for mutant in chosen if known[mutant.name] == "survived"]
     listed = row.get("survivors", {})
     names = {mutant.name for mutant in every}
     stale = [name for name in listed if name not in names or known.get(name) in ("killed", "timeout")]
-    return len(chosen), survivors, stale
+    return len(every), len(chosen), survivors, stale
 
 
 def main() -> None:
@@ -351,23 +417,22 @@ def main() -> None:
     for library in LIBRARIES:
         __import__(library)
     sys.modules["torch"].set_num_threads(1)
-    bad = 0
+    bad, rows = 0, []
     for name in names:
-        start = time.perf_counter()
-        total, survivors, stale = examine(name, table[name])
-        listed = table[name].get("survivors", {})
-        new = [survivor for survivor in survivors if survivor not in listed]
-        killed = total - len(survivors)
-        print(
-            f"{name}: {killed} of {total} killed ({killed / max(total, 1):.1%}), {len(survivors) - len(new)} survivors with "
-            f"a reason, {len(new)} without ({time.perf_counter() - start:.0f} s)",
-            flush=True,
-        )
+        there, tried, survivors, stale = examine(name, table[name])
+        reasons = table[name].get("survivors", {})
+        new = [survivor for survivor in survivors if survivor.name not in reasons]
+        equal = sum(reasons.get(survivor.name, "").startswith("equivalent") for survivor in survivors)
+        rows.append((there, tried, tried - len(survivors), equal, len(survivors) - equal - len(new), len(new)))
+        print(f"{name}: {rows[-1][2]} of {tried} killed, {len(new)} survivors without a reason", flush=True)
         for survivor in new:
-            print(f"    survived: {survivor}")
+            print(f"    survived, line {survivor.lines.start}: {survivor.name}")
         for entry in stale:
             print(f"    listed, but killed or gone: {entry}")
         bad += len(new) + len(stale)
+    print("\n| module | mutants | tried | killed | equivalent | harmless | no reason |\n|---|---|---|---|---|---|---|")
+    for name, row in [*zip(names, rows, strict=True), ("together", tuple(map(sum, zip(*rows, strict=True))))]:
+        print(f"| {name} | {' | '.join(map(str, row))} |")
     sys.exit(bool(bad))
 
 

@@ -8,6 +8,7 @@ import functools
 import html
 import http.server
 import io
+import os
 import shutil
 import sys
 import threading
@@ -29,7 +30,8 @@ SCALE = 0.8  # 84 columns of code fill a line
 COVER = f"""<div class="leaf cover"><div class="rule"></div><h1>{TITLE}</h1>
 <p>What three lines of work prove and measure about transformers,<br>derived again, run again, and judged.</p>
 <p class="small">The executable book in print. Every output on these pages was executed and compared by the test suite.
-Explorers are stills here; they move on the pages of the site and in the notebooks.</p></div>"""
+Explorers are stills here; they move on the pages of the site and in the notebooks. The scripts of the errata are attached
+to this file.</p></div>"""
 STYLE = (ROOT / "tools" / "pdf.css").read_text(encoding="utf-8")
 
 
@@ -154,6 +156,7 @@ def bind(front: PdfReader, sheets: list[Sheet], numbers: PdfReader | None, base:
 
 def relink(page: PageObject, owner: str, places: dict, writer: PdfWriter, base: str) -> None:
     """Turn a page's links to places in the book into links inside the document."""
+    gone = []
     for reference in page.get("/Annots", ArrayObject()):
         link = reference.get_object()
         if link.get("/Subtype") != "/Link":
@@ -168,9 +171,13 @@ def relink(page: PageObject, owner: str, places: dict, writer: PdfWriter, base: 
         number, top = places.get(place) or places.get((place[0], "")) or (None, None)
         link.pop("/A", None)
         link.pop("/Dest", None)
-        if number is not None:
+        if number is None:  # a script, which the reader finds among the attachments
+            gone.append(reference)
+        else:
             where = [NameObject("/XYZ"), NullObject(), FloatObject(top), NullObject()]
             link[NameObject("/Dest")] = ArrayObject([writer.pages[number].indirect_reference, *where])
+    for reference in gone:
+        page["/Annots"].remove(reference)
 
 
 @contextlib.contextmanager
@@ -196,7 +203,9 @@ def main(output: Path) -> None:
     wanted = anchors_wanted(sheets)
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with served(HTML) as base, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        root = getattr(os, "geteuid", lambda: 1)() == 0  # to whom Chromium refuses its sandbox
+        flags = ["--no-sandbox"] if root else []
+        browser = playwright.chromium.launch(executable_path=found, args=[*flags, "--disable-gpu"])
         context = browser.new_context(color_scheme="light", viewport={"width": 1000, "height": 1400})
         context.set_default_timeout(300_000)
         # Explorers stay stills.
@@ -218,6 +227,8 @@ def main(output: Path) -> None:
     writer = bind(front, sheets, numbers, base)
     writer.add_metadata({"/Title": TITLE, "/Author": "The Attention as Optimization contributors"})
     writer.page_mode = "/UseOutlines"
+    for script in sorted((ROOT / "book" / "errata").glob("*.py")):
+        writer.add_attachment(script.name, script.read_bytes())
     output.parent.mkdir(parents=True, exist_ok=True)
     writer.write(output)
     print(f"{output}: {len(writer.pages)} pages, {output.stat().st_size / 1e6:.1f} MB")

@@ -13,6 +13,8 @@ CELL = re.compile(r"^(```\{code-cell\} ipython3\n)(.*?)(^```$)", re.M | re.S)
 HEADER = re.compile(r"\A(---\n.*?^---\n|(?::\w[^\n]*\n)+\n?)?", re.M | re.S)
 REQUIRED = ("**What you will see.**", "**What you need.**", "**Time to run.**")
 SECTIONS = ("## Exercises", "## What we showed", "## References")
+DISPLAY = re.compile(r"^\$\$.*?\$\$([^\n]*)$", re.M | re.S)
+LABEL = re.compile(r" \(eq-[\w-]+\)")
 TWO_SENTENCES = re.compile(r"[a-z0-9)\]$*`}][.?!] [A-Z$*`]")
 
 
@@ -88,6 +90,11 @@ def faults(text: str, chapter: bool) -> list[str]:
         ("```python\n", "this block does not run: open it with ```{code-cell} ipython3"),
     ):
         found += [f"line {text[: at.start()].count(chr(10)) + 1}: {advice}" for at in re.finditer(re.escape(pattern), text)]
+    found += [
+        f"line {text[: at.start()].count(chr(10)) + 1}: the equation has no label: end it with `$$ (eq-name)`"
+        for at in DISPLAY.finditer(text)
+        if not LABEL.fullmatch(at[1])
+    ]
     found += [
         f"line {number}: one sentence a line: break it where a sentence ends"
         for number, line in prose_lines(text)

@@ -108,14 +108,15 @@ def check_matrix_shape(name: str, value: Tensor, expected: tuple[int, int], why:
         raise ValueError(f"{name} must have shape (..., {expected[0]}, {expected[1]}) {why}, got {tuple(value.shape)}")
 
 
-def check_broadcast(**arguments: Tensor) -> None:
-    """Require the leading dimensions of matrices to broadcast.
+def check_broadcast(own: int | dict[str, int] = 2, **arguments: Tensor) -> None:
+    """Require the leading dimensions to broadcast, those before the last two of each, or before as many as ``own`` says.
 
     Raises:
         ValueError: if they do not; names every argument with its shape.
     """
+    counts = own if isinstance(own, dict) else dict.fromkeys(arguments, own)
     try:
-        torch.broadcast_shapes(*(value.shape[:-2] for value in arguments.values()))
+        torch.broadcast_shapes(*(value.shape[: value.ndim - counts[name]] for name, value in arguments.items()))
     except RuntimeError:
         shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in arguments.items())
         raise ValueError(f"the leading dimensions must broadcast, got {shapes}") from None

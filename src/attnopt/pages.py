@@ -17,6 +17,9 @@ from sphinx.application import Sphinx
 PREVIEW = "_static/preview.png"
 LENGTH = 200  # characters of a description
 IMAGE = re.compile(r'<img (?=[^>]*src="(?P<source>[^"]+\.png)")(?![^>]*\b(?:width|loading)=)')
+# A formula with the brackets and the punctuation that touch it; anchors that extensions write many times a page.
+TOUCHING = re.compile(r'[(\[“]*<span class="math notranslate nohighlight">\\\(.*?\\\)</span>[^\s<]*', re.S)
+REPEATED = re.compile(r'(<(?:section|div)[^>]*?) id="(?:proof|(?:proof|exercise|solution)-content)"')
 LOST = """<h1>There is no such page</h1>
 <p>The address may be mistyped, or the page may have moved.
 Go to <a href="index.html">the front page</a>, or <a href="search.html">search the book</a>.</p>"""
@@ -47,8 +50,13 @@ def sized(body: str, sources: dict[str, Path]) -> str:
     return IMAGE.sub(attributes, body)
 
 
+def joined(body: str) -> str:
+    """The page with no line break between a formula and the comma behind it."""
+    return TOUCHING.sub(lambda found: f'<span class="ao-joined">{found[0]}</span>', body)
+
+
 def prepare(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None) -> None:
-    """Add the preview to a page's head, and the sizes of its images to its body."""
+    """Add the preview to a page's head; mend its body."""
     address = app.config.html_baseurl
     title = re.sub(r"<[^>]+>", "", context.get("title") or app.config.html_title)
     properties = {
@@ -64,10 +72,11 @@ def prepare(app: Sphinx, pagename: str, templatename: str, context: dict, doctre
         tags.append(f'<meta name="description" content="{html.escape(properties["og:description"])}"/>')
     if pagename == "404":  # it is shown at any depth: its links start at the site's root
         tags.insert(0, f'<base href="{urlsplit(address).path or "/"}"/>')
-    context["metatags"] = context.get("metatags", "") + "\n".join(tags)
+    known = re.sub(r'<meta name="viewport"[^>]*>\n?', "", context.get("metatags", ""))  # the theme has its own
+    context["metatags"] = known + "\n".join(tags)
     if "body" in context:
         sources = {name: Path(app.srcdir, path) for path, name in app.builder.images.items()}
-        context["body"] = sized(context["body"], sources)
+        context["body"] = REPEATED.sub(r"\1", joined(sized(context["body"], sources)))
 
 
 def lost(app: Sphinx) -> Iterator[tuple[str, dict, str]]:

@@ -10,6 +10,7 @@ from scipy.optimize import linprog
 from torch.nn.functional import gelu, relu
 
 from attnopt.clustering import cluster_counts, forward, ideal_circuit, init_model, invariance, modular_addition
+from attnopt.clustering.circuit import WIDEST
 
 double = {"dtype": torch.float64}
 
@@ -142,6 +143,16 @@ def test_no_three_points_of_a_circle_share_a_score(angle, seed):
     scores = (points - angle).cos()
     if apart > 0.01:
         assert scores.max() - scores.min() > 1e-5
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_positions_and_the_arc_of_the_means_are_as_described(dim):
+    params = ideal_circuit(4, 3, 3, sharpness=1.5, dim=dim)
+    distance = 2 * math.exp(1.5) if dim == 2 else 1.0
+    torch.testing.assert_close(params["position"].norm(dim=-1), torch.full((1, 3), distance, **double))
+    alike = torch.arange(4)[:, None].expand(4, 3)  # the same token three times: the ends of the arc
+    means = forward(params, alike, return_stages=True)[1]["sequence"][0]
+    assert torch.atan2(means[:, 1], means[:, 0]).abs().max().item() == pytest.approx(WIDEST)
 
 
 def test_extreme_sharpness_and_scale_stay_finite():

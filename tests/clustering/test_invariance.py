@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnopt.clustering.circuit import ideal_circuit
-from attnopt.clustering.invariance import invariance, spurious_attention
+from attnopt.clustering.invariance import invariance, spurious_attention, variance_shares
 from attnopt.clustering.model import embedding_table, forward, init_model
 from attnopt.clustering.task import modular_addition
 
@@ -250,3 +250,17 @@ def test_what_cannot_be_measured_is_named(generator):
         spurious_attention(params, 0)
     with pytest.raises(ValueError, match="norm"):
         spurious_attention(params, 2, norm="layer")
+
+
+@pytest.mark.parametrize("constant", [-1.0, 1e3, -1e-30])
+def test_what_varies_by_rounding_alone_does_not_vary(constant, generator):
+    noise = torch.randint(-1, 2, (2, 16, 3), generator=generator) * torch.finfo(torch.float64).eps / 2
+    for share in variance_shares(constant * (1 + noise), 2, 4, 2).values():
+        assert (share == 1).all()
+
+
+def test_a_small_variation_is_one():
+    suffix = torch.arange(16) % 4
+    shares = variance_shares((1 + 1e-10 * suffix.double())[None, :, None].expand(1, 16, 2), 2, 4, 2)
+    assert shares["suffix"].item() == pytest.approx(0, abs=1e-4)
+    assert shares["permutation"].item() == pytest.approx(1)

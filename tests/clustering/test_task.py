@@ -86,6 +86,13 @@ def test_a_predictor_that_misses_a_token_has_accuracy_one_in_p_exactly_and_loss_
         assert torch.nn.functional.cross_entropy(logits, targets) > math.log(3)
 
 
+def test_as_many_sequences_as_are_listed_in_full(monkeypatch):
+    monkeypatch.setattr("attnopt.clustering.task.LARGEST", 16)
+    assert len(modular_addition(2, 4, 2)[0]) == 16
+    with pytest.raises(ValueError, match="n_samples must be given"):
+        modular_addition(2, 5, 2)
+
+
 @pytest.mark.parametrize(("p", "length", "n"), [(2, 12, 2048), (2, 8, 100), (3, 5, 400)])
 def test_share_of_sequences_that_draws_cover(p, length, n):
     count, draws = p**length, 300

@@ -385,6 +385,13 @@ def test_a_flow_that_was_not_solved_is_no_answer(monkeypatch):
         feature_flow(double([[1.0]]), double([[1.0], [2.0]]), double([[0.5, 0.5]]), "class", double([1.0]))
 
 
+def test_a_flow_too_stiff_for_the_solver_is_given_up(monkeypatch, generator):
+    start, weights, labels = problem(generator, "linear", "class")
+    monkeypatch.setattr("attnopt.regression.flows.MOST_EVALUATIONS", 300)
+    with pytest.raises(RuntimeError, match="the flow was not solved: 300 evaluations led only to time"):
+        feature_flow(start, 1e3 * weights, labels, "class", double([0.5]))
+
+
 def test_dtype_device_and_broadcasting(generator):
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     times = torch.tensor([0.2, 1.0])

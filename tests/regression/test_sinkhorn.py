@@ -1,4 +1,5 @@
 import itertools
+import re
 
 import mpmath
 import pytest
@@ -111,6 +112,43 @@ def test_value_keeps_its_derivative_for_spread_scores(generator):
 def test_row_sums_are_one_to_rounding(generator):
     attention = sinkhorn_attention(symmetric(generator, 50, 6, 6))
     assert (attention.sum(-1) - 1).abs().max() < 1e-14
+
+
+def test_a_constant_changes_nothing_but_the_value(generator):
+    scores = symmetric(generator, 2, 3, 3)
+    for constant in (-800.0, 800.0):  # whose exponential float64 does not hold
+        torch.testing.assert_close(sinkhorn_attention(scores + constant), sinkhorn_attention(scores), rtol=1e-11, atol=0)
+        torch.testing.assert_close(sinkhorn_value(scores + constant), sinkhorn_value(scores) + 3 * constant)
+
+
+def test_few_steps_are_made(generator, monkeypatch):
+    made, solve = [], torch.linalg.solve_ex
+    monkeypatch.setattr(torch.linalg, "solve_ex", lambda *arguments: made.append(1) or solve(*arguments))
+    sinkhorn_value(symmetric(generator, 20, 5, 5))
+    assert len(made) < 10
+
+
+@pytest.mark.parametrize(("scale", "most_refused"), [(15.0, 0), (60.0, 8), (200.0, 12)])
+def test_spread_scores_are_balanced_or_refused(scale, most_refused):
+    refused = 0
+    for seed in range(60):
+        scores = symmetric(torch.Generator().manual_seed(seed), *(1 + seed % 5,) * 2, scale=scale)
+        if seed % 2:  # all negative but for the diagonal, where a scaling may not exist in float64
+            scores = (seed % 3) * torch.diag(scores.diagonal().abs()) - scores.abs()
+        try:
+            assert (sinkhorn_attention(scores).sum(-1) - 1).abs().max() < 2e-8
+        except ValueError:
+            refused += 1
+    assert refused <= most_refused
+
+
+def test_one_bad_matrix_of_a_batch_is_enough():
+    good, spread = torch.zeros(2, 2).double(), torch.tensor([[-700.0, 1.0], [1.0, -700.0]]).double()
+    for bad in (spread, 1e5 * spread):
+        with pytest.raises(ValueError, match=re.escape(f"got a range of {(bad.max() - bad.min()).item():.3g}") + "$"):
+            sinkhorn_attention(torch.stack([bad, bad]))
+        with pytest.raises(ValueError, match="less spread"):
+            sinkhorn_attention(torch.stack([good, bad]))
 
 
 def test_bad_scores_are_named():

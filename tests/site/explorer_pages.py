@@ -11,6 +11,7 @@ GDPP = "in_context/beyond_gradient_descent.html"
 TASK = "clustering/task_and_model.html"
 CIRCUIT = "clustering/ideal_circuit.html"
 BOUND = "clustering/gradients_and_bound.html"
+IMAGES, SANDBOX = "regression/fashion_mnist.html", "clustering/two_phase_learning.html"
 PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, ONE_LAYER, STEPS, STEP_SIZES, GDPP, TASK, CIRCUIT, BOUND]
 
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from explorer_pages import FIELD, FLOWS, PAGES, SOFTMAX, assert_same, in_page, mounted, status
+from explorer_pages import FIELD, FLOWS, IMAGES, PAGES, SANDBOX, SOFTMAX, assert_same, in_page, mounted, status
 
 from attnopt.explorers import AttentionFieldExplorer, SoftmaxExplorer
 
 
 def test_softmax_module_computes_what_python_computes(open_page):
-    page = open_page(SOFTMAX, mathematics=False)
+    page = open_page(SOFTMAX, alone=True)
     rng = np.random.default_rng(0)
     for _ in range(40):
         logits = rng.uniform(-3, 3, 3).tolist()
@@ -22,7 +22,7 @@ def test_softmax_module_computes_what_python_computes(open_page):
 
 
 def test_attention_field_module_computes_what_python_computes(open_page):
-    page = open_page(FIELD, mathematics=False)
+    page = open_page(FIELD, alone=True)
     rng = np.random.default_rng(0)
     for number in range(40):
         explorer = AttentionFieldExplorer(
@@ -36,7 +36,7 @@ def test_attention_field_module_computes_what_python_computes(open_page):
 
 @pytest.mark.parametrize("path", PAGES)
 def test_every_slider_answers_the_keyboard(path, open_page):
-    page = open_page(path, mathematics=False)
+    page = open_page(path, alone=True)
     explorer = mounted(page)
     sliders = explorer.get_by_role("slider").all()
     assert sliders
@@ -57,7 +57,7 @@ def test_every_slider_answers_the_keyboard(path, open_page):
 
 @pytest.mark.parametrize("path", [SOFTMAX, FIELD, FLOWS])
 def test_every_handle_answers_mouse_and_keyboard(path, open_page):
-    page = open_page(path, mathematics=False)
+    page = open_page(path, alone=True)
     explorer = mounted(page)
     handles = explorer.locator(".ao-handle").all()
     assert handles
@@ -86,7 +86,7 @@ def test_every_handle_answers_mouse_and_keyboard(path, open_page):
 
 def test_handles_stay_inside_when_dragged_far_away(open_page):
     for path in (SOFTMAX, FIELD, FLOWS):
-        page = open_page(path, mathematics=False)
+        page = open_page(path, alone=True)
         explorer = mounted(page)
         handle, svg = explorer.locator(".ao-handle").first, explorer.locator("svg").first
         box, frame = handle.bounding_box(), svg.bounding_box()
@@ -95,13 +95,14 @@ def test_handles_stay_inside_when_dragged_far_away(open_page):
         page.mouse.move(frame["x"] + 3 * frame["width"], frame["y"] - 2 * frame["height"], steps=5)
         page.mouse.up()
         after = handle.bounding_box()
-        assert frame["x"] - 12 <= after["x"] <= frame["x"] + frame["width"] + 12
-        assert frame["y"] - 12 <= after["y"] <= frame["y"] + frame["height"] + 12
+        for start, size in (("x", "width"), ("y", "height")):
+            middle = after[start] + after[size] / 2
+            assert frame[start] - 1 <= middle <= frame[start] + frame[size] + 1
         assert "NaN" not in explorer.inner_html()
 
 
 def test_softmax_explorer_shows_its_numbers(open_page):
-    page = open_page(SOFTMAX, mathematics=False)
+    page = open_page(SOFTMAX, alone=True)
     explorer = mounted(page)
     for name, value in (("logit 1", "2"), ("logit 2", "-1"), ("logit 3", "0.5"), ("temperature", "0.5")):
         explorer.get_by_role("slider", name=name).fill(value)
@@ -112,7 +113,7 @@ def test_softmax_explorer_shows_its_numbers(open_page):
 
 
 def test_attention_field_shows_its_numbers_on_both_axes(open_page):
-    page = open_page(FIELD, mathematics=False)
+    page = open_page(FIELD, alone=True)
     explorer = mounted(page)
     start = AttentionFieldExplorer().state()
     for label, axis in (("tokens", "sequence"), ("classes", "class")):
@@ -127,7 +128,7 @@ def test_attention_field_shows_its_numbers_on_both_axes(open_page):
 
 
 def test_moving_one_token_moves_the_others_rows_only_on_the_sequence_axis(open_page):
-    page = open_page(FIELD, mathematics=False)
+    page = open_page(FIELD, alone=True)
     explorer = mounted(page)
     cells = lambda: [text.text_content() for text in explorer.locator("svg").nth(1).locator("text").all()]  # noqa: E731
     for label, coupled in (("classes", False), ("tokens", True)):
@@ -154,12 +155,18 @@ def test_explorers_follow_the_theme(scheme, open_page):
 
 
 def test_explorers_fit_a_phone_and_their_targets_are_large_enough(open_page):
-    for path in PAGES:
-        page = open_page(path, width=390, mathematics=False)
+    targets = """explorer => [...explorer.querySelectorAll("input, button, select, .ao-handle")]
+      .map(node => (node.type === "radio" && node.closest("label")) || node)
+      .map(node => node.getBoundingClientRect()).filter(box => box.width)
+      .map(({ left, right, width, height }) => [left, right, width, height])"""
+    for path in (*PAGES, IMAGES, SANDBOX):
+        page = open_page(path, width=374, alone=True)  # no more room than in the column of a page 390 wide
         explorer = mounted(page)
-        for svg in explorer.locator("svg").all():
+        for svg in explorer.locator("svg").all() if path in PAGES else []:
             assert svg.bounding_box()["width"] >= 250
-        for control in explorer.get_by_role("slider").all():
-            box = control.bounding_box()
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= 390
+        found = explorer.evaluate(targets)
+        assert found
+        for left, right, width, height in found:
+            assert left >= 0
+            assert right <= 374
+            assert min(width, height) >= 24  # what WCAG 2.2 asks of a finger's target

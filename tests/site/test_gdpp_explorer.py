@@ -10,14 +10,14 @@ from attnopt.explorers import GdppExplorer
 
 @pytest.mark.parametrize("context", [3, 20, 100])
 def test_module_computes_what_python_computes(context, open_page):
-    page = open_page(GDPP, mathematics=False)
+    page = open_page(GDPP, alone=True)
     for layers, scale in itertools.product((1, 2, 3, 4), (0.5, 1.0, 1.31, 1.5)):
         explorer = GdppExplorer(context=context, layers=layers, scale=scale)
         assert_same(explorer.compute(), in_page(page, "gdpp", explorer.state()), rtol=1e-6)
 
 
 def test_readout_says_what_is_drawn(open_page):
-    page = open_page(GDPP, mathematics=False)
+    page = open_page(GDPP, alone=True)
     explorer = mounted(page)
     losses = GdppExplorer().compute()["losses"]
     assert f"GD++ {losses['gdpp'][2]:.3g}" in status(explorer)

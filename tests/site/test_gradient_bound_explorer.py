@@ -9,7 +9,7 @@ SCALES = ("value", "receptors", "assemblers", "logits")
 
 
 def test_module_computes_what_python_computes(open_page):
-    page = open_page(BOUND, mathematics=False)
+    page = open_page(BOUND, alone=True)
     rng = np.random.default_rng(0)
     for number in range(16):
         scales = {name: float(10 ** rng.uniform(-3, 1)) for name in SCALES}
@@ -20,7 +20,7 @@ def test_module_computes_what_python_computes(open_page):
 
 
 def test_readout_says_what_is_drawn_and_what_is_broken(open_page):
-    page = open_page(BOUND, mathematics=False)
+    page = open_page(BOUND, alone=True)
     explorer = mounted(page)
     assert "16 of 16 sequences correct" in status(explorer)
     assert "No printed term is broken." in status(explorer)

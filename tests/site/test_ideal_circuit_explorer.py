@@ -7,7 +7,7 @@ from attnopt.explorers import IdealCircuitExplorer
 
 
 def test_ideal_circuit_module_computes_what_python_computes(open_page):
-    page = open_page(CIRCUIT, mathematics=False)
+    page = open_page(CIRCUIT, alone=True)
     rng = np.random.default_rng(0)
     states = [
         {},
@@ -24,7 +24,7 @@ def test_ideal_circuit_module_computes_what_python_computes(open_page):
 
 
 def test_ideal_circuit_shows_its_numbers_and_loses_them_under_strain(open_page):
-    page = open_page(CIRCUIT, mathematics=False)
+    page = open_page(CIRCUIT, alone=True)
     explorer = mounted(page)
     assert "Right on 100.0 % of the 4096 sequences. Suffix invariance 1.000" in status(explorer)
     assert "overlap" not in status(explorer)

@@ -18,7 +18,7 @@ PAGE = "regression/fashion_mnist.html"
 
 @pytest.fixture
 def page(open_page):
-    return open_page(PAGE, mathematics=False)
+    return open_page(PAGE, alone=True)
 
 
 def on_page(**controls):

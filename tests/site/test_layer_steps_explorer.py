@@ -11,7 +11,7 @@ METHODS = ("plain", "covariance", "optimal", "newton")
 
 @pytest.mark.parametrize("method", METHODS)
 def test_layer_steps_module_computes_what_python_computes(method, open_page):
-    page = open_page(STEPS, mathematics=False)
+    page = open_page(STEPS, alone=True)
     rng = np.random.default_rng(0)
     for layers in range(1, 9):
         explorer = LayerStepsExplorer(
@@ -25,7 +25,7 @@ def test_layer_steps_module_computes_what_python_computes(method, open_page):
 
 
 def test_layer_steps_show_their_numbers(open_page):
-    page = open_page(STEPS, mathematics=False)
+    page = open_page(STEPS, alone=True)
     explorer = mounted(page)
     for label, method in zip(("−γ I", "−γ Σ⁻¹", "optimal steps times Σ⁻¹", "−γ H⁻¹ (Newton)"), METHODS, strict=True):
         explorer.get_by_role("radio", name=label, exact=True).check()

@@ -7,7 +7,7 @@ from attnopt.explorers import OneLayerExplorer
 
 
 def test_one_layer_module_computes_what_python_computes(open_page):
-    page = open_page(ONE_LAYER, mathematics=False)
+    page = open_page(ONE_LAYER, alone=True)
     rng = np.random.default_rng(0)
     for examples in (1, 2, 7, 40, 333, 1000):
         first, second, third = (10 ** rng.uniform(-2, 1, 3)).tolist()
@@ -16,7 +16,7 @@ def test_one_layer_module_computes_what_python_computes(open_page):
 
 
 def test_one_layer_says_which_preconditioner_is_ahead(open_page):
-    page = open_page(ONE_LAYER, mathematics=False)
+    page = open_page(ONE_LAYER, alone=True)
     explorer = mounted(page)
     for key, n in (("Home", 1), ("End", 1000)):
         explorer.get_by_role("slider", name="examples n").press(key)

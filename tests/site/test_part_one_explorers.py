@@ -9,7 +9,7 @@ from attnopt.explorers import FeatureFlowExplorer, LayersExplorer
 
 @pytest.mark.parametrize("model", ["linear", "quadratic"])
 def test_feature_flow_module_computes_what_python_computes(model, open_page):
-    page = open_page(FLOWS, mathematics=False)
+    page = open_page(FLOWS, alone=True)
     rng = np.random.default_rng(0)
     for number in range(8):
         explorer = FeatureFlowExplorer(
@@ -26,7 +26,7 @@ def test_feature_flow_module_computes_what_python_computes(model, open_page):
 
 @pytest.mark.parametrize("model", ["linear", "quadratic"])
 def test_layers_module_computes_what_python_computes(model, open_page):
-    page = open_page(LAYERS, mathematics=False)
+    page = open_page(LAYERS, alone=True)
     rng = np.random.default_rng(0)
     for number in range(8):
         scale = float(rng.uniform(0.5, 3))
@@ -43,7 +43,7 @@ def test_layers_module_computes_what_python_computes(model, open_page):
 
 
 def test_feature_flow_shows_its_numbers_and_who_climbs(open_page):
-    page = open_page(FLOWS, mathematics=False)
+    page = open_page(FLOWS, alone=True)
     explorer = mounted(page)
     assert explorer.get_by_role("radio", name="as printed").is_disabled()
     explorer.get_by_role("radio", name="quadratic").check()
@@ -65,7 +65,7 @@ def test_feature_flow_shows_its_numbers_and_who_climbs(open_page):
 
 
 def test_layers_show_their_numbers_and_the_first_that_climbs(open_page):
-    page = open_page(LAYERS, mathematics=False)
+    page = open_page(LAYERS, alone=True)
     explorer = mounted(page)
     start = LayersExplorer().state()
     for model in ("linear", "quadratic"):

@@ -89,7 +89,7 @@ RENDERED_AGAIN = """async (hostile) => {
 
 
 def test_data_that_look_like_markup_are_shown_as_text(open_page):
-    page = open_page("clustering/loss_spikes.html", mathematics=False)
+    page = open_page("clustering/loss_spikes.html", alone=True)
     mounted(page)
     assert page.evaluate(RENDERED_AGAIN, HOSTILE) == {"changed": True, "shown": True, "made": 0, "hit": 0}
 

@@ -5,6 +5,7 @@ import io
 import json
 
 import pytest
+from conftest import HTML
 from playwright.sync_api import expect
 
 from attnopt.claims import claims
@@ -20,6 +21,9 @@ def test_front_page_asks_and_shows_in_one_screen(open_page):
     for picture in explorer.locator("svg").all():
         box = picture.bounding_box()
         assert box["y"] + box["height"] <= 800
+    found = page.locator(".ao-short").bounding_box()
+    assert found["x"] > 800  # beside the picture
+    assert found["y"] + found["height"] <= 800
     for way in ("from the beginning", "each in under a minute", "in the ledger"):
         assert page.get_by_role("link", name=way).bounding_box()["y"] < 800
     assert page.complaints == []
@@ -77,6 +81,10 @@ def test_errata_scripts_can_be_downloaded(open_page):
     answer = page.request.get(page.evaluate("link => link.href", links.first.element_handle()))
     assert answer.ok
     assert "import numpy as np" in answer.text()
+
+
+def test_no_argument_of_the_package_reads_as_a_list():
+    assert "<li></li>" not in (HTML / "api.html").read_text(encoding="utf-8")  # "dim: d." would be item 4
 
 
 def test_meanings_of_notation_are_on_screen_on_a_phone(open_page):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import alone
 from explorer_pages import in_page, mounted, status
 
 from attnopt.clustering.sandbox import load_run, run_names
@@ -9,11 +10,6 @@ from attnopt.explorers import Sandbox
 from attnopt.explorers.html import script_json
 
 RUNS = ("success", *(name for name in run_names() if name != "success"))
-PAGE = """<!doctype html><html lang="en"><head><title>Sandbox</title><meta name="viewport" content="width=device-width">
-<link rel="icon" href="data:,"><link rel="stylesheet" href="../_static/explorers/explorers.css">
-<script type="module" src="../_static/explorers/host.js"></script></head>
-<body style="max-width: 46rem">
-<div class="attnopt-explorer"><script type="application/json">{}</script></div></body></html>"""
 
 
 @pytest.fixture
@@ -30,7 +26,8 @@ def sandbox(browser, addresses):
         page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: page.complaints.append(str(error)))
         widget = Sandbox(runs=runs, epoch=epoch)
-        body = PAGE.format(script_json({"module": "sandbox", "state": widget.state()}))
+        state = script_json({"module": "sandbox", "state": widget.state()})
+        body = alone([f'<script type="application/json">{state}</script>'])
         page.route("**/clustering/alone.html", lambda route: route.fulfill(body=body, content_type="text/html"))
         page.goto(addresses[False] + "clustering/alone.html", wait_until="load")
         return page

@@ -8,7 +8,7 @@ from attnopt.explorers import StepSizesExplorer
 
 
 def test_module_computes_what_python_computes(open_page):
-    page = open_page(STEP_SIZES, mathematics=False)
+    page = open_page(STEP_SIZES, alone=True)
     rng = np.random.default_rng(0)
     for number in range(24):
         explorer = StepSizesExplorer(
@@ -22,7 +22,7 @@ def test_module_computes_what_python_computes(open_page):
 
 
 def test_readout_says_loss_optimum_and_steps(open_page):
-    page = open_page(STEP_SIZES, mathematics=False)
+    page = open_page(STEP_SIZES, alone=True)
     explorer = mounted(page)
     for label, scheme in (("optimal", "optimal"), ("best equal", "constant"), ("Chebyshev", "chebyshev")):
         explorer.get_by_role("radio", name=label).check()
@@ -35,7 +35,7 @@ def test_readout_says_loss_optimum_and_steps(open_page):
 
 
 def test_moving_a_step_takes_it_from_the_optimum_and_the_loss_rises(open_page):
-    page = open_page(STEP_SIZES, mathematics=False)
+    page = open_page(STEP_SIZES, alone=True)
     explorer = mounted(page)
     slider = explorer.get_by_role("slider", name="size of step 2")
     before = slider.get_attribute("aria-valuetext")
@@ -54,7 +54,7 @@ def test_moving_a_step_takes_it_from_the_optimum_and_the_loss_rises(open_page):
 
 @pytest.mark.parametrize("end", ["Home", "End"])
 def test_extremes_stay_finite(end, open_page):
-    page = open_page(STEP_SIZES, mathematics=False)
+    page = open_page(STEP_SIZES, alone=True)
     explorer = mounted(page)
     for dim in ("1", "10"):
         explorer.get_by_role("radio", name=dim, exact=True).check()

@@ -9,7 +9,7 @@ from attnopt.explorers import TaskModelExplorer
 
 @pytest.mark.parametrize("model", ["random", "ideal"])
 def test_task_model_module_computes_what_python_computes(model, open_page):
-    page = open_page(TASK, mathematics=False)
+    page = open_page(TASK, alone=True)
     rng = np.random.default_rng(0)
     for number in range(12):
         explorer = TaskModelExplorer(
@@ -23,7 +23,7 @@ def test_task_model_module_computes_what_python_computes(model, open_page):
 
 
 def test_task_model_buttons_change_tokens_by_mouse_and_keyboard(open_page):
-    page = open_page(TASK, mathematics=False)
+    page = open_page(TASK, alone=True)
     explorer = mounted(page)
     tokens = list(TaskModelExplorer().tokens)
     for position, by_key in ((0, False), (4, True), (11, False), (6, True)):
@@ -50,7 +50,7 @@ def test_task_model_buttons_change_tokens_by_mouse_and_keyboard(open_page):
 
 
 def test_task_model_built_by_hand_is_right_whatever_the_suffix(open_page):
-    page = open_page(TASK, mathematics=False)
+    page = open_page(TASK, alone=True)
     explorer = mounted(page)
     explorer.get_by_role("radio", name="built by hand").check()
     for name in ("rotate the prefix", "flip the suffix", "token 2", "token 9"):

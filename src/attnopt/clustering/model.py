@@ -30,7 +30,7 @@ def init_model(
     """Random weights for an ensemble of models: embeddings N(0, 1), the rest uniform in ± 1/√(inputs).
 
     Args:
-        n_models: M.
+        n_models: how many models, M.
         p: size of the vocabulary.
         length: L, tokens a sequence.
         dim: d, the width of the embeddings.

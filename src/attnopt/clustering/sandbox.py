@@ -29,7 +29,7 @@ class Run:
         title: a few words for a chooser.
         description: one sentence.
         p: size of the vocabulary; k of length tokens count.
-        length: L.
+        length: tokens of a sequence, L.
         k: tokens that count.
         norm: the model's normalisation.
         settings: of the training.

@@ -53,7 +53,7 @@ def gdpp_loss(steps: Tensor | Sequence[float], curvatures: Tensor | Sequence[flo
     Args:
         steps: a_i, shape (..., k).
         curvatures: products a_i b_i of all layers but the last, shape (..., k - 1); empty for one layer.
-        dim: d.
+        dim: the dimension d.
         n_context: n, the labelled examples of a prompt.
 
     Returns:
@@ -82,7 +82,7 @@ def gdpp_optimum(dim: int, n_context: int, n_layers: int) -> tuple[Tensor, Tenso
     data/gdpp_optima.json holds lower ones for some sizes with three layers and for most with four.
 
     Args:
-        dim: d.
+        dim: the dimension d.
         n_context: n, the labelled examples of a prompt.
         n_layers: k, at most 4 (the loss has degree 3ᵏ - 1 in the Gram matrix).
 
@@ -160,4 +160,4 @@ def _check_curvatures(steps: Tensor, curvatures: Tensor) -> None:
         )
     if not torch.isfinite(curvatures).all():
         raise ValueError(f"curvatures must be finite, got {curvatures[~torch.isfinite(curvatures)][0].item()}")
-    check_broadcast(steps=steps.unsqueeze(-1), curvatures=curvatures.unsqueeze(-1))
+    check_broadcast(1, steps=steps, curvatures=curvatures)

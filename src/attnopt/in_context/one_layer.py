@@ -96,7 +96,7 @@ def attention_loss(b: Tensor, A: Tensor, covariance: Tensor, n_context: int) -> 
     dim = covariance.shape[-1]
     check_matrix_shape("b", column, (dim + 1, 1), "(as a column) to match covariance")
     check_matrix_shape("A", A, (dim + 1, dim), "to match covariance")
-    check_broadcast(covariance=covariance, b=column, A=A)
+    check_broadcast({"b": 1, "A": 2}, b=b, A=A)
     row, last, upper, lower = b[..., :-1, None], b[..., -1:, None], A[..., :-1, :], A[..., -1:, :].mT
     # the error is xᵀ(even + odd): even = A₁ᵀHb₁ + βα w⋆ᵀHw⋆ is even in w⋆, odd = (βA₁ᵀ + αb₁ᵀ)Hw⋆ + w⋆ is odd
     odd = one_layer_loss(last * upper + row @ lower.mT, covariance, n_context)

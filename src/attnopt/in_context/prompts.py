@@ -37,7 +37,7 @@ def sample_prompts(
     check_covariance("covariance", covariance)
     if covariance.ndim != 2:
         raise ValueError(f"covariance must be one matrix, got shape {tuple(covariance.shape)}")
-    dim = covariance.shape[-1]
+    dim = len(covariance)
     like = {"dtype": covariance.dtype, "device": covariance.device, "generator": generator}
     weights = torch.randn(n_prompts, dim, 1, **like)
     if weight_covariance is not None:
@@ -60,7 +60,7 @@ def sample_grams(
 
     Args:
         n_prompts: how many.
-        dim: d.
+        dim: the dimension d.
         n_context: n, the labelled examples of each prompt.
         generator: draws them; its device is that of the result.
         dtype: of the result.

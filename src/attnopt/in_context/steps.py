@@ -42,7 +42,7 @@ def step_loss(steps: Tensor | Sequence[float], dim: int, n_context: int) -> Tens
 
     Args:
         steps: a_i (negative for gradient descent), shape (..., k).
-        dim: d.
+        dim: the dimension d.
         n_context: n, the labelled examples of a prompt.
 
     Returns:
@@ -67,9 +67,9 @@ def optimal_step_sizes(dim: int, n_context: int, n_layers: int) -> tuple[Tensor,
     node's weight, 1 / Σ_j p_j(0)².
 
     Args:
-        dim: d.
+        dim: the dimension d.
         n_context: n, the labelled examples of a prompt.
-        n_layers: k.
+        n_layers: how many layers, k.
 
     Returns:
         Steps a_i as in A_i = a_i Σ⁻¹, all negative, in the order of increasing magnitude, float64, shape (k,).
@@ -87,8 +87,7 @@ def optimal_step_sizes(dim: int, n_context: int, n_layers: int) -> tuple[Tensor,
     for a, b in zip(alpha, beta, strict=True):
         norm *= b
         inverse_loss += values[-1] ** 2 / norm
-        last = values[-2]
-        values.append(-a * values[-1] - (b * last if len(values) > 2 else 0))
+        values.append(-a * values[-1] - b * values[-2])
     # the last diagonal entry is chosen so that 0 becomes a node: π_{k+1}(0) = 0
     alpha = [*alpha[:-1], -beta[-1] * values[-3] / values[-2]]
     nodes = scipy.linalg.eigvalsh_tridiagonal([float(a) for a in alpha], np.sqrt([float(b) for b in beta[1:]]))
@@ -100,7 +99,7 @@ def marchenko_pastur_steps(ratio: float, n_layers: int) -> tuple[Tensor, float]:
 
     Args:
         ratio: γ = d / n, positive.
-        n_layers: k.
+        n_layers: how many layers, k.
 
     Returns:
         Steps a_j = -1 / (1 + γ + 2√γ cos(jπ / (k + 1))) in the order of increasing magnitude, float64, shape (k,).
@@ -131,8 +130,6 @@ def as_numbers(name: str, value: Tensor | Sequence[float]) -> Tensor:
             value = torch.as_tensor(value, dtype=torch.float64)
         except (TypeError, ValueError, RuntimeError):
             raise TypeError(f"{name} must be real numbers, got {value!r}") from None
-    if value.ndim == 0:
-        raise ValueError(f"{name} must have one number a layer, got a single number {value.item()}")
     check_vectors(**{name: value})
     return value
 

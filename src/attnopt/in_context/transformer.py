@@ -28,7 +28,7 @@ def linear_transformer(prompts: Tensor, P: Tensor, Q: Tensor) -> Tensor:
         raise ValueError(f"prompts must have a labelled example and a query, got shape {tuple(prompts.shape)}")
     width = prompts.shape[-1]
     _check_layers(width, P=P, Q=Q)
-    check_broadcast(prompts=prompts, P=P[..., 0, :, :], Q=Q[..., 0, :, :])
+    check_broadcast({"prompts": 2, "P": 3, "Q": 3}, prompts=prompts, P=P, Q=Q)
     states = [prompts]
     for i in range(P.shape[-3]):
         context = states[-1][..., :-1, :]
@@ -63,6 +63,7 @@ def in_context_loss(prompts: Tensor, targets: Tensor, P: Tensor, Q: Tensor) -> T
     _check_layers(prompts.shape[-1], P=P, Q=Q)
     if targets.shape[-1] != prompts.shape[-3]:
         raise ValueError(f"targets must have one number a prompt, {prompts.shape[-3]}, got shape {tuple(targets.shape)}")
+    check_broadcast({"prompts": 3, "targets": 1, "P": 3, "Q": 3}, prompts=prompts, targets=targets, P=P, Q=Q)
     final = linear_transformer(prompts, P.unsqueeze(-4), Q.unsqueeze(-4))[-1]
     return (final[..., -1, -1] + targets).square().mean(-1)
 
@@ -95,7 +96,7 @@ def prompt_losses(grams: Tensor, A: Tensor, B: Tensor | None = None) -> Tensor:
     check_matrices(grams=grams, **layers)
     check_matrix_shape("grams", grams, (grams.shape[-1],) * 2, "(they must be square)")
     _check_layers(grams.shape[-1], **layers)
-    check_broadcast(grams=grams, **{name: value[..., 0, :, :] for name, value in layers.items()})
+    check_broadcast({"grams": 2, "A": 3, "B": 3}, grams=grams, **layers)
     identity = torch.eye(grams.shape[-1], dtype=grams.dtype, device=grams.device)
     error = carrier = identity
     for i in range(A.shape[-3]):

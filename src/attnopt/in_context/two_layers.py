@@ -39,7 +39,7 @@ def two_layer_bound(dim: int, n_context: int) -> tuple[sp.Expr, sp.Expr, sp.Expr
     All are polynomials in p = p_i and in the mean m of the p_i. The bound is an equality if all p_i are equal.
 
     Args:
-        dim: d.
+        dim: the dimension d.
         n_context: n, the labelled examples of a prompt.
 
     Returns:

@@ -24,7 +24,7 @@ def wishart_trace_moment(partition: Sequence[int], dim: int, dof: int) -> Fracti
 
     Args:
         partition: the powers r_j, non-negative whole numbers in any order.
-        dim: d.
+        dim: the dimension d.
         dof: n, the columns of X.
 
     Returns:
@@ -67,7 +67,7 @@ def spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
     product of matrices. Unlike `wishart_trace_moment` it reaches degrees in the hundreds.
 
     Args:
-        dim: d.
+        dim: the dimension d.
         dof: n, the columns of X.
         count: how many moments.
 
@@ -125,7 +125,7 @@ def wishart_recurrence(dim: int, n_context: int, degree: int) -> tuple[tuple[Fra
     π_{j+1}(λ) = (λ - α_j) π_j(λ) - β_j π_{j-1}(λ), with β_0 = d, the total mass.
 
     Args:
-        dim: d.
+        dim: the dimension d.
         n_context: n, the number of examples.
         degree: how many coefficients of each kind.
 
@@ -160,7 +160,7 @@ def wishart_quadrature(dim: int, n_context: int, n_nodes: int) -> tuple[np.ndarr
     """Nodes and weights with E tr p(G) = Σ_q w_q p(x_q) for every polynomial p of degree below 2 ``n_nodes``.
 
     Args:
-        dim: d.
+        dim: the dimension d.
         n_context: n, the number of examples.
         n_nodes: number of nodes.
 
@@ -200,7 +200,7 @@ def gram_quadrature(dim: int, n_context: int, degree: int) -> tuple[np.ndarray, 
     in two dimensions and 21,952 in three.
 
     Args:
-        dim: d.
+        dim: the dimension d.
         n_context: n, the number of examples.
         degree: up to which the rule is exact.
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from attnopt.checks import Axis, axis_dim, check_broadcast, check_matrices, check_matrix_shape
+from attnopt.checks import Axis, check_broadcast, check_matrices, check_matrix_shape
 from attnopt.softmax import softmax
 
 
@@ -24,7 +24,6 @@ def cross_attention(features: Tensor, weights: Tensor, axis: Axis) -> Tensor:
 
     Source: Actor, Gruber, Cyr (2025), eq. (4).
     """
-    axis_dim(axis)
     check_matrices(features=features, weights=weights)
     check_matrix_shape("weights", weights, (weights.shape[-2], features.shape[-1]), "to match features")
     check_broadcast(features=features, weights=weights)
@@ -47,6 +46,5 @@ def self_attention(x: Tensor, axis: Axis) -> Tensor:
 
     Source: Actor, Gruber, Cyr (2025), eq. (8).
     """
-    axis_dim(axis)
     check_matrices(x=x)
     return softmax(x @ x.mT, axis) @ x

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from attnopt.checks import Axis, axis_dim, check_broadcast, check_labels, check_matrices, check_matrix_shape
+from attnopt.checks import Axis, check_broadcast, check_labels, check_matrices, check_matrix_shape
 from attnopt.softmax import logsumexp
 
 
@@ -23,7 +23,6 @@ def pointwise_cross_entropy(logits: Tensor, labels: Tensor, axis: Axis) -> Tenso
 
     Source: Actor, Gruber, Cyr (2025), eq. (3).
     """
-    axis_dim(axis)
     check_matrices(logits=logits, labels=labels)
     check_matrix_shape("labels", labels, tuple(logits.shape[-2:]), "like logits")
     check_broadcast(logits=logits, labels=labels)

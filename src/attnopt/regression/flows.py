@@ -1,5 +1,6 @@
 """The gradient flow of the cross-entropy in the features, solved to a tight tolerance."""
 
+import itertools
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -20,6 +21,7 @@ from attnopt.regression.gradients import (
 
 Model = Literal["linear", "quadratic"]
 RELATIVE, ABSOLUTE = 1e-10, 1e-12
+MOST_EVALUATIONS = 10**6
 UNCHECKED = {
     linear_gradient: unchecked_linear,
     quadratic_gradient: unchecked_quadratic,
@@ -76,7 +78,7 @@ def feature_flow(
         TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
         ValueError: if the shapes do not fit, an entry is not finite, the labels are not distributions along ``axis``, the
             times are not as required, or the model is unknown.
-        RuntimeError: if the solver gives up.
+        RuntimeError: if the solver gives up, or would need more than a million evaluations of the gradient.
 
     Source: Actor, Gruber, Cyr (2025), eq. (5).
     """
@@ -90,7 +92,11 @@ def feature_flow(
     theta, target = (value.detach().double().cpu() for value in (weights, labels))
     start = features.detach().double().cpu().expand(shape)
 
-    def velocity(_, flat: np.ndarray) -> np.ndarray:
+    evaluations = itertools.count(1)
+
+    def velocity(time: float, flat: np.ndarray) -> np.ndarray:
+        if next(evaluations) > MOST_EVALUATIONS:  # entries of 10^30 ask for steps of 10^-60
+            raise RuntimeError(f"the flow was not solved: {MOST_EVALUATIONS} evaluations led only to time {time:.3g}")
         flow = -unchecked(torch.from_numpy(flat).reshape(shape), theta, target, dim).numpy().ravel()
         if not np.isfinite(flow).all():  # the solver would look for a smaller step for ever
             raise RuntimeError("the flow was not solved: the velocity is not finite in float64")
@@ -98,9 +104,7 @@ def feature_flow(
 
     seen = times.detach().double().cpu().numpy()
     threads = torch.get_num_threads()
-    torch.set_num_threads(
-        1
-    )  # thousands of small products: on a busy machine a second thread makes each a hundred times slower
+    torch.set_num_threads(1)  # many small products: on a busy machine a second thread makes each a hundred times slower
     try:
         solution = solve_ivp(
             velocity,

@@ -32,7 +32,6 @@ def linear_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: Axi
 
     Source: Actor, Gruber, Cyr (2025), eq. (4) and Corollary 1.
     """
-    axis_dim(axis)
     check_matrices(features=features, weights=weights, labels=labels)
     check_matrix_shape("weights", weights, (weights.shape[-2], features.shape[-1]), "to match features")
     check_matrix_shape("labels", labels, (features.shape[-2], weights.shape[-2]), "to match features and weights")
@@ -113,7 +112,6 @@ def unchecked_quadratic_as_printed(features: Tensor, weights: Tensor, labels: Te
 
 def _check_quadratic(features: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> None:
     """Require arguments that fit the quadratic model."""
-    axis_dim(axis)
     check_matrices(features=features, weights=weights, labels=labels)
     tokens, width = features.shape[-2:]
     check_matrix_shape("weights", weights, (width, width), "to match features")

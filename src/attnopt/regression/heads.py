@@ -30,6 +30,7 @@ def multi_head_gradient(features: Tensor, projections: Tensor, weights: Tensor, 
         if value.ndim < 3:
             raise ValueError(f"{name} must have a dimension of heads, (..., H, rows, columns), got {tuple(value.shape)}")
     check_matrix_shape("projections", projections, (features.shape[-1], weights.shape[-1]), "to match features and weights")
-    check_broadcast(features=features.unsqueeze(-3), projections=projections, weights=weights, labels=labels)
+    own = {"features": 2, "projections": 3, "weights": 3, "labels": 3}
+    check_broadcast(own, features=features, projections=projections, weights=weights, labels=labels)
     seen = features.unsqueeze(-3) @ projections
     return (linear_gradient(seen, weights, labels, axis) @ projections.mT).sum(-3)

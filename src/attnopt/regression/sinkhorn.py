@@ -28,9 +28,9 @@ def sinkhorn_attention(scores: Tensor) -> Tensor:
     # One more Newton step from the solution changes no value and carries the derivative (implicit function theorem).
     row_sums = _scaled(scores, log_scaling).sum(-1)
     step = torch.linalg.solve_ex(_newton_matrix(scores.detach(), log_scaling), 1 - row_sums).result
-    if not torch.isfinite(step).all():
-        raise _too_spread(scores)
-    return _scaled(scores, log_scaling + step)
+    attention = _scaled(scores, log_scaling + step)
+    _check_row_sums(attention.sum(-1), scores)
+    return attention
 
 
 def sinkhorn_value(scores: Tensor) -> Tensor:
@@ -65,10 +65,11 @@ def _newton_matrix(scores: Tensor, log_scaling: Tensor) -> Tensor:
     return torch.diag_embed(balanced.sum(-1)) + balanced
 
 
-def _too_spread(scores: Tensor) -> ValueError:
-    """The error for scores whose scaling the dtype cannot resolve."""
-    spread = (scores.amax() - scores.amin()).item()
-    return ValueError(f"scores must be less spread to be balanced in {scores.dtype}, got a range of {spread:.3g}")
+def _check_row_sums(row_sums: Tensor, scores: Tensor) -> None:
+    """Refuse scores whose scaling the dtype cannot resolve."""
+    if not ((row_sums - 1).abs() <= torch.finfo(scores.dtype).eps ** 0.5).all():
+        spread = (scores.amax() - scores.amin()).item()
+        raise ValueError(f"scores must be less spread to be balanced in {scores.dtype}, got a range of {spread:.3g}")
 
 
 def _log_scaling(scores: Tensor) -> Tensor:
@@ -88,6 +89,5 @@ def _log_scaling(scores: Tensor) -> Tensor:
         newton = torch.linalg.solve_ex(_newton_matrix(scores, log_scaling), 1 - row_sums).result
         size = (2 * newton.abs().amax(-1, keepdim=True)).clamp_min(precision.tiny)
         log_scaling = log_scaling + newton * torch.log1p(size) / size
-    if not ((row_sums - 1).abs() <= precision.eps**0.5).all():
-        raise _too_spread(scores)
+    _check_row_sums(row_sums, scores)
     return log_scaling

@@ -35,13 +35,13 @@ def stationary_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
     target = target / target.sum(dim, keepdims=True)  # rounding alone must not make the program infeasible
     # Unknowns: the entries of Q = P - t ≥ 0, row by row, and t ≥ 0.
     equal_gradient = np.kron(np.eye(tokens), theta.T)
-    sums = np.kron(np.ones((1, tokens)), np.eye(classes)) if dim == -2 else np.kron(np.eye(tokens), np.ones((1, classes)))
+    sums = np.kron(np.ones(tokens), np.eye(classes)) if dim == -2 else np.kron(np.eye(tokens), np.ones(classes))
     equations = np.vstack([equal_gradient, sums])
     equations = np.hstack([equations, equations.sum(1, keepdims=True)])
     values = np.concatenate([(target @ theta).ravel(), np.ones(len(sums))])
     objective = np.zeros(equations.shape[1])
     objective[-1] = -1
-    solution = linprog(objective, A_eq=equations, b_eq=values, bounds=(0, None), method="highs")
+    solution = linprog(objective, A_eq=equations, b_eq=values)  # by HiGHS, over unknowns ≥ 0
     if solution.status != 0:  # P = C is feasible and t is bounded, so only the solver itself can fail
         raise RuntimeError(f"the linear program was not solved: {solution.message}")
     margin = -solution.fun

@@ -129,9 +129,11 @@ function choice(parent, { legend, options, onChoose }) {
   return Object.assign(set, { field });
 }
 
-// Make an SVG node draggable, and movable with the arrow keys: `move(x, y)` in viewBox units, `nudge(dx, dy)` in steps.
+// Make a group of an SVG, drawn about its origin, draggable, and movable with the arrow keys: `move(x, y)` in viewBox units,
+// `nudge(dx, dy)` in steps. A finger may miss the mark by a little.
 function handle(node, { label, move, nudge }) {
   const svg = node.ownerSVGElement;
+  drawn("circle", { r: 16, class: "ao-reach" }, node);
   node.setAttribute("tabindex", "0");
   node.setAttribute("role", "button");
   node.setAttribute("aria-label", label);

@@ -38,7 +38,8 @@ function render({ model, el }) {
   drawn("polygon", { points: corners.join(" "), fill: "none", stroke: "currentColor", "stroke-width": 1.2 }, simplex);
   corners.forEach(([x, y], index) => drawn("text", { x: x + [-14, 14, 0][index], y: y + [6, 6, -8][index], "text-anchor": "middle" }, simplex, String(index + 1)));
   const picture1 = drawn("g", {}, simplex), picture2 = drawn("g", {}, bars);
-  const point = drawn("circle", { r: 9, fill: COLOURS[1], stroke: "currentColor", "stroke-width": 1.5 }, simplex);
+  const point = drawn("g", {}, simplex);
+  drawn("circle", { r: 9, fill: COLOURS[1], stroke: "currentColor", "stroke-width": 1.5 }, point);
   const moveTo = (s) => {
     const { logits, temperature } = link.state();
     const logs = s.map((value) => temperature * Math.log(Math.max(value, 1e-4)));
@@ -75,8 +76,7 @@ function render({ model, el }) {
       line(picture1, [at[0] - direction[0], at[1] - direction[1]], [at[0] + direction[0], at[1] + direction[1]],
         { stroke: COLOURS[index === 0 ? 0 : 2], "stroke-width": 4, "stroke-linecap": "round" });
     });
-    point.setAttribute("cx", at[0]);
-    point.setAttribute("cy", at[1]);
+    point.setAttribute("transform", `translate(${at})`);
 
     picture2.replaceChildren();
     const bottom = -3.2, height = (value) => 225 - 215 * (value - bottom) / (3 + 3.3 + 0.2 - bottom + 0), floor = height(0);
