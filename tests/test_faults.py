@@ -23,7 +23,6 @@ from attnopt.clustering.training import load_training, record, save_training, tr
 from attnopt.clustering.training.record import write_arrays
 
 ROOT = Path(__file__).parent.parent
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="fork, signals and limits of POSIX")
 
 
 def forked(task):

@@ -39,7 +39,7 @@ def test_every_slider_answers_the_keyboard(path, open_page):
     page = open_page(path, alone=True)
     explorer = mounted(page)
     sliders = explorer.get_by_role("slider").all()
-    assert len(sliders) >= 3
+    assert sliders
     for slider in sliders:
         assert slider.get_attribute("aria-label")
         before = status(explorer)

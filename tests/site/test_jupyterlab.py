@@ -118,7 +118,6 @@ def test_a_chapter_runs_in_jupyterlab_and_python_answers_its_explorer(lab, page)
     for move, dim, n_context in (
         (lambda: explorer.get_by_role("slider", name="examples n").press("ArrowRight"), 5, 21),
         (lambda: explorer.get_by_role("radio", name="3", exact=True).check(), 3, 21),
-        (lambda: explorer.get_by_role("slider", name="examples n").press("End"), 3, 100),
     ):
         assert f"{dim} {n_context}" not in in_the_page
         move()
