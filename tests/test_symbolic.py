@@ -48,7 +48,8 @@ def test_is_zero_tells_zero_from_not_zero():
     assert is_zero(sp.sin(x) ** 2 + sp.cos(x) ** 2 - 1)
     assert is_zero(sp.Matrix([0, (x + 1) ** 2 - x**2 - 2 * x - 1]))
     assert not is_zero(sp.Matrix([0, x]))
-    assert not is_zero(x)
+    for other in (x, sp.Integer(1), sp.sin(x) ** 2 + sp.cos(x) ** 2):
+        assert not is_zero(other)
 
 
 def test_collapse_deltas_picks_the_term():

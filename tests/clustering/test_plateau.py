@@ -47,6 +47,9 @@ def test_walsh_is_a_mean_with_signs_and_keeps_the_power():
         torch.testing.assert_close(coefficients[:, subset], (margin * sign).mean(1), rtol=0, atol=1e-14)
     torch.testing.assert_close(coefficients.square().sum(1), margin.square().mean(1))
     torch.testing.assert_close(-coefficients[:, 0b11100], parity_coefficient(margin, 3), rtol=0, atol=1e-14)
+    torch.testing.assert_close(walsh(margin[1]), coefficients[1])
+    torch.testing.assert_close(walsh(margin.view(1, 3, -1)), coefficients.view(1, 3, -1))
+    assert walsh(torch.tensor([3.0])).item() == 3  # the empty sequence alone
     with pytest.raises(ValueError, match="values must be"):
         walsh(torch.ones(3, 12))
 
@@ -123,8 +126,11 @@ def test_no_sequence_moves_a_model_whose_tokens_coincide_with_no_output():
         assert curvature(params, tokens, torch.tensor([label]))[0].norm() < 1e-14
 
 
-def test_curvature_is_that_of_autograd_and_counts_repeated_sequences():
+@pytest.mark.parametrize("biases", [True, False])
+def test_curvature_is_that_of_autograd_and_counts_repeated_sequences(biases):
     params, generator = models(1, 4, width=3)
+    if not biases:
+        params = {name: value for name, value in params.items() if "bias" not in name}
     tokens = torch.randint(2, (30, 4), generator=generator)
     targets = tokens[:, :2].sum(1) % 2
     shapes = [value.shape for value in params.values()]
@@ -138,8 +144,17 @@ def test_curvature_is_that_of_autograd_and_counts_repeated_sequences():
     slope, hessian = curvature(params, tokens, targets, "rms")
     torch.testing.assert_close(slope, torch.func.grad(loss)(here))
     torch.testing.assert_close(hessian, torch.autograd.functional.hessian(loss, here))
-    with pytest.raises(ValueError, match="one model"):
-        curvature(models(2, 4)[0], tokens, targets)
+    with pytest.raises(ValueError, match="tokens must lie in 0 … 1"):
+        curvature(params, tokens + 1, targets)
+
+
+def test_drops_are_cut_to_their_top_and_their_floor():
+    hill = torch.cat([torch.linspace(0.5, 1, 11), torch.linspace(1, 0, 11)[1:], torch.zeros(30)])
+    assert find_drops(hill, smooth=1) == [(10, 20)]
+    step = torch.cat([torch.ones(30), torch.full((30,), 0.5)])
+    assert find_drops(step, fall=0.5)[0][1] == 30
+    assert find_drops(step, fall=0.51) == []
+    assert find_drops(torch.linspace(1, 0, 100))[-1][1] == 99
 
 
 def test_find_drops_counts_falls_not_spikes_nor_slow_declines():

@@ -40,6 +40,15 @@ def test_finds_a_spike_and_a_collapse():
     assert collapse.model == 1
     assert collapse.start == 30
     assert collapse.end is None
+    later = torch.tensor([low + [0.5] * 60 + [0.9]]).T
+    assert find_spikes(later)[0].height == 0.5  # whether it is over is asked within the patience, and so is its peak
+
+
+def test_defaults_of_the_search():
+    course = lambda value, times: torch.tensor([[1.0] * 5 + [value] * times + [1.0] * 60]).T  # noqa: E731
+    assert find_spikes(course(2.0, 1)) == []  # it must exceed the threshold
+    assert len(find_spikes(course(2.01, 1))) == 1
+    assert [find_spikes(course(3.0, times))[0].end for times in (50, 51)] == [55, None]
 
 
 def test_the_two_thresholds_and_the_cut_end():
@@ -86,7 +95,7 @@ def test_runs_at_different_epochs_go_on_side_by_side():
 
 def example(scale=1.0, seed=0, models=3):
     """Models, a step, and a task."""
-    params = init_model(models, 2, 4, 2, 5, generator=generator(seed), biases=True)
+    params = init_model(models, 2, 4, 3, 5, generator=generator(seed), biases=True)
     step = {n: 0.05 * scale * torch.randn(v.shape, generator=generator(seed + 1), dtype=v.dtype) for n, v in params.items()}
     tokens, targets = modular_addition(2, 4, 2)
     marked = marks(tokens, 2, torch.float64).expand(models, -1, -1)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnopt.regression import sinkhorn_attention, sinkhorn_value
+from attnopt.regression.sinkhorn import _check_row_sums
 
 
 def symmetric(generator, *shape, scale=1.0):
@@ -26,6 +27,12 @@ def test_attention_is_symmetric_doubly_stochastic_scaling(tokens, batch, seed, s
     if tokens > 1:
         alternating = scaling[..., 1:, 1:] - scaling[..., :-1, 1:] - scaling[..., 1:, :-1] + scaling[..., :-1, :-1]
         assert alternating.abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("off", [-1e-7, 1e-7, -1.0, float("nan")])
+def test_row_sums_off_either_way_are_refused(off):
+    with pytest.raises(ValueError, match="less spread"):
+        _check_row_sums(torch.tensor([1.0, 1 + off], dtype=torch.float64), torch.eye(2, dtype=torch.float64))
 
 
 def test_two_tokens_by_hand():
