@@ -133,7 +133,8 @@ def open_page(browser, contexts, addresses):
             context.set_default_timeout(120_000)
             own.append(context)
         page = context.new_page()
-        pages.append(page)
+        if not device:
+            pages.append(page)
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
         page.complaints = []

@@ -41,7 +41,7 @@ def test_map_links_every_chapter_and_is_legible_on_a_phone(open_page):
         assert box["x"] + box["width"] <= 390
     boxes.first.focus()
     page.keyboard.press("Enter")
-    page.wait_for_url("**/softmax_and_lse.html", wait_until="commit")
+    page.wait_for_url("**/softmax_and_lse.html")
 
 
 def test_ledger_filters_by_chapter(open_page):
@@ -125,4 +125,4 @@ def test_a_tap_shows_the_meaning_and_a_second_one_follows(open_page, width):
     assert box["x"] + box["width"] <= width
     assert CHAPTER in page.url
     word.tap()
-    page.wait_for_url("**/glossary.html#term-softmax", wait_until="commit")
+    page.wait_for_url("**/glossary.html#term-softmax")
