@@ -9,6 +9,7 @@ weights' file, the arrays named nearest_… belong to the reading that comes nea
 """
 
 import argparse
+import os
 from collections.abc import Callable
 from functools import partial
 
@@ -405,7 +406,9 @@ def main() -> None:
         models = [read(name, seed)["parameters"] for seed in SEEDS]
         arrays[f"{prefix}weights"] = torch.stack([weights[-1] for weights, _ in models]).numpy()
         arrays[f"{prefix}bias"] = torch.stack([bias[-1] for _, bias in models]).numpy()
-    np.savez(RESULTS / "fashion_mnist_weights.npz", **arrays)
+    part = RESULTS / "fashion_mnist_weights.part.npz"
+    np.savez(part, **arrays)
+    os.replace(part, RESULTS / "fashion_mnist_weights.npz")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from attnopt.clustering.model import normalise
 from attnopt.clustering.sharpness import sharpness
 from attnopt.clustering.spikes import Course, answers, dissect, find_spikes, losses, stages
 from attnopt.clustering.training import train
-from attnopt.clustering.training.step import Layout, marks
+from attnopt.clustering.training.step import Layout, loss_and_gradients, marks
 
 STORED = Path(__file__).resolve().parents[2] / "results" / "loss_spikes.json"
 SMALL = {"p": 2, "length": 4, "k": 2, "n_train": 16, "width": 4}
@@ -115,6 +115,16 @@ def test_stages_are_the_models(norm):
     ours = stages(params, marked, norm)
     assert torch.allclose(ours["sequence"], found["sequence"], atol=1e-12)
     assert torch.allclose(answers(params, ours), logits, atol=1e-12)
+
+
+def test_stages_of_a_long_query_are_finite_and_the_engines():
+    params, _, marked, truth, _ = example()
+    params["query"] = 1e5 * params["query"]
+    layout = Layout.of(params)
+    views = layout.views(layout.rows(params))
+    gradients = layout.views(torch.zeros_like(layout.rows(params)))
+    engine = loss_and_gradients(views, gradients, marked, truth.mT.contiguous(), "rms")
+    torch.testing.assert_close(losses(answers(params, stages(params, marked, "rms")), truth).mean(1), engine)
 
 
 def test_dissection_of_a_small_step_leaves_only_the_slope():

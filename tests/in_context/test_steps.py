@@ -243,6 +243,13 @@ def test_optimum_approaches_its_limit_like_one_over_the_dimension(ratio, k):
     assert (limit_steps.diff() <= 0).all()
 
 
+def test_limit_loss_of_extreme_ratios():
+    for ratio in (5e-324, 1e-200, 1e-3, 0.7, 1.0, 3.0, 1e200, 1e308):
+        with mpmath.workdps(30):
+            expected = float(1 / sum(mpmath.mpf(ratio) ** -j for j in range(4)))
+        assert marchenko_pastur_steps(ratio, 3)[1] == pytest.approx(expected, rel=1e-14)
+
+
 def test_critical_points_with_equal_steps_are_saddles():
     """Every division of three layers into groups has one, and separating equal steps lowers the loss."""
     dim, n_context = 5, 20
@@ -281,7 +288,7 @@ def test_exact_rule_over_matrices_agrees(generator):
         (lambda: step_loss([], 2, 2), ValueError, "steps"),
         (lambda: step_loss(torch.tensor(1.0), 2, 2), ValueError, "steps"),
         (lambda: step_loss([float("nan")], 2, 2), ValueError, "steps"),
-        (lambda: step_loss("steep", 2, 2), TypeError, "steps"),
+        (lambda: step_loss("steep", 2, 2), TypeError, "steps must be real numbers"),
         (lambda: step_loss(torch.tensor([1]), 2, 2), TypeError, "steps"),
         (lambda: step_loss([0.1], 0, 2), ValueError, "dim"),
         (lambda: step_loss([0.1], 2, 1.5), TypeError, "n_context"),

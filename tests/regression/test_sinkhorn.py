@@ -133,6 +133,10 @@ def test_few_steps_are_made(generator, monkeypatch):
     monkeypatch.setattr(torch.linalg, "solve_ex", lambda *arguments: made.append(1) or solve(*arguments))
     sinkhorn_value(symmetric(generator, 20, 5, 5))
     assert len(made) < 10
+    for scores in ([[0.0, 50.0], [50.0, 100.0]], [[-20.0, 20.0], [20.0, 50.0]]):  # where weaker damping never arrives
+        made.clear()
+        sinkhorn_value(torch.tensor(scores, dtype=torch.float64))
+        assert len(made) < 30
 
 
 @pytest.mark.parametrize(("scale", "most_refused"), [(15.0, 0), (60.0, 8), (200.0, 12)])

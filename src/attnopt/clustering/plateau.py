@@ -82,7 +82,7 @@ def curvature(params: Params, tokens: Tensor, targets: Tensor, norm: Norm = "uni
 
     Raises:
         TypeError: if tokens are not integers.
-        ValueError: if there are several models, or tokens do not fit.
+        ValueError: if there are several models, tokens do not fit, or the scores span so much that exponentials vanish.
     """
     check_params(params)
     check_tokens(params, tokens)
@@ -110,7 +110,10 @@ def curvature(params: Params, tokens: Tensor, targets: Tensor, norm: Norm = "uni
 
     slope = torch.func.grad(loss)
     along = torch.func.vmap(lambda direction: torch.func.jvp(slope, (here,), (direction,))[1], chunk_size=28)
-    return slope(here), along(torch.eye(len(here), dtype=here.dtype))
+    gradient = slope(here)
+    if not gradient.isfinite().all():
+        raise ValueError("params must be finite and their scores span less than about 700, or a sequence's weights vanish")
+    return gradient, along(torch.eye(len(here), dtype=here.dtype))
 
 
 def find_drops(loss: Tensor, fall: float = 0.1, window: int = 20, smooth: int = 9) -> list[tuple[int, int]]:

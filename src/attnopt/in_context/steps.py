@@ -115,7 +115,8 @@ def marchenko_pastur_steps(ratio: float, n_layers: int) -> tuple[Tensor, float]:
     check_number("ratio", ratio)
     angles = torch.arange(1, n_layers + 1, dtype=torch.float64) * torch.pi / (n_layers + 1)
     steps = -1 / (1 + ratio + 2 * ratio**0.5 * torch.cos(angles))
-    return steps, 1 / sum(ratio**-j for j in range(n_layers + 1))
+    powers = sum(min(ratio, 1 / ratio) ** j for j in range(n_layers + 1))  # by the smaller of the two, which cannot overflow
+    return steps, min(ratio, 1.0) ** n_layers / powers
 
 
 def as_numbers(name: str, value: Tensor | Sequence[float]) -> Tensor:
