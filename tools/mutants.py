@@ -204,9 +204,10 @@ class Quick:
         settings.load_profile("mutants")
 
     def pytest_collection_modifyitems(self, items):
-        """Of tests with a parameter ``function`` keep those whose function is the module's."""
+        """Of tests with a parameter ``function`` keep those whose function is the module's, if there are such."""
         given = [getattr(item, "callspec", None) and item.callspec.params.get("function") for item in items]
-        items[:] = [item for item, f in zip(items, given, strict=True) if f is None or f.__module__ == self.name]
+        if any(f and f.__module__ == self.name for f in given):
+            items[:] = [item for item, f in zip(items, given, strict=True) if f is None or f.__module__ == self.name]
 
 
 def pytest_run(tests: list[str], plugin: object) -> int:

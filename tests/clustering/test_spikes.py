@@ -11,6 +11,7 @@ from scipy.stats import binomtest
 from torch.nn.functional import gelu, normalize, one_hot
 
 from attnopt.clustering import forward, init_model, modular_addition
+from attnopt.clustering import sharpness as sharpness_module
 from attnopt.clustering.model import normalise
 from attnopt.clustering.sharpness import sharpness
 from attnopt.clustering.spikes import Course, answers, dissect, find_spikes, losses, stages
@@ -226,12 +227,57 @@ def test_sharpness_is_the_hessians_largest_eigenvalue(preconditioned):
         assert torch.isclose(found[model], torch.linalg.eigvalsh(hessian)[-1], rtol=1e-5)
 
 
-def test_sharpness_refuses_a_preconditioner_that_is_not_positive():
-    params, _, marked, truth, _ = example(models=2)
+@pytest.fixture
+def problem():
+    params, _, marked, truth, _ = example(models=3)
     layout = Layout.of(params)
-    rows = layout.rows(params)
-    with pytest.raises(ValueError, match="preconditioner"):
-        sharpness(layout, rows, marked, truth, "rms", torch.zeros_like(rows))
+    return layout, layout.rows(params), marked, truth, "rms"
+
+
+def test_sharpness_of_a_model_does_not_depend_on_its_company_or_on_units(problem):
+    layout, rows, marked, truth, norm = problem
+    weights = torch.rand(rows.shape, generator=generator(), dtype=rows.dtype) + 0.1
+    alone = sharpness(layout, rows[:1], marked[:1], truth[:1], norm, weights[:1])
+    assert torch.equal(alone, sharpness(layout, rows[:1], marked[:1], truth[:1], norm, weights[:1], iterations=40))
+    company = torch.tensor([[1.0], [1e6], [1.0]], dtype=rows.dtype)  # one long model, and one whose steps are short
+    steep = torch.tensor([[1.0], [1.0], [1e-20]], dtype=rows.dtype)
+    together = sharpness(layout, rows * company, marked, truth, norm, weights * steep)
+    torch.testing.assert_close(together[:1], alone, rtol=1e-7, atol=0)
+    for unit in (1e-10, 1e10):
+        scaled = sharpness(layout, rows[:1], marked[:1], truth[:1], norm, unit * weights[:1])
+        torch.testing.assert_close(scaled * unit, alone, rtol=1e-7, atol=0)
+
+
+def test_sharpness_takes_two_gradients_an_iteration_some_models_at_a_time(problem, monkeypatch):
+    layout, rows, marked, truth, norm = problem
+    calls, evaluate = [], loss_and_gradients
+    monkeypatch.setattr(
+        sharpness_module, "loss_and_gradients", lambda *given: calls.append(len(given[3])) or evaluate(*given)
+    )
+    size = sum(math.prod(shape) for shape in layout.shapes.values())
+    everything = sharpness(layout, rows, marked, truth, norm, iterations=3)
+    assert calls == [3] * 6
+    for activations, parts in ((0, [1, 1, 1]), (2 * marked.shape[1] * 5, [2, 1])):
+        calls.clear()
+        monkeypatch.setattr(sharpness_module, "CHUNK", activations)
+        torch.testing.assert_close(sharpness(layout, rows, marked, truth, norm, iterations=3), everything)
+        assert calls == 6 * parts
+    calls.clear()
+    assert sharpness(layout, rows[:1], marked[:1], truth[:1], norm, iterations=10_000).isfinite().all()
+    assert len(calls) == 2 * size
+
+
+def test_sharpness_refuses_bad_arguments(problem):
+    layout, rows, marked, truth, norm = problem
+    for bad in (0.0, -1.0, math.inf, math.nan):
+        weights = torch.ones_like(rows)
+        weights[1, 3] = bad
+        with pytest.raises(ValueError, match="preconditioner must be positive"):
+            sharpness(layout, rows, marked, truth, norm, weights)
+    with pytest.raises(TypeError, match="iterations"):
+        sharpness(layout, rows, marked, truth, norm, iterations=2.5)
+    with pytest.raises(ValueError, match="iterations"):
+        sharpness(layout, rows, marked, truth, norm, iterations=0)
 
 
 @pytest.mark.parametrize(("beta", "threshold"), [(0.0, 2.0), (0.9, 38.0)])

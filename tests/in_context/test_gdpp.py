@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import normal
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.polynomial import Polynomial
@@ -31,6 +32,7 @@ from attnopt.in_context import (
     wishart_quadrature,
     wishart_trace_moment,
 )
+from attnopt.in_context.gdpp import _residual
 
 TABLE = json.loads((resources.files("attnopt") / "data" / "gdpp_optima.json").read_text(encoding="utf-8"))
 OPTIMA = {tuple(map(int, key.split(","))): value for key, value in TABLE["optima"].items()}
@@ -190,6 +192,15 @@ def test_stored_optima_are_critical_interior_and_beat_plain_steps(d, n, k):
     if k == 2:  # as many optimal plain steps as the degree are at least as good
         assert float(optimal_step_sizes(d, n, 4)[1]) <= found["loss"] * (1 + 1e-9)
     assert found["loss"] < plain
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_derivatives_that_the_search_uses_are_autograds(k, generator):
+    point, nodes = normal(generator, 2 * k - 1), torch.linspace(0.1, 3, 7, dtype=torch.float64)
+    value = lambda x: gdpp_residuals(x[:k], x[k:], nodes)[0][-1]  # noqa: E731
+    found = _residual(point.numpy(), nodes.numpy())
+    for mine, expected in zip(found, (value(point), torch.func.jacfwd(value)(point)), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-12, atol=1e-10)
 
 
 def test_search_finds_the_stored_optimum():

@@ -163,6 +163,10 @@ def test_gram_rule_has_the_moments_of_entries(dim, dof):
         assert value == pytest.approx(expected, rel=1e-10)
 
 
+def test_gram_rule_has_as_few_matrices_as_the_degree_allows():
+    assert [len(gram_quadrature(dim, 5, 6)[1]) for dim in (1, 2, 3)] == [4, 112, 21_952]
+
+
 def test_gram_rule_is_invariant_under_rotations_as_the_law_is():
     G, weights = map(torch.from_numpy, gram_quadrature(2, 3, 6))
     generator = torch.Generator().manual_seed(0)

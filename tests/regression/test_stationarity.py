@@ -269,3 +269,19 @@ def test_separation_does_not_depend_on_the_unit_of_the_weights(scale):
     assert separation_margin(scale * unit, corner, "class") == pytest.approx(
         scale * separation_margin(unit, corner, "class")
     )
+
+
+@pytest.mark.parametrize(
+    ("lifts", "spread", "margin"),
+    [
+        (1e-5, [1000.0, -1.0], 0.0),  # less than 1e-7 of the largest derivative, 1000 long
+        (3e-4, [1000.0, -1.0], 3e-4),
+        (2e-7, torch.linspace(-1, 1, 25).tolist(), 2e-7),  # 25 derivatives, none longer than 1
+        (5e-8, torch.linspace(-1, 1, 25).tolist(), 0.0),
+    ],
+)
+def test_separation_margin_is_resolved_to_a_part_of_the_longest_derivative(lifts, spread, margin):
+    others = torch.tensor([[-lifts, -side] for side in spread], dtype=torch.float64)
+    weights = torch.cat([torch.zeros(1, 2, dtype=torch.float64), others])
+    label = torch.eye(len(weights), dtype=torch.float64)[[0]]
+    assert separation_margin(weights, label, "class") == pytest.approx(margin, rel=0.05, abs=0)

@@ -104,22 +104,6 @@ def _optimum(dim: int, n_context: int, k: int) -> tuple[Tensor, Tensor, float]:
     nodes, weights = wishart_quadrature(dim, n_context, n_nodes(k))
     roots = np.sqrt(weights)
 
-    def residuals(point):
-        """√w R and its derivatives in all a_i and c_i at the nodes."""
-        a, c = point[:k], np.append(point[k:], 0.0)
-        value, seen = np.ones_like(nodes), nodes.copy()
-        d_value, d_seen = np.zeros((2 * k, nodes.size)), np.zeros((2 * k, nodes.size))
-        for i in range(k):
-            factor = 1 + a[i] * seen
-            d_value = d_value * factor + value * a[i] * d_seen
-            d_value[i] += value * seen
-            value = value * factor
-            growth = 1 + c[i] * seen
-            d_seen = d_seen * growth * (growth + 2 * c[i] * seen)
-            d_seen[k + i] += 2 * growth * seen**2
-            seen = seen * growth**2
-        return roots * value, (roots * d_value[: 2 * k - 1]).T
-
     # a layer takes steps of the size of 1 over the eigenvalues it sees, which shrink from layer to layer
     generator = torch.Generator().manual_seed(0)
     draws = torch.rand(STARTS * GROUP, 2 * k - 1, generator=generator, dtype=torch.float64)
@@ -131,13 +115,32 @@ def _optimum(dim: int, n_context: int, k: int) -> tuple[Tensor, Tensor, float]:
     best = None
     for start in starts[chosen].numpy():
         found = least_squares(
-            lambda x: residuals(x)[0], start, lambda x: residuals(x)[1], method="lm",
+            lambda x: roots * _residual(x, nodes)[0], start, lambda x: roots[:, None] * _residual(x, nodes)[1], method="lm",
             xtol=1e-14, ftol=1e-14, gtol=1e-14, max_nfev=400,
         )  # fmt: skip
         if best is None or found.cost < best.cost:
             best = found
     point = torch.from_numpy(best.x)
     return point[:k], point[k:], 2 * best.cost
+
+
+def _residual(point: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """R_k at the nodes and its derivatives in all a_i and c_i, a column each."""
+    k = (len(point) + 1) // 2
+    a, c = point[:k], point[k:]
+    value, seen = np.ones_like(nodes), nodes
+    d_value, d_seen = np.zeros((2, len(point), nodes.size))
+    for i in range(k):
+        factor = 1 + a[i] * seen
+        d_value = d_value * factor + value * a[i] * d_seen
+        d_value[i] += value * seen
+        value = value * factor
+        if i < len(c):
+            growth = 1 + c[i] * seen
+            d_seen = d_seen * growth * (growth + 2 * c[i] * seen)
+            d_seen[k + i] += 2 * growth * seen**2
+            seen = seen * growth**2
+    return value, d_value.T
 
 
 def n_nodes(n_layers: int) -> int:
