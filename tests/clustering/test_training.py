@@ -20,6 +20,7 @@ from attnopt.clustering.training.step import Layout, loss_and_gradients, marks
 def test_gradients_are_autograds(norm, dim, p, vocabulary):
     generator = torch.Generator().manual_seed(dim)
     params = init_model(4, vocabulary, 6, dim, 7, generator=generator, biases=True)
+    params["token"][0, 0] = params["position"][0, 0] = 0  # whose sum has no direction
     tokens, targets = modular_addition(p, 6, 3, 4 * 9, generator)
     tokens, targets = tokens.unflatten(0, (4, 9)), targets.unflatten(0, (4, 9))
     layout = Layout.of(params)
@@ -262,6 +263,7 @@ def test_a_training_in_a_file_is_the_same(tmp_path):
         ("seeds", [], ValueError),
         ("seeds", [-1], ValueError),
         ("seeds", [2**32], ValueError),
+        ("seeds", [0, 2**32], ValueError),
         ("seeds", [0.5], TypeError),
         ("seeds", 7, TypeError),
         ("p", 1, ValueError),
@@ -302,6 +304,18 @@ def test_refuses_what_makes_no_sense(argument, value, error):
     settings = {"seeds": [1, 2], "epochs": 2, "n_train": 64} | {argument: value}
     with pytest.raises(error, match=argument):
         train(**settings)
+
+
+def test_what_follows_from_a_seed():
+    seeds = [0, 100, 2**32 - 1]
+    tokens, targets = training_data(seeds, 3, 4, 2)
+    for seed, *drawn in zip(seeds, tokens, targets, strict=True):
+        expected = modular_addition(3, 4, 2, 2048, torch.Generator().manual_seed(2**32 + seed))
+        assert all(map(torch.equal, drawn, expected))
+    models = initial_models(seeds, dtype=torch.float64)
+    for at, seed in enumerate(seeds):
+        alone = init_model(1, 2, 12, 2, 32, generator=torch.Generator().manual_seed(seed), biases=True)
+        assert all(torch.equal(models[name][at], value[0]) for name, value in alone.items())
 
 
 def test_takes_numbers_of_numpy_and_torch(tmp_path):
