@@ -161,6 +161,27 @@ def test_a_model_does_not_notice_its_company(threads):
             assert torch.equal(together.history[name][:, at], alone.history[name][:, 0]), name
 
 
+@pytest.mark.parametrize(("models", "batch_size", "n_train", "rows"), [(3, 24, 40, 4), (1, 32, 64, 2), (1, 1, 1, 32)])
+def test_arrays_are_filled_up_to_whole_lines_on_one_thread(models, batch_size, n_train, rows, monkeypatch):
+    seen, record = [], group.Group.record
+    look = lambda self: seen.append((len(self.rows), torch.get_num_threads())) or record(self)  # noqa: E731
+    monkeypatch.setattr(group.Group, "record", look)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        train(range(models), batch_size=batch_size, n_train=n_train, epochs=0)
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [(rows, 1)]
+
+
+def test_progress_is_shown_on_demand(capsys):
+    train([0], n_train=32, epochs=1)
+    assert capsys.readouterr().err == ""
+    train([0], n_train=32, epochs=1, progress=True)
+    assert "models·epochs/s" in capsys.readouterr().err
+
+
 def test_a_diverged_model_does_not_disturb_others():
     """One model learns at a rate that overflows, one starts with a weight that is no number."""
     start = initial_models(range(4))

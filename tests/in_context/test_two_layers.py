@@ -1,4 +1,5 @@
 import itertools
+from fractions import Fraction
 
 import pytest
 import sympy as sp
@@ -112,6 +113,24 @@ def test_certificate_rejects_what_is_false(monkeypatch):
     monkeypatch.setattr(module, "two_layer_coefficients", wrong)
     with pytest.raises(ArithmeticError, match="not certified"):
         two_layer_certificate(3, 4)
+
+
+@pytest.mark.parametrize(
+    ("upper", "linear", "square", "complaint"),
+    [
+        ("1", "0", "1 + p**2 - m**2", "W is not convex"),
+        ("1", "0", "p**2 + m**2", "W is not positive"),
+        ("p", "0", "1 + p**2 + m**2", "not a double pair"),
+        ("1/2 + 2 + 2*p**2", "1 + p**2", "1 + (p**2 + m**2)/2", "the steps coincide"),  # (1 + m²)² on the line p = m
+    ],
+)
+def test_certificate_refuses_bounds_of_another_kind(upper, linear, square, complaint, monkeypatch):
+    p, m = sp.symbols("p m", real=True)
+    bound = [sp.sympify(text, {"p": p, "m": m}, rational=True) for text in (upper, linear, square)]
+    monkeypatch.setattr(module, "two_layer_bound", lambda *sizes: (*bound, (p, m)))
+    monkeypatch.setattr(module, "optimal_step_sizes", lambda *sizes: (None, Fraction(1)))
+    with pytest.raises(ArithmeticError, match=complaint):
+        two_layer_certificate(2, 4)
 
 
 @pytest.mark.parametrize(
