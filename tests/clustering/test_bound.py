@@ -235,6 +235,9 @@ def test_bound_without_a_layer_is_finite_even_where_the_sequence_vanishes(norms_
     params["value"], params[norms_of] = torch.zeros_like(params["value"]), torch.zeros_like(params[norms_of])
     task = modular_addition(2, 3, 2)
     assert gradient_bound(params, *task).isfinite().all()
+    terms, other = gradient_bound_terms(params, *task), {"receptors": "assemblers", "assemblers": "receptors"}[norms_of]
+    factor = torch.linalg.matrix_norm(params[other], 2) * (GELU_SLOPE if other == "assemblers" else 1)
+    torch.testing.assert_close(terms["value"], terms[norms_of] / factor)  # κ is 1
     params = init_model(1, 2, 3, 2, 4, generator=torch.Generator().manual_seed(0))
     params["value"] = torch.zeros_like(params["value"])
     assert gradient_bound_terms(params, *task)["value"].item() == math.inf
