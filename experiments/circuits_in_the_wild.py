@@ -36,6 +36,7 @@ from attnopt.clustering.anatomy import (
 from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import Norm, Params
 from attnopt.clustering.training import Training
+from attnopt.clustering.training.group import TEST_SEED
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "circuits_in_the_wild.json"
 LENGTH, K, SUCCESS, AT_A_TIME = 12, 5, 0.9, 10
@@ -236,10 +237,11 @@ def transfer() -> dict:
     for p in range(3, 11):
         for kind in ("scratch", "tuned", "grown"):
             if finished(f"{kind}_p{p}"):
-                last = record(f"{kind}_p{p}").history
-                result[kind][p] = rounded(last["accuracy_all"][-1])
-                result[kind][f"training_{p}"] = rounded(last["accuracy"][-1])
-                result["cyclic"][f"{kind}_{p}"] = cyclic(record(f"{kind}_p{p}"), p)
+                training = record(f"{kind}_p{p}")
+                accuracy = judged(training.params, p)
+                result[kind][p] = rounded(accuracy)
+                result[kind][f"training_{p}"] = rounded(training.history["accuracy"][-1])
+                result["cyclic"][f"{kind}_{p}"] = cyclic(training, accuracy, p)
     if not finished("vocabulary_10"):
         return result
     start = record("vocabulary_10")
@@ -262,9 +264,15 @@ def transfer() -> dict:
     return result
 
 
-def cyclic(training: Training, p: int) -> dict:
+def judged(params: Params, p: int) -> Tensor:
+    """Accuracies of models on the 4096 random sequences that `train` tests them on, which none was trained on."""
+    tokens, targets = modular_addition(p, LENGTH, K, 4096, torch.Generator().manual_seed(TEST_SEED))
+    right = lambda part: {"right": (forward(part, tokens, norm="rms").argmax(-1) == targets).double().mean(1)}  # noqa: E731
+    return in_parts(params, right)["right"]
+
+
+def cyclic(training: Training, accuracy: Tensor, p: int) -> dict:
     """Of the models that succeed on a larger p: do they count u x + c_t modulo p, and the best one's parameters."""
-    accuracy = training.history["accuracy_all"][-1]
     tokens, _ = modular_addition(p, LENGTH, K, 20000, torch.Generator().manual_seed(1))
     found = {"success": (accuracy > SUCCESS).nonzero().flatten().tolist(), "step": [], "explained": [], "plain": []}
     for model in found["success"]:
@@ -282,8 +290,8 @@ def cyclic(training: Training, p: int) -> dict:
 
 def followed(before: Params, training: Training) -> dict:
     """What becomes of models that go on to p = 3: errors, and attention before and after in those that succeed."""
-    accuracy = training.history["accuracy_all"][-1]
-    tokens, _ = modular_addition(3, LENGTH, K, 4096, torch.Generator().manual_seed(0))
+    accuracy = judged(training.params, 3)
+    tokens, _ = modular_addition(3, LENGTH, K, 4096, torch.Generator().manual_seed(TEST_SEED))
     other = torch.cat([tokens[:, :K], tokens.roll(1, 0)[:, K:]], 1)
 
     def seen(params: Params) -> dict[str, Tensor]:
@@ -300,7 +308,7 @@ def followed(before: Params, training: Training) -> dict:
     typical = np.argsort(own)[(len(own) - 1) // 2]
     return {
         "accuracy": rounded(accuracy),
-        "errors": close_calls(training),
+        "errors": close_calls(training.params, accuracy),
         "own": rounded(own),
         "others": rounded(np.quantile(others, [0.05, 0.25, 0.5, 0.75, 0.95])),
         "mass_before": rounded(first["pairs"].mean(1)[:, :K].sum(1)),
@@ -313,10 +321,10 @@ def followed(before: Params, training: Training) -> dict:
     }
 
 
-def close_calls(training: Training) -> dict[int, int]:
+def close_calls(params: Params, accuracy: Tensor) -> dict[int, int]:
     """For each model that is almost always right on p = 3, how many of all sequences it gets wrong."""
-    close = (training.history["accuracy_all"][-1] > 0.99).nonzero().flatten()
-    return dict(zip(close.tolist(), errors_at_three(exact(training.params, close)).tolist(), strict=True))
+    close = (accuracy > 0.99).nonzero().flatten()
+    return dict(zip(close.tolist(), errors_at_three(exact(params, close)).tolist(), strict=True))
 
 
 def errors_at_three(params: Params) -> Tensor:

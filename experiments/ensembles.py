@@ -54,8 +54,11 @@ def settings() -> dict[str, dict]:
 
 
 def seeded(seed: int) -> torch.Generator:
-    """The generator of a model's new embeddings, apart from those of `train`."""
-    return torch.Generator().manual_seed(2**33 + seed)
+    """The generator of a model's new embeddings, apart from those of `train`.
+
+    Of a seed the CPU's generator reads 32 bits, so that 2³² more would begin the same numbers again.
+    """
+    return torch.Generator().manual_seed(3 * 2**30 + seed)
 
 
 def record(name: str, progress: bool = False) -> Training:

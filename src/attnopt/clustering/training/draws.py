@@ -51,6 +51,9 @@ def initial_models(
 def training_data(seeds: Sequence[int], p: int, length: int, k: int, n_train: int = 2048) -> tuple[Tensor, Tensor]:
     """The sequences (M, n, L) and labels (M, n) that the models of these seeds are trained on, drawn with replacement.
 
+    The numbers drawn are those that a model's weights begin with, the generator being the same: weights read the high bits
+    of its numbers and tokens the remainder after division by p.
+
     Args:
         seeds: M of them.
         p: size of the vocabulary.
@@ -63,7 +66,7 @@ def training_data(seeds: Sequence[int], p: int, length: int, k: int, n_train: in
         ValueError: if there is no seed or a number is out of range.
     """
     check_count("n_train", n_train)
-    generators = [torch.Generator().manual_seed(seed + 2**32) for seed in check_seeds(seeds)]
+    generators = [torch.Generator().manual_seed(seed) for seed in check_seeds(seeds)]
     draws = [modular_addition(p, length, k, n_train, generator) for generator in generators]
     return torch.stack([tokens for tokens, _ in draws]), torch.stack([targets for _, targets in draws])
 

@@ -30,7 +30,9 @@ from attnopt.clustering.training.step import (
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 LISTED = 2**13  # up to so many sequences the models are evaluated on all of them, beyond on a sample of half as many
 CHUNK = 2**19  # activations that are evaluated at a time
-TEST_SEED, ORDER_SEED = 2**40, 2**41  # of the test sample and of the order of the mini-batches, the same for all models
+# Of the test sample and of the order of the mini-batches, the same for all models. A generator on the CPU reads 32 bits of
+# a seed: the order of epoch e is drawn as seed e would draw it, and the test sample is apart from small seeds' data.
+TEST_SEED, ORDER_SEED = 2**31, 0
 FEED_FORWARD = ("receptors", "assemblers", "receptor_biases", "assembler_bias")
 
 
