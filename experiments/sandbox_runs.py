@@ -223,8 +223,8 @@ def main() -> None:
     assert tuned.history["loss"][-1, 0] == loss[seed]
     solved = 100 * before.history["accuracy_all"][-1, seed]
     text = (
-        f"Right on {solved:.0f} % of the sequences of zeros and ones, the model goes on with p = 3: the token 2, so far "
-        f"only an answer never right, occurs too. It ends with {100 * accuracy[seed]:.1f} %."
+        f"Trained on sequences of zeros and ones, {solved:.0f} % of them right, the model goes on with p = 3. The token "
+        f"2 had an embedding before, but no sequence contained it. At the end {100 * accuracy[seed]:.1f} % are right."
     )
     runs.append(recorded("fine_tuning", "fine-tuning", text, tuned, 0, seed, p=3))
     for run in runs:

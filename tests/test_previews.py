@@ -44,6 +44,13 @@ def test_images_get_their_size_and_load_late(picture):
     )
 
 
+def test_a_figure_stands_in_a_container_that_scrolls():
+    body = '<figure class="a">\n<img alt="x" src="b.png" />\n<figcaption>c</figcaption></figure><p><img src="d.png"/></p>'
+    assert pages.sized(body, {}) == body.replace(
+        '<img alt="x" src="b.png" />', '<div class="pst-scrollable-table-container"><img alt="x" src="b.png" /></div>'
+    )
+
+
 def test_a_formula_keeps_the_comma_and_the_bracket_that_touch_it():
     formula = '<span class="math notranslate nohighlight">\\(a, b)\\)</span>'
     assert pages.joined(f"<p>with ({formula}), or {formula} so</p>") == (

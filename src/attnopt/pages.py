@@ -17,6 +17,9 @@ from sphinx.application import Sphinx
 PREVIEW = "_static/preview.png"
 LENGTH = 200  # characters of a description
 IMAGE = re.compile(r'<img (?=[^>]*src="(?P<source>[^"]+\.png)")(?![^>]*\b(?:width|loading)=)')
+# A figure's image; the theme lets the keyboard scroll what overflows in a container of this class.
+FIGURE = re.compile(r"(<figure[^>]*>\s*)(<img [^>]*>)")
+SCROLLING = r'\1<div class="pst-scrollable-table-container">\2</div>'
 # A formula with the brackets and the punctuation that touch it; anchors that extensions write many times a page.
 TOUCHING = re.compile(r'[(\[“]*<span class="math notranslate nohighlight">\\\(.*?\\\)</span>[^\s<]*', re.S)
 REPEATED = re.compile(r'(<(?:section|div)[^>]*?) id="(?:proof|(?:proof|exercise|solution)-content)"')
@@ -38,7 +41,7 @@ def png_size(path: Path) -> tuple[int, int]:
 
 
 def sized(body: str, sources: dict[str, Path]) -> str:
-    """The page with its images loaded when they come near, and room kept for them."""
+    """The page with its images loaded when they come near, room kept for them, and figures that can scroll sideways."""
 
     def attributes(found: re.Match) -> str:
         source = sources.get(found["source"].rsplit("/", 1)[-1])
@@ -47,7 +50,7 @@ def sized(body: str, sources: dict[str, Path]) -> str:
         width, height = png_size(source)
         return f'<img loading="lazy" decoding="async" width="{width}" height="{height}" '
 
-    return IMAGE.sub(attributes, body)
+    return FIGURE.sub(SCROLLING, IMAGE.sub(attributes, body))
 
 
 def joined(body: str) -> str:

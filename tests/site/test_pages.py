@@ -104,6 +104,17 @@ def test_page_is_quiet_typeset_accessible_and_fits_a_phone(page, open_page):
     assert opened.complaints == []
 
 
+def test_a_figure_keeps_a_legible_size_on_a_phone_and_scrolls(open_page):
+    opened = open_page("ledger.html", mathematics=False)
+    opened.set_viewport_size({"width": 390, "height": 844})
+    frame = opened.locator("figure > .pst-scrollable-table-container")
+    opened.wait_for_function("frame => frame.tabIndex === 0", arg=frame.element_handle())
+    assert frame.locator("img").evaluate("image => image.clientWidth") == 560
+    frame.press("ArrowRight")
+    opened.wait_for_function("frame => frame.scrollLeft > 0", arg=frame.element_handle())
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_internal_links_resolve():
     anchors = {page: Counter(node["id"] for node in soup(page).find_all(id=True)) for page in PAGES}
     assert [(page, name) for page, found in anchors.items() for name, times in found.items() if times > 1] == []

@@ -21,8 +21,8 @@ def gelu_derivative(x: Tensor) -> Tensor:
 def closed_form_gradients(params: Params, tokens: Tensor, targets: Tensor) -> Params:
     """Gradients of the mean cross-entropy in query, value, receptors and assemblers, from their formulas.
 
-    With s the attention, C_x = Σ_j (p̂(j|x) - 1{y = j}) E(j), M = (I - ξ̄ξ̄ᵀ)/‖ξ‖ and Q = U diag(σ'(Wξ̄)) W M they are the
-    means of z(diag s - ssᵀ)(Vz)ᵀ(I + Qᵀ)C_x/√d, (I + Qᵀ)C_x (zs)ᵀ, diag(σ'(Wξ̄))UᵀC_x ξ̄ᵀ and C_x σ(Wξ̄)ᵀ.
+    With s the attention, C_x = Σ_j (p̂(j|x) - 1{y = j}) E(j), M = (I - ξ̄ξ̄ᵀ)/‖ξ‖ and Q = U diag(σ′(Wξ̄)) W M they are the
+    means of z(diag s - ssᵀ)(Vz)ᵀ(I + Qᵀ)C_x/√d, (I + Qᵀ)C_x (zs)ᵀ, diag(σ′(Wξ̄))UᵀC_x ξ̄ᵀ and C_x σ(Wξ̄)ᵀ.
 
     Args:
         params: as from `init_model`, without biases.
@@ -62,7 +62,7 @@ def closed_form_gradients(params: Params, tokens: Tensor, targets: Tensor) -> Pa
 def gradient_bound_terms(params: Params, tokens: Tensor, targets: Tensor) -> Params:
     """True bounds on the norm of each of the four gradients, as means over the sequences.
 
-    With c = max σ', κ = 1 + c‖U‖‖W‖/‖ξ‖ and δ = d_TV(p̂, p) · max_ij ‖E(i) - E(j)‖ they are the means of ‖V‖κδ/√d, κδ, c‖U‖δ
+    With c = max σ′, κ = 1 + c‖U‖‖W‖/‖ξ‖ and δ = d_TV(p̂, p) · max_ij ‖E(i) - E(j)‖ they are the means of ‖V‖κδ/√d, κδ, c‖U‖δ
     and ‖W‖δ (operator norms).
 
     Args:

@@ -89,7 +89,8 @@ function render({ model, el }) {
     weights.forEach((weight, c) => {
       const [x, y] = place(weight);
       mark(back, c, [x, y], 5, { fill: "none", stroke: COLOURS[c], "stroke-width": 2.5 });
-      drawn("text", { x: x + 9, y: y + (weight[1] < 0 ? 14 : -6) }, back, `θ${"₁₂₃"[c]}`);
+      const [right, up] = weight.map((value) => 14 * value / (Math.hypot(...weight) || 1));  // outside the triangle
+      drawn("text", { x: x + right, y: y - up + 4, "text-anchor": "middle" }, back, `θ${"₁₂₃"[c]}`);
     });
 
     front.replaceChildren();

@@ -84,7 +84,7 @@ function render({ model, el }) {
     drawn("text", { x: 24, y: floor + 4, "text-anchor": "end" }, picture2, "0");
     state.logits.forEach((logit, index) => {
       const x = 48 + 60 * index, [y0, y1] = [height(Math.max(logit, 0)), height(Math.min(logit, 0))];
-      drawn("rect", { x, y: y0, width: 36, height: Math.max(y1 - y0, 1), fill: COLOURS[0], opacity: 0.25 + 0.75 * softmax[index] }, picture2);
+      drawn("rect", { x, y: y0, width: 36, height: Math.max(y1 - y0, 1), fill: COLOURS[0], "fill-opacity": 0.25 + 0.75 * softmax[index], stroke: COLOURS[0] }, picture2);
       drawn("text", { x: x + 18, y: 238, "text-anchor": "middle" }, picture2, show(softmax[index]));
     });
     const limit = top + state.temperature * Math.log(3);
