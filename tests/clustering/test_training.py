@@ -339,6 +339,17 @@ def test_what_follows_from_a_seed():
         assert all(torch.equal(models[name][at], value[0]) for name, value in alone.items())
 
 
+def test_weights_and_data_of_a_seed_are_uncorrelated_though_drawn_from_one_stream():
+    seeds = range(500)
+    weights = torch.cat([value.flatten(1) for value in initial_models(seeds, dtype=torch.float64).values()], 1)
+    for p in (2, 3):
+        tokens = training_data(seeds, p, 12, 5, 8)[0].flatten(1).double()
+        standard = [(values - values.mean(0)) / values.std(0) for values in (weights, tokens)]
+        scores = standard[0].mT @ standard[1] / len(seeds) ** 0.5
+        assert scores.abs().max() < 5.5  # of 18,816
+        assert 0.97 < scores.std() < 1.03
+
+
 def test_takes_numbers_of_numpy_and_torch(tmp_path):
     ours = train([1, 2], epochs=2, n_train=64, learning_rate=[1e-3, 2e-3], width=[8, 16], checkpoint=tmp_path / "ours")
     theirs = train(
