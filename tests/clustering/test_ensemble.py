@@ -4,9 +4,11 @@ import sys
 
 import pytest
 import torch
+from ensembles import seeded
 from joblib import parallel_config
 
 from attnopt.clustering.training import ensemble, group, initial_models, train
+from attnopt.clustering.training.group import TEST_SEED
 
 SETTINGS = {"epochs": 2, "n_train": 128, "batch_size": [32, 64, 32, 16, 32], "snapshots": (2, 0)}
 
@@ -94,3 +96,13 @@ def test_runs_on_a_dask_cluster():
     with cluster, distributed.Client(cluster), parallel_config(backend="dask"):
         found = ensemble(range(5), chunk=2, **SETTINGS)
     assert_same(train(range(5), **SETTINGS), found)
+
+
+def test_test_sequences_and_added_tokens_have_streams_of_their_own():
+    """The CPU's generator reads the last 32 bits of a seed: 2³² + 7 begins the numbers of 7 again."""
+    generators = [torch.Generator().manual_seed(seed) for seed in (*range(1001), TEST_SEED)]
+    generators += [seeded(seed) for seed in range(1001)]
+    first = [torch.rand(1, dtype=torch.float64, generator=generator).item() for generator in generators]
+    assert len(set(first)) == len(first)
+    again = torch.rand(1, dtype=torch.float64, generator=torch.Generator().manual_seed(2**32 + 7)).item()
+    assert again == first[7]
