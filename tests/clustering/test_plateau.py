@@ -146,6 +146,8 @@ def test_curvature_is_that_of_autograd_and_counts_repeated_sequences(biases):
     torch.testing.assert_close(hessian, torch.autograd.functional.hessian(loss, here))
     with pytest.raises(ValueError, match="tokens must lie in 0 … 1"):
         curvature(params, tokens + 1, targets)
+    with pytest.raises(ValueError, match="params must be of one model, got 2"):
+        curvature({name: torch.cat([value, value]) for name, value in params.items()}, tokens, targets)
     with pytest.raises(ValueError, match="scores span less than about 700"):
         curvature(params | {"query": 1e5 * params["query"]}, tokens, targets)
 
