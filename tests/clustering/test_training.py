@@ -175,6 +175,13 @@ def test_arrays_are_filled_up_to_whole_lines_on_one_thread(models, batch_size, n
     assert seen == [(rows, 1)]
 
 
+def test_evaluation_in_parts_is_the_same(monkeypatch):
+    whole = train(range(2), n_train=64, epochs=1)
+    monkeypatch.setattr(group, "CHUNK", 1)
+    for name, values in train(range(2), n_train=64, epochs=1).history.items():
+        torch.testing.assert_close(values, whole.history[name], msg=name)
+
+
 def test_progress_is_shown_on_demand(capsys):
     train([0], n_train=32, epochs=1)
     assert capsys.readouterr().err == ""
