@@ -104,16 +104,8 @@ def _optimum(dim: int, n_context: int, k: int) -> tuple[Tensor, Tensor, float]:
     nodes, weights = wishart_quadrature(dim, n_context, n_nodes(k))
     roots = np.sqrt(weights)
 
-    # a layer takes steps of the size of 1 over the eigenvalues it sees, which shrink from layer to layer
-    generator = torch.Generator().manual_seed(0)
-    draws = torch.rand(STARTS * GROUP, 2 * k - 1, generator=generator, dtype=torch.float64)
-    largest = torch.tensor(nodes.max())
-    growth = 3.0 ** torch.arange(k)
-    starts = torch.cat([-2 * growth * draws[:, :k], -1.5 * growth[: k - 1] * draws[:, k:]], 1) / largest.clamp(min=1)
-    losses = gdpp_loss(starts[:, :k], starts[:, k:], dim, n_context)
-    chosen = losses.reshape(STARTS, GROUP).argmin(1) + GROUP * torch.arange(STARTS)
     best = None
-    for start in starts[chosen].numpy():
+    for start in _starts(dim, n_context, k).numpy():
         found = least_squares(
             lambda x: roots * _residual(x, nodes)[0], start, lambda x: roots[:, None] * _residual(x, nodes)[1], method="lm",
             xtol=1e-14, ftol=1e-14, gtol=1e-14, max_nfev=400,
@@ -122,6 +114,20 @@ def _optimum(dim: int, n_context: int, k: int) -> tuple[Tensor, Tensor, float]:
             best = found
     point = torch.from_numpy(best.x)
     return point[:k], point[k:], 2 * best.cost
+
+
+def _starts(dim: int, n_context: int, k: int) -> Tensor:
+    """The best of each group of random points (a, c), shape (STARTS, 2k - 1).
+
+    A layer takes steps of the size of 1 over the eigenvalues that it sees, which shrink from layer to layer.
+    """
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.rand(STARTS * GROUP, 2 * k - 1, generator=generator, dtype=torch.float64)
+    largest = torch.tensor(wishart_quadrature(dim, n_context, n_nodes(k))[0].max())
+    growth = 3.0 ** torch.arange(k)
+    points = torch.cat([-2 * growth * draws[:, :k], -1.5 * growth[: k - 1] * draws[:, k:]], 1) / largest.clamp(min=1)
+    losses = gdpp_loss(points[:, :k], points[:, k:], dim, n_context)
+    return points[losses.reshape(STARTS, GROUP).argmin(1) + GROUP * torch.arange(STARTS)]
 
 
 def _residual(point: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
