@@ -176,9 +176,10 @@ def test_arrays_are_filled_up_to_whole_lines_on_one_thread(models, batch_size, n
 
 
 def test_evaluation_in_parts_is_the_same(monkeypatch):
-    whole = train(range(2), n_train=64, epochs=1)
+    settings = {"n_train": 64, "epochs": 1, "vocabulary": 3}
+    whole = train(range(2), **settings)
     monkeypatch.setattr(group, "CHUNK", 1)
-    for name, values in train(range(2), n_train=64, epochs=1).history.items():
+    for name, values in train(range(2), **settings).history.items():
         torch.testing.assert_close(values, whole.history[name], msg=name)
 
 
