@@ -481,6 +481,13 @@ def test_every_public_function_is_in_the_table():
         assert set(rules) - named <= {"length", "k", "epochs", "n_train", "dtype"}, function.__name__
 
 
+def test_no_colon_stands_in_what_is_returned():
+    """What stands before one is shown as the type."""
+    for function in {*public_functions(), spikes.dissect}:
+        told = re.search(r"\n(?:Returns|Yields):\n(.+?)(?:\n\n|$)", inspect.getdoc(function) or "", re.DOTALL)
+        assert not told or not re.search(r":\s", told[1]), function.__name__
+
+
 @pytest.mark.parametrize("function", TABLE, ids=lambda f: f.__name__)
 def test_the_valid_call_is_valid_and_answers_in_its_precision(function):
     answers = numbers(function(**arguments(function)))

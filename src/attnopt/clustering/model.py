@@ -125,7 +125,7 @@ def forward(
         norm: which normalisation both layers use, "unit", "rms" or "smooth".
 
     Returns:
-        Logits ζ, shape (M, n, p). With ``return_stages`` also a dict: ``embeddings`` z (M, n, L, d), ``attention`` s
+        Logits ζ, shape (M, n, p). With ``return_stages`` also a dict of ``embeddings`` z (M, n, L, d), ``attention`` s
         (M, n, L), ``mixture`` zs, the mean embedding under attention (M, n, d), ``sequence`` ξ (M, n, d), ``direction`` ξ
         normalised (M, n, d), ``activations`` (M, n, h) before the GELU, ``output`` ψ (M, n, d).
 

@@ -222,11 +222,11 @@ def dissect(before: Params, after: Params, marked: Tensor, truth: Tensor, norm: 
         norm: the models' normalisation.
 
     Returns:
-        Shape (M,) each. ``loss`` before and ``rise``; then the rise under interventions. ``far sums``, ``far sequence``: the
-        normalisation of E + P, or of ξ, kept away from the origin (see `stages`). ``straight normalisation``, ``straight
-        layer``, ``straight logits``: both normalisations, the feed-forward layer, or the logits as a whole, taken to first
-        order in the step; ``straight loss``: the loss itself. ``embeddings``, ``attention``, ``feed-forward``: only these
-        weights make their step.
+        Shape (M,) each. ``loss`` before and ``rise``, then the rise under interventions. For ``far sums`` and ``far
+        sequence`` the normalisation of E + P, or of ξ, is kept away from the origin (see `stages`). For ``straight
+        normalisation``, ``straight layer``, ``straight logits`` and ``straight loss`` both normalisations, the feed-forward
+        layer, the logits as a whole or the loss itself are taken to first order in the step. For ``embeddings``,
+        ``attention`` and ``feed-forward`` only these weights make their step.
     """
     held = stages(before, marked, norm)
     logits = answers(before, held)
