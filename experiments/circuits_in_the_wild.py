@@ -265,7 +265,7 @@ def transfer() -> dict:
 
 
 def judged(params: Params, p: int) -> Tensor:
-    """Accuracies of models on the 4096 random sequences that `train` tests them on, which none was trained on."""
+    """Accuracies of models on the 4096 random sequences that `train` tests them on, drawn apart from all training data."""
     tokens, targets = modular_addition(p, LENGTH, K, 4096, torch.Generator().manual_seed(TEST_SEED))
     right = lambda part: {"right": (forward(part, tokens, norm="rms").argmax(-1) == targets).double().mean(1)}  # noqa: E731
     return in_parts(params, right)["right"]
