@@ -1011,6 +1011,8 @@ def test_counts_with_shifts_are_all_that_know_the_label():
                 found.add((first, second))
         assert found == wanted
         assert len(wanted) == len(units) * p**2
+        mirrored = {(pair, tuple(tuple(p - 1 - v for v in f) for f in pair)) for pair in wanted}  # S and k(p - 1) - S
+        assert all(other in wanted and other != pair for pair, other in mirrored)
         first, second = next(iter(wanted))
         for third in rows:  # behind the prefix only constants
             seen = {}

@@ -187,9 +187,9 @@ def test_no_weights_below_five_know_both_labels_but_the_plain_ones():
 def test_successes_are_denser_between_a_hundredth_and_one_at_every_width():
     entry = section("sparsity")
     thresholds = np.array(entry["thresholds"])
-    middle = (thresholds >= 0.03) & (thresholds <= 1.05)
+    middle = (thresholds >= 0.0099) & (thresholds <= 1.05)
     for dim in ("2", "3", "4", "8", "32"):
-        assert np.array(entry[dim]["auc"])[middle].min() > 0.85
+        assert np.array(entry[dim]["auc"])[middle].min() > 0.8
     assert np.array(entry["2"]["auc"]).max() > 0.95
     assert 0.5 < entry["2"]["auc"][abs(np.log10(thresholds) + 3).argmin()] < 0.75
     wide = [entry[dim] for dim in ("8", "16", "32")]
