@@ -28,7 +28,8 @@ def per_batch(images: Tensor, weights: Tensor, labels: Tensor) -> list[Tensor]:
         for layer in range(LAYERS + 1):
             logits = z @ weights.T
             seen[layer].append(logits)
-            z = z - torch.softmax(logits, -1) @ weights + c @ weights
+            if layer < LAYERS:
+                z = z - torch.softmax(logits, -1) @ weights + c @ weights
     return [torch.cat(parts) for parts in seen]
 
 

@@ -213,7 +213,7 @@ TABLE = {
     } | CONTEXT,
     in_context.gdpp_optimum: CONTEXT | {"n_layers": Whole(1, 1, 4)},
     in_context.two_layer_coefficients: {name: Given(number.value) for name, number in CONTEXT.items()},
-    in_context.two_layer_bound: {name: Given(number.value) for name, number in CONTEXT.items()},
+    in_context.two_layer_bound: CONTEXT,
     in_context.two_layer_certificate: {"dim": Whole(2, 2), "n_context": Whole(3)},
     clustering.modular_addition: {
         "p": Whole(2, 2), "length": Whole(4), "k": Whole(2, 1, 4), "n_samples": Whole(5, instead=(type(None),)),

@@ -29,7 +29,7 @@ MARGINS = {"top": "20mm", "bottom": "20mm", "left": "18mm", "right": "18mm"}
 SCALE = 0.8  # 84 columns of code fill a line
 COVER = f"""<div class="leaf cover"><div class="rule"></div><h1>{TITLE}</h1>
 <p>What three lines of work prove and measure about transformers,<br>derived again, run again, and judged.</p>
-<p class="small">The executable book in print. Every output on these pages was executed and compared by the test suite.
+<p class="small">The executable book in print. Every cell was executed, and every printed output compared, by the test suite.
 Explorers are stills here; they move on the pages of the site and in the notebooks. The scripts of the errata are attached
 to this file.</p></div>"""
 STYLE = (ROOT / "tools" / "pdf.css").read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ def softmax(logits: Tensor, axis: Axis) -> Tensor:
             over keys of scaled dot-product attention).
 
     Returns:
-        Positive numbers of the logits' shape.
+        Numbers of the logits' shape, positive where they do not underflow to 0.
 
     Raises:
         TypeError: if ``logits`` is not a real floating-point tensor.
@@ -35,8 +35,8 @@ def softmax(logits: Tensor, axis: Axis) -> Tensor:
 def logsumexp(logits: Tensor, axis: Axis) -> Tensor:
     """Logarithm of the sum of exponentials of the logits along one axis, by the shifted form.
 
-    Its error is a few units of rounding relative to the largest absolute logit. It can be large relative to a result
-    near zero, where one logit is close to zero and dominates.
+    Its error is a few units of rounding relative to the largest absolute logit or the result, whichever is larger. It can
+    be large relative to a result near zero, where one logit is close to zero and dominates.
 
     Args:
         logits: real scores, shape (..., S, K).

@@ -8,7 +8,7 @@ from attnopt.checks import Axis, axis_dim
 
 
 def symbols_matrix(name: str, rows: int, columns: int) -> sp.Matrix:
-    """A matrix of real symbols ``name_11``, ``name_12``, … of the given shape."""
+    """A matrix of real symbols ``name_11``, ``name_12``, … of the given shape, at most nine rows and columns."""
     return sp.Matrix(rows, columns, lambda i, j: sp.Symbol(f"{name}_{i + 1}{j + 1}", real=True))
 
 

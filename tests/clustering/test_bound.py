@@ -243,6 +243,16 @@ def test_bound_without_a_layer_is_finite_even_where_the_sequence_vanishes(norms_
     assert gradient_bound_terms(params, *task)["value"].item() == math.inf
 
 
+def test_bound_is_zero_and_not_nan_where_nothing_reaches_a_weight():
+    params = init_model(1, 2, 4, 2, 3, generator=torch.Generator().manual_seed(0))
+    params["value"] = torch.zeros_like(params["value"])
+    task = modular_addition(2, 4, 2)
+    assert gradient_bound_terms(params, *task)["query"].item() == 0  # V = 0
+    assert gradient_bound(params, *task).item() == math.inf
+    params["token"][:, 1] = params["token"][:, 0]  # no error signal: E(0) = E(1)
+    assert gradient_bound(params, *task).item() == 0
+
+
 def test_bounds_name_bad_input(generator):
     params = init_model(1, 2, 3, generator=generator, biases=True)
     task = modular_addition(2, 3, 2)

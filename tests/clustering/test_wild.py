@@ -163,6 +163,23 @@ def test_no_error_at_all_needs_a_count_of_ones():
     assert perfect[six].sum() == 2
 
 
+def test_test_sequences_are_all_answered_right_after_other_counts_too():
+    entry, ones = section("transfer")["grown_p3"], transferred()[4]
+    exact = np.array(entry["accuracy"]) == 1
+    assert (exact.sum(), (exact & ~ones).sum()) == (9, 2)
+    assert min(entry["errors"][str(run)] for run in np.flatnonzero(exact & ~ones)) > 0
+
+
+def test_means_after_two_tokens_are_higher_beyond_chance_for_four_and_not_surely_for_five():
+    for p, sure in (("3", True), ("4", True), ("5", False)):
+        values = np.concatenate([section("transfer")[name][p] for name in ("grown", "scratch")])
+        orders = np.random.default_rng(1).random((20_000, 200)).argsort(1)
+        gaps = values[orders[:, :100]].mean(1) - values[orders[:, 100:]].mean(1)
+        gap = values[:100].mean() - values[100:].mean()
+        assert gap > 0
+        assert ((abs(gaps) >= gap - 1e-12).mean() < 0.01) == sure
+
+
 def test_attention_stays_close_and_stays_faulty():
     entry = section("transfer")["grown_p3"]
     assert np.median(entry["own"]) > entry["others"][4]

@@ -66,7 +66,7 @@ def ideal_circuit(
         Parameters as from `init_model` for one model, float64, with as many neurons as there are clusters.
 
     Raises:
-        TypeError: if p, length or k is not an integer.
+        TypeError: if p, length or k is not an integer, or ``sharpness`` or ``scale`` not a number.
         ValueError: if they are out of range, ``sharpness`` or ``scale`` is not positive and finite, or ``clusters`` or
             ``dim`` is not one of its values.
 

@@ -72,7 +72,7 @@ def gradient_bound_terms(params: Params, tokens: Tensor, targets: Tensor) -> Par
 
     Returns:
         A dict with the keys ``query``, ``value``, ``receptors``, ``assemblers``, each of shape (M,); the first two are
-        infinite where some ξ is 0, unless U or W is.
+        infinite where some ξ is 0 and δ is not, unless U or W is 0; the first is 0 if V is.
 
     Raises:
         TypeError: if tokens or targets are not integers.
@@ -87,9 +87,9 @@ def gradient_bound_terms(params: Params, tokens: Tensor, targets: Tensor) -> Par
     layer = (GELU_SLOPE * receptors * assemblers).unsqueeze(-1)
     kappa = 1 + torch.where(layer > 0, layer / stages["sequence"].norm(dim=-1), 0.0)
     mean = discrepancy.mean(-1)
-    through = (kappa * discrepancy).mean(-1)
+    through = torch.where(discrepancy > 0, kappa * discrepancy, 0.0).mean(-1)  # and not 0 · ∞
     return {
-        "query": value * through / params["query"].shape[-1] ** 0.5,
+        "query": torch.where(value > 0, value * through, 0.0) / params["query"].shape[-1] ** 0.5,
         "value": through,
         "receptors": GELU_SLOPE * assemblers * mean,
         "assemblers": receptors * mean,

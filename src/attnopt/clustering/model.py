@@ -76,10 +76,10 @@ def init_model(
 def normalise(vectors: Tensor, norm: Norm) -> Tensor:
     """Vectors of length 1 ("unit"), or divided by 1e-5 plus their root mean square ("rms"), or smoothed ("smooth").
 
-    The paper's formula is "unit"; its released code is "rms", with vectors of length √d. "smooth" is what section 4.2
-    proposes, √d σ(r) x/r for a vector x of length r, with σ(r) = r(2 - r) up to 1 and 1 from there. The zero vector stays
-    zero. There "unit" has no derivative, and gets the derivative 0; "rms" has the derivative 10⁵ times the identity,
-    "smooth" 2√d times.
+    The paper's formula is "unit"; its released code is "rms", with vectors of length √d. "smooth" is √d σ(r) x/r
+    for a vector x of length r, as section 4.2 proposes (without √d) for a smooth σ that is 1 from 1 on; ours is r(2 - r)
+    up to there. The zero vector stays zero. There "unit" has no derivative, and gets the derivative 0; "rms" has the
+    derivative 10⁵ times the identity, "smooth" 2√d times.
 
     Raises:
         TypeError: if ``vectors`` is not a real floating-point tensor.

@@ -61,7 +61,8 @@ def gdpp_loss(steps: Tensor | Sequence[float], curvatures: Tensor | Sequence[flo
 
     Raises:
         TypeError: if steps or curvatures are not real numbers, or ``dim`` or ``n_context`` not integers.
-        ValueError: if the shapes do not fit, a number is not finite, or ``dim`` or ``n_context`` is smaller than 1.
+        ValueError: if the shapes do not fit, a number is not finite, there are more than four steps, or ``dim`` or
+            ``n_context`` is smaller than 1.
 
     Source: the chapter "Beyond gradient descent".
     """

@@ -45,8 +45,14 @@ def two_layer_bound(dim: int, n_context: int) -> tuple[sp.Expr, sp.Expr, sp.Expr
     Returns:
         U(p), L(p, m), W(p, m) and the symbols (p, m).
 
+    Raises:
+        TypeError: if an argument is not an integer.
+        ValueError: if an argument is smaller than 1.
+
     Source: the chapter "Layers are steps".
     """
+    check_count("dim", dim)
+    check_count("n_context", n_context)
     p, m = sp.symbols("p m", real=True)
     k, d, n = two_layer_coefficients(dim, n_context), sp.Integer(dim), sp.Integer(n_context)
     upper = 1 + 2 * p + k["second"] * p**2
@@ -79,7 +85,6 @@ def two_layer_certificate(dim: int, n_context: int) -> dict[str, sp.Expr]:
     """
     if check_count("dim", dim) < 2:
         raise ValueError(f"dim must be at least 2, got {dim}")
-    check_count("n_context", n_context)
     upper, linear, square, (p, m) = two_layer_bound(dim, n_context)
     _require(sp.hessian(square, (p, m)).is_positive_definite, "W is not convex")
     bottom = sp.solve([sp.diff(square, p), sp.diff(square, m)], (p, m), dict=True)[0]

@@ -62,9 +62,10 @@ def _moment(powers: tuple[int, ...], dim: int, dof: int) -> int:
 def spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
     """The exact moments E[tr S^m] of one trace, for m = 0 … count - 1, by counting walks.
 
-    The eigenvalues of S are those of BBᵀ with B bidiagonal and its 2d - 1 entries independent, chi-distributed. A closed
-    walk on the path that B's entries form crosses each entry an even number of times, so that the sum over all walks is a
-    product of matrices. Unlike `wishart_trace_moment` it reaches degrees in the hundreds.
+    The eigenvalues of S that are not 0 for want of examples are those of BBᵀ with B bidiagonal and its 2 min(d, n) - 1
+    entries independent, chi-distributed. A closed walk on the path that B's entries form crosses each entry an even number
+    of times, so that the sum over all walks is a product of matrices. Unlike `wishart_trace_moment` it reaches degrees in
+    the hundreds.
 
     Args:
         dim: the dimension d.

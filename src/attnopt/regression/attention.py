@@ -20,7 +20,7 @@ def cross_attention(features: Tensor, weights: Tensor, axis: Axis) -> Tensor:
 
     Raises:
         TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit or an entry is not finite.
+        ValueError: if the shapes do not fit, an entry is not finite, or ``axis`` is unknown.
 
     Source: Actor, Gruber, Cyr (2025), eq. (4).
     """
@@ -42,7 +42,7 @@ def self_attention(x: Tensor, axis: Axis) -> Tensor:
 
     Raises:
         TypeError: if ``x`` is not a real floating-point tensor.
-        ValueError: if ``x`` is not a finite, non-empty matrix or batch of matrices.
+        ValueError: if ``x`` is not a finite, non-empty matrix or batch of matrices, or ``axis`` is unknown.
 
     Source: Actor, Gruber, Cyr (2025), eq. (8).
     """

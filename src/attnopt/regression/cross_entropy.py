@@ -19,7 +19,8 @@ def pointwise_cross_entropy(logits: Tensor, labels: Tensor, axis: Axis) -> Tenso
 
     Raises:
         TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit, an entry is not finite, or the labels are not distributions along ``axis``.
+        ValueError: if the shapes do not fit, an entry is not finite, the labels are not distributions along ``axis``, or
+            ``axis`` is unknown.
 
     Source: Actor, Gruber, Cyr (2025), eq. (3).
     """

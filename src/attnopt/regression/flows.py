@@ -75,9 +75,10 @@ def feature_flow(
         The features at each time, shape (len(times), ..., S, F), with the leading dimensions broadcast.
 
     Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
+        TypeError: if features, weights or labels are not real floating-point tensors of one dtype, or ``times`` is no
+            tensor.
         ValueError: if the shapes do not fit, an entry is not finite, the labels are not distributions along ``axis``, the
-            times are not as required, or the model is unknown.
+            times are not as required, or the axis or the model is unknown.
         RuntimeError: if the solver gives up, or would need more than a million evaluations of the gradient.
 
     Source: Actor, Gruber, Cyr (2025), eq. (5).

@@ -28,7 +28,8 @@ def linear_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: Axi
 
     Raises:
         TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit, an entry is not finite, or the labels are not distributions along ``axis``.
+        ValueError: if the shapes do not fit, an entry is not finite, the labels are not distributions along ``axis``, or
+            ``axis`` is unknown.
 
     Source: Actor, Gruber, Cyr (2025), eq. (4) and Corollary 1.
     """
@@ -57,8 +58,8 @@ def quadratic_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: 
 
     Raises:
         TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit, an entry is not finite, ``weights`` is not symmetric, or the labels are
-            not distributions along ``axis``.
+        ValueError: if the shapes do not fit, an entry is not finite, ``weights`` is not symmetric, the labels are not
+            distributions along ``axis``, or ``axis`` is unknown.
 
     Source: proved in the chapter "Attention is a gradient"; it corrects Actor, Gruber, Cyr (2025), Corollary 2.
     """

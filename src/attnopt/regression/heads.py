@@ -21,7 +21,8 @@ def multi_head_gradient(features: Tensor, projections: Tensor, weights: Tensor, 
 
     Raises:
         TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit, an entry is not finite, or the labels are not distributions along ``axis``.
+        ValueError: if the shapes do not fit, an entry is not finite, the labels are not distributions along ``axis``, or
+            ``axis`` is unknown.
 
     Source: the chapter "Flows become layers"; Actor, Gruber, Cyr (2025) leave it to future work.
     """

@@ -36,7 +36,7 @@ def sinkhorn_attention(scores: Tensor) -> Tensor:
 def sinkhorn_value(scores: Tensor) -> Tensor:
     """The largest value of ⟨P, A⟩ + H(P) over doubly stochastic P, attained by `sinkhorn_attention`.
 
-    It is to doubly stochastic attention what ⟨1, LSE(A)⟩ is to softmax attention: its gradient in A.
+    Its gradient in A is doubly stochastic attention, as that of ⟨1, LSE(A)⟩ is softmax attention.
 
     Args:
         scores: A, shape (..., S, S), symmetric.

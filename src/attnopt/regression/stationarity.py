@@ -24,8 +24,9 @@ def stationary_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
 
     Raises:
         TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit (no leading dimensions here), an entry is not finite, or the labels are
-            not distributions along ``axis``.
+        ValueError: if the shapes do not fit (no leading dimensions here), an entry is not finite, the labels are not
+            distributions along ``axis``, or ``axis`` is unknown.
+        RuntimeError: if the solver fails.
 
     Source: the chapter "Attention is a gradient"; Wainwright, Jordan (2008), Theorem 3.3, for exponential families.
     """
@@ -66,8 +67,8 @@ def separation_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
 
     Raises:
         TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit (no leading dimensions here), an entry is not finite, or the labels are not
-            one-hot along ``axis``, or it has a single entry.
+        ValueError: if the shapes do not fit (no leading dimensions here), an entry is not finite, the labels are not
+            one-hot along ``axis``, it has a single entry, or ``axis`` is unknown.
 
     Source: the chapter "The flow of features"; Soudry et al. (2018) for logistic regression.
     """
