@@ -111,6 +111,20 @@ def test_bound_is_what_its_formula_says():
     assert total == pytest.approx(math.sqrt(4 * 2 * 4**2 * squares * 0.5), rel=1e-14)
 
 
+def test_printed_bound_grows_with_the_length_and_sees_the_size_of_negative_entries():
+    params = init_model(1, 2, 2, 2, 3, generator=torch.Generator().manual_seed(0))
+    longer = params | {"position": params["position"].repeat(1, 3, 1)}
+    (tokens, targets), repeated = modular_addition(2, 2, 2), [0, 1, 0, 1, 0, 1]
+    printed = gradient_bound_terms_as_printed(params, tokens, targets)
+    tripled = gradient_bound_terms_as_printed(longer, tokens[:, repeated], targets)  # the same mixtures
+    for name in WEIGHTS:
+        assert tripled[name].item() == pytest.approx((3 if name == "query" else 1) * printed[name].item(), rel=1e-9)
+    mirrored = {name: -value if name == "token" else value for name, value in params.items()}
+    total, other = (gradient_bound_as_printed(model, tokens[:1], targets[:1]) for model in (params, mirrored))
+    wrong = [1 - forward(model, tokens[:1])[0].softmax(-1)[0, targets[0]] for model in (params, mirrored)]
+    assert (other / total).item() == pytest.approx((wrong[1] / wrong[0]).sqrt().item(), rel=1e-6)
+
+
 def test_constants_are_attained():
     """Value and receptors reach their bounds, query and assemblers come as close as one likes."""
     root = math.sqrt(2)

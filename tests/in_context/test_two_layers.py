@@ -115,6 +115,12 @@ def test_certificate_rejects_what_is_false(monkeypatch):
         two_layer_certificate(3, 4)
 
 
+def test_certificate_rests_on_the_sign_of_the_difference(monkeypatch):
+    judged = []
+    monkeypatch.setattr(module, "_require_nowhere_negative", lambda quartic, *rest: judged.append(quartic))
+    assert two_layer_certificate(3, 4)["difference"] in judged
+
+
 @pytest.mark.parametrize(
     ("upper", "linear", "square", "complaint"),
     [
