@@ -269,3 +269,15 @@ def test_falls_and_jumps_go_with_large_gradients_at_every_width():
         assert one["ratio_at_jumps"][1] > 100
         assert one["jump_auc"] > 0.85
     assert 0.7 < (np.array(entry["3"]["accuracy"]) > 0.9).mean() < 0.9
+
+
+def test_with_64_dimensions_every_success_has_two_drops_and_with_3_no_more_than_with_2():
+    events = json.loads(experiment.RESULT.with_name("two_phase_learning.json").read_text(encoding="utf-8"))["events"]
+    least, exactly = {}, {}
+    for name in ("main", "dim_3", "dim_64"):
+        won = np.array(events[name]["final"]) > 0.9
+        drops = np.array([[d if isinstance(d, int) else len(d) for d in row] for row in events[name]["drops"]])[:, won]
+        least[name], exactly[name] = (drops >= 2).all(), (drops == 2).mean(1)
+    assert least["dim_64"]
+    assert not least["main"]
+    assert np.median(exactly["dim_3"] - exactly["main"]) < 0.1
