@@ -102,6 +102,39 @@ def test_the_first_cell_fetches_the_book_on_colab_and_does_nothing_elsewhere(exe
     ]
 
 
+def test_where_prose_alone_has_changed_outputs_are_carried_over(pair):
+    before = nbformat.read(pair.with_suffix(".ipynb"), 4)
+    text = pair.read_text(encoding="utf-8")
+    pair.write_text(text.replace("Some prose.", "Some prose.\n\n+++\n\nAnd more."), encoding="utf-8")
+    assert notebooks.carry_over(pair)
+    assert notebooks.faults(pair) == []
+    after = nbformat.read(pair.with_suffix(".ipynb"), 4)
+    assert len(after.cells) == len(before.cells) + 1
+    assert [c.outputs for c in after.cells if c.cell_type == "code"] == [
+        c.outputs for c in before.cells if c.cell_type == "code"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('print("two")', 'print("three")'), ("[live, nbval-ignore-output]", "[nbval-ignore-output]")]
+)
+def test_where_code_has_changed_nothing_is_carried_over(pair, old, new):
+    pair.write_text(pair.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    twin = pair.with_suffix(".ipynb").read_bytes()
+    assert not notebooks.carry_over(pair)
+    assert pair.with_suffix(".ipynb").read_bytes() == twin
+
+
+def test_outputs_that_are_faulty_are_not_carried_over(pair):
+    spoil(pair, lambda nb: nb["cells"][2].update(execution_count=None))
+    assert not notebooks.carry_over(pair)
+    spoil(pair, lambda nb: nb["cells"][2].update(execution_count=2))
+    spoil(pair, lambda nb: nb["cells"][2]["outputs"][0].update(name="stderr"))
+    assert not notebooks.carry_over(pair)
+    pair.with_suffix(".ipynb").write_text("{", encoding="utf-8")
+    assert not notebooks.carry_over(pair)
+
+
 def test_a_faithful_pair_has_no_faults(pair):
     assert notebooks.faults(pair) == []
 
@@ -255,7 +288,8 @@ def test_the_template_and_the_book_are_in_style():
         ("assert is_zero", "ax = None\nax.set_title('no')\nassert is_zero", "captions, not titles"),
         ("**Time to run.**", "**Duration.**", "lacks `**Time to run.**`"),
         ("## References", "## Sources", "lacks `## References`"),
-        ("```{solution-end}", "```{note}", "not every exercise has a solution"),
+        (":::{exercise}\n", "```{exercise}\n", "open {exercise} with `:::`"),
+        (":::{solution-end}", ":::{note}", "not every exercise has a solution"),
     ],
 )
 def test_breaches_of_style_are_named(old, new, fault):

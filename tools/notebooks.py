@@ -136,6 +136,24 @@ def write(path: Path, notebook: nbformat.NotebookNode) -> None:
     os.replace(draft, twin)
 
 
+def carry_over(path: Path) -> bool:
+    """Where prose alone has changed, write the twin with the outputs it has; say whether that was so."""
+    try:
+        stored = [cell for _, cell in code_cells(nbformat.read(path.with_suffix(".ipynb"), as_version=4))]
+    except (OSError, ValueError, nbformat.ValidationError, AttributeError, KeyError, TypeError):
+        return False
+    notebook = read_text(path)
+    cells = [cell for _, cell in code_cells(notebook)]
+    known = [(cell.source, LIVE in cell.metadata.get("tags", []), cell.execution_count) for cell in stored]
+    if known != [(cell.source, LIVE in cell.metadata.get("tags", []), count) for count, cell in enumerate(cells, 1)]:
+        return False
+    for cell, executed in zip(cells, stored, strict=True):
+        cell.outputs = executed.outputs
+    tidy(notebook)
+    write(path, notebook)
+    return not faults(path)
+
+
 def execute(path: Path) -> None:
     """Execute a text from top to bottom in a fresh kernel and write its twin."""
     notebook = read_text(path)
@@ -195,6 +213,9 @@ def main() -> None:
             continue
         if not (found or options.all or options.names):
             print(f"{name}: up to date")
+            continue
+        if not (options.all or options.names) and carry_over(path):
+            print(f"{name}: prose alone has changed; its outputs stay")
             continue
         start = time.perf_counter()
         try:

@@ -15,6 +15,8 @@ REQUIRED = ("**What you will see.**", "**What you need.**", "**Time to run.**")
 SECTIONS = ("## Exercises", "## What we showed", "## References")
 DISPLAY = re.compile(r"^\$\$.*?\$\$([^\n]*)$", re.M | re.S)
 LABEL = re.compile(r" \(eq-[\w-]+\)")
+# In viewers that know no directives, what stands between colons is ordinary Markdown, what stands between backticks is code.
+FENCED = re.compile(r"^```(\{(?:prf:[a-z]+|exercise|solution-start|solution-end|container|include)\})", re.M)
 TWO_SENTENCES = re.compile(r"[a-z0-9)\]$*`}][.?!] [A-Z$*`]")
 
 
@@ -91,6 +93,10 @@ def faults(text: str, chapter: bool) -> list[str]:
     ):
         found += [f"line {text[: at.start()].count(chr(10)) + 1}: {advice}" for at in re.finditer(re.escape(pattern), text)]
     found += [
+        f"line {text[: at.start()].count(chr(10)) + 1}: open {at[1]} with `:::`, or its formulas are raw source elsewhere"
+        for at in FENCED.finditer(text)
+    ]
+    found += [
         f"line {text[: at.start()].count(chr(10)) + 1}: the equation has no label: end it with `$$ (eq-name)`"
         for at in DISPLAY.finditer(text)
         if not LABEL.fullmatch(at[1])
@@ -105,10 +111,10 @@ def faults(text: str, chapter: bool) -> list[str]:
         places = [text.find(section) for section in SECTIONS]
         if places != sorted(places):
             found.append(f"its last sections must be {', '.join(SECTIONS)}, in this order")
-        exercises = text.count("```{exercise}\n")
+        exercises = text.count(":::{exercise}\n")
         if not 3 <= exercises <= 5:
             found.append(f"has {exercises} exercises; three to five are wanted")
-        if text.count("```{solution-start}") != exercises or text.count("```{solution-end}") != exercises:
+        if text.count(":::{solution-start}") != exercises or text.count(":::{solution-end}") != exercises:
             found.append("not every exercise has a solution")
     return found
 
