@@ -17,6 +17,7 @@ DISPLAY = re.compile(r"^\$\$.*?\$\$([^\n]*)$", re.M | re.S)
 LABEL = re.compile(r" \(eq-[\w-]+\)")
 # In viewers that know no directives, what stands between colons is ordinary Markdown, what stands between backticks is code.
 FENCED = re.compile(r"^```(\{(?:prf:[a-z]+|exercise|solution-start|solution-end|container|include)\})", re.M)
+LIST = re.compile(r"^\d+\. ")
 TWO_SENTENCES = re.compile(r"[a-z0-9)\]$*`}][.?!] [A-Z$*`]")
 
 
@@ -54,7 +55,7 @@ def prose_lines(text: str) -> list[tuple[int, str]]:
         elif line == "---" or line.startswith(("$$", "```{code-cell}")):
             closing = line[:3].strip()
         elif line and not line.startswith(("```", ":", "|", "- ", "#", " ")):
-            found.append((number, line))
+            found.append((number, LIST.sub("", line)))
     return found
 
 

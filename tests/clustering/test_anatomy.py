@@ -156,6 +156,15 @@ def test_token_effects_recover_a_count_with_shifts():
     assert cyclic_step(effects[:, :3], 3) == cyclic_step(effects, 3)
 
 
+def test_token_effects_do_not_depend_on_the_sign_that_svd_gives_the_axis():
+    tokens = torch.cartesian_prod(*[torch.arange(3)] * 3)
+    values = torch.tensor([[2.0, 0.0, 1.0], [0.0, 1.0, 2.0], [1.0, 1.5, 0.0]])
+    xi = sum(values[t][tokens[:, t]] for t in range(3))[:, None] * torch.tensor([0.6, -0.8])
+    effects, _ = token_effects(torch.stack([xi, -xi]).double(), tokens, 3)
+    assert torch.allclose(effects[0], effects[1])
+    assert torch.allclose(effects[0], -(values - values.mean(1, keepdim=True)).double())  # 0 adds more than 2 at first
+
+
 def test_token_effects_of_a_model_do_not_depend_on_its_company():
     tokens, one = shifted(3, [1, 2], [0, 1])
     other = shifted(3, [1, 1, 1], [0, 2, 0])[1]

@@ -236,7 +236,7 @@ def test_no_start_ends_below_the_stored_optimum_of_two_layers():
         assert values.min() > OPTIMA[5, n, 2]["loss"]
 
 
-@pytest.mark.parametrize(("d", "n", "k"), [(2, 1, 2), (2, 5, 2), (2, 5, 3), (3, 4, 2)])
+@pytest.mark.parametrize(("d", "n", "k"), [(2, 1, 2), (2, 1, 3), (3, 1, 2), (2, 2, 3), (2, 5, 2), (3, 4, 2)])
 def test_silent_layers_are_a_critical_point_over_all_matrices_and_a_saddle(d, n, k):
     grams, weights = map(torch.from_numpy, gram_quadrature(d, n, 3**k - 1))
     eye = torch.eye(d, dtype=torch.float64)
@@ -252,10 +252,22 @@ def test_silent_layers_are_a_critical_point_over_all_matrices_and_a_saddle(d, n,
     other = torch.full_like(B, -0.45)
     moved = torch.autograd.grad(prompt_losses(grams, A, other * torch.eye(d)) @ weights, A)[0]
     assert moved.abs().max() > 1e-2  # it takes exactly -1/2
-    steps = torch.tensor([0.0] * (k - 1) + [step.item()], dtype=torch.float64)
-    scalar = lambda p: gdpp_loss(p[:k], p[: k - 1] * p[k:], d, n)  # noqa: E731
-    hessian = torch.func.hessian(scalar)(torch.cat([steps, steps.new_full((k - 1,), -0.5)]))
-    assert torch.linalg.eigvalsh(hessian)[0] < -1e-3
+    of_all = lambda p: prompt_losses(grams, p[:k], torch.cat([p[k:], B[:1]])) @ weights  # noqa: E731
+    hessian = torch.func.hessian(of_all)(torch.cat([A, B[1:]]).detach()).reshape((2 * k - 1) * d * d, -1)
+    bends = torch.linalg.eigvalsh(hessian)
+    flat = bends.abs() < 1e-9 * bends[-1]
+    # with one example antisymmetric matrices are not seen, v^T R v = 0
+    antisymmetric = d * (d - 1) // 2 if n == 1 else 0
+    assert flat.sum() == (2 * k - 3) * antisymmetric
+    assert ((bends < 0) & ~flat).sum() == (k - 1) * (d * d - antisymmetric)
+    size = 4 / (n + d + 1) ** 2  # the coupling of a silent layer's A and B, on the three parts of a matrix
+    coupling = hessian[: d * d, k * d * d :][:, : d * d].reshape(d, d, d, d)
+    bump = torch.zeros(d, d, dtype=torch.float64)
+    bump[0, 1] = 1.0
+    form = lambda m: torch.einsum("ij,ijkl,kl->", m, coupling, m) / m.square().sum()  # noqa: E731
+    wanted = (n * d + n + d + 3, n + 3, n - 1)
+    for part, value in zip((eye, bump + bump.T, bump - bump.T), wanted, strict=True):
+        assert form(part).item() == pytest.approx(size * value, abs=1e-12)
 
 
 @pytest.mark.parametrize(("d", "n"), [(1, 2), (2, 3), (5, 3), (5, 10), (5, 20), (8, 4)])

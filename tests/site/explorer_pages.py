@@ -25,11 +25,7 @@ def mounted(page):
 
 def in_page(page, module, state):
     """What the module's own `compute` returns in the page."""
-    script = """async ([module, state]) => {
-      const loaded = await import(new URL(`../_static/explorers/${module}.js`, location.href));
-      return loaded.compute(state);
-    }"""
-    return page.evaluate(script, [module, state])
+    return page.evaluate("async ([module, state]) => (await attnopt.load(module)).compute(state)", [module, state])
 
 
 def status(explorer):

@@ -77,7 +77,7 @@ RENDERED_AGAIN = """async (hostile) => {
     }
   };
   spoil(state);
-  const { default: widget } = await import(new URL(`../_static/explorers/${module}.js`, location.href));
+  const { default: widget } = await attnopt.load(module);
   const el = document.createElement("div");
   document.body.append(el);
   const model = { get: (key) => state[key], set() {}, on() {}, off() {}, save_changes() {} };

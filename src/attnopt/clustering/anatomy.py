@@ -112,7 +112,7 @@ def token_effects(sequence: Tensor, tokens: Tensor, p: int) -> tuple[Tensor, Ten
 
     Returns:
         f, of mean 0 at each position, shape (M, L, p), and the share of the variance of ξ that its sum explains, shape (M,).
-        The sign of f is that of the axis, hence arbitrary.
+        The axis points such that at the first position the last token adds no less than the first one.
 
     Raises:
         TypeError: if ``tokens`` are not integers, or ``p`` is none.
@@ -128,6 +128,8 @@ def token_effects(sequence: Tensor, tokens: Tensor, p: int) -> tuple[Tensor, Ten
     effects = (pairs / pairs.sum(0)).T @ centred
     axis = torch.linalg.svd(effects, full_matrices=False).Vh[:, 0]
     along, seen = ((points @ axis.unsqueeze(-1)).squeeze(-1) for points in (effects, centred))
+    sign = torch.where(along[:, p - 1] < along[:, 0], -1.0, 1.0).to(along).unsqueeze(1)  # svd leaves it open
+    along, seen = sign * along, sign * seen
     gained = seen.square().mean(1) - (seen - along @ pairs.T).square().mean(1)
     return along.unflatten(1, (-1, p)), gained / centred.square().sum(-1).mean(1)
 

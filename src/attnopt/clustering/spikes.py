@@ -89,20 +89,28 @@ class Course:
         norm: the models' normalisation.
         batch_size: sequences a step.
         learning_rate: Adam's.
+        dtype: of all arithmetic. The ensembles were trained in float32; in float64 a course is the same on every machine,
+            to many digits, for as long as it does not magnify a difference 10¹⁰ times.
         settings: p, length, k, n_train, dim, width, as for `train`.
     """
 
     def __init__(
-        self, seeds: Sequence[int], norm: Norm = "rms", batch_size: int = 32, learning_rate: float = 3e-3, **settings: int
+        self,
+        seeds: Sequence[int],
+        norm: Norm = "rms",
+        batch_size: int = 32,
+        learning_rate: float = 3e-3,
+        dtype: torch.dtype = torch.float32,
+        **settings: int,
     ) -> None:
         task = [settings.get(name, value) for name, value in (("p", 2), ("length", 12), ("k", 5), ("n_train", 2048))]
         start = initial_models(seeds, task[0], task[1], settings.get("dim", 2), settings.get("width", 32))
         tokens, targets = training_data(seeds, *task)
         self.norm, self.batch_size, self.learning_rate = norm, batch_size, learning_rate
         self.layout = Layout.of(start)
-        self.start = self.layout.rows(start)
-        self.marks = marks(tokens, task[0], torch.float32)
-        self.truth = one_hot(targets, task[0]).float()
+        self.start = self.layout.rows(start).to(dtype)
+        self.marks = marks(tokens, task[0], dtype)
+        self.truth = one_hot(targets, task[0]).to(dtype)
         self.tokens, self.targets = tokens, targets
 
     def initial(self) -> State:
@@ -131,8 +139,8 @@ class Course:
             steps = state.steps.double().unsqueeze(-1)
             state.first.lerp_(gradient, 1 - slow)
             state.second.mul_(slower).addcmul_(gradient, gradient, value=1 - slower)
-            root = (state.second / (1 - slower**steps).float()).sqrt_().add_(EPSILON)
-            state.rows.addcdiv_(state.first * self.learning_rate * (1 / (1 - slow**steps)).float(), root, value=-1)
+            root = (state.second / (1 - slower**steps).to(gradient)).sqrt_().add_(EPSILON)
+            state.rows.addcdiv_(state.first * self.learning_rate * (1 / (1 - slow**steps)).to(gradient), root, value=-1)
             yield batch
 
     def params(self, rows: Tensor) -> Params:

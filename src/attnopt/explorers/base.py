@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 from pathlib import Path
 
 import anywidget
@@ -14,9 +15,44 @@ MODULES = Path(__file__).with_name("js")
 MIME = "application/vnd.attnopt.explorer+json"
 
 
+IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";\n', re.M)
+EXPORT = re.compile(r"^export (?!default\b)(?=(?:async )?(?:function\*?|const|let|class) (\w+))", re.M)
+DEFAULT = re.compile(r"^export default (.*);$", re.M)
+
+
+def module_text(name: str) -> str:
+    """The ES module of that name, as it is written."""
+    return (MODULES / f"{name}.js").read_text(encoding="utf-8")
+
+
 def module_source(name: str) -> str:
-    """The ES module of an explorer: the shared drawing helpers followed by its own file, one text for kernel and page."""
-    return "\n".join((MODULES / part).read_text(encoding="utf-8") for part in ("common.js", f"{name}.js"))
+    """An explorer's ES module as one text, for the kernel: the modules that it imports stand before it."""
+    own, before, seen = module_text(name), [], []
+
+    def gather(text: str) -> None:
+        for _, needed in IMPORT.findall(text):
+            if needed not in seen:
+                seen.append(needed)
+                gather(module_text(needed))
+                before.append(EXPORT.sub("", IMPORT.sub("", module_text(needed))))
+
+    gather(own)
+    return "\n".join([*before, IMPORT.sub("", own)])
+
+
+def classic_script(name: str) -> str:
+    """The ES module of that name as a classic script for the page, which `host.js` loads after what it imports.
+
+    Browsers load no modules where a page was opened as a file.
+    """
+    text = module_text(name)
+    imports, exports = IMPORT.findall(text), EXPORT.findall(text)
+    needs = ", ".join(f'"{needed}"' for _, needed in imports)
+    parts = ", ".join(f"{{{' '.join(names.split())}}}" for names, _ in imports)
+    if DEFAULT.search(text):
+        exports.append("default: widget")
+    body = DEFAULT.sub(r"const widget = \1;", EXPORT.sub("", IMPORT.sub("", text)))
+    return f'"use strict";\nattnopt.define("{name}", [{needs}], ({parts}) => {{\n{body}\nreturn {{ {", ".join(exports)} }};\n}});\n'
 
 
 class Interval(traitlets.Float):

@@ -8,11 +8,14 @@ from docutils import nodes
 from myst_nb.core.render import MimeData, MimeRenderPlugin, NbElementRenderer
 from sphinx.application import Sphinx
 
-from attnopt.explorers.base import MIME, MODULES, module_source
+from attnopt.explorers.base import MIME, MODULES, classic_script
+
+
+STILL = "This is a still picture: the explorer needs scripts, and none has started here."
 
 
 class ExplorerRenderer(MimeRenderPlugin):
-    """Writes an explorer as its still and the JSON from which `explorers.js` mounts the live one in its place."""
+    """Writes an explorer as its still and the JSON from which `host.js` mounts the live one in its place."""
 
     mime_priority_overrides: ClassVar = [("html", MIME, 0)]
 
@@ -25,7 +28,10 @@ class ExplorerRenderer(MimeRenderPlugin):
         [still] = renderer.render_image(MimeData("image/png", page.pop("still"), cell_metadata=data.cell_metadata))
         still["alt"] = page["alt"]
         script = f'<script type="application/json">{script_json(page)}</script>'
-        return [nodes.container("", nodes.raw("", script, format="html"), still, classes=["attnopt-explorer"])]
+        # Shown by the style sheet, after some seconds, where nothing has come in the still's place.
+        note = f'<p class="attnopt-still" role="note">{STILL}</p>'
+        raw = [nodes.raw("", part, format="html") for part in (script, note)]
+        return [nodes.container("", raw[0], still, raw[1], classes=["attnopt-explorer"])]
 
 
 def script_json(value: dict) -> str:
@@ -37,19 +43,18 @@ def setup(app: Sphinx) -> dict:
     """Put the explorers' modules, their host script and their style beside the pages."""
     app.connect("build-finished", write_assets)
     app.add_css_file("explorers/explorers.css")
-    app.add_js_file("explorers/host.js", type="module")
+    app.add_js_file("explorers/host.js", loading_method="defer")
     app.set_html_assets_policy("always")  # MathJax also on pages whose only mathematics is in the ledger's cards
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def write_assets(app: Sphinx, exception: Exception | None) -> None:
-    """Write each explorer's ES module, as the kernel serves it, the host script and the style to the static folder."""
+    """Write each module as a classic script, the host script and the style to the static folder."""
     if exception or app.builder.format != "html":
         return
     folder = Path(app.outdir, "_static", "explorers")
     folder.mkdir(parents=True, exist_ok=True)
     for path in MODULES.iterdir():
-        is_module = path.suffix == ".js" and path.stem not in ("common", "host")
-        text = module_source(path.stem) if is_module else path.read_text(encoding="utf-8")
-        if path.stem != "common":
-            (folder / path.name).write_text(text, encoding="utf-8", newline="\n")
+        is_module = path.suffix == ".js" and path.stem != "host"
+        text = classic_script(path.stem) if is_module else path.read_text(encoding="utf-8")
+        (folder / path.name).write_text(text, encoding="utf-8", newline="\n")

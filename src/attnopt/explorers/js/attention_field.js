@@ -1,5 +1,10 @@
 // Three tokens, three classes, two features: the descent field of one token, and the attention matrix on either axis.
 
+import {
+  arrow, choice, clamp, COLOURS, connect, drawn, element, handle, line, mark, MARKS, picture, readout, show, slider,
+  softmaxOf, stage,
+} from "./common.js";
+
 // The numbers that the picture shows; the Python class computes the same.
 export function compute({ tokens, weights, softness, axis }) {
   const logits = tokens.map((z) => weights.map((w) => z[0] * w[0] + z[1] * w[1]));

@@ -1,18 +1,18 @@
-// Shared by every explorer: elements, controls and colours. Prepended to each module, so no imports and no exports.
+// Shared by every explorer: elements, controls and colours.
 
-const COLOURS = ["#0072B2", "#D55E00", "#009E73"];  // Okabe-Ito; class 1, 2, 3
-const MARKS = ["●", "▲", "■"];                      // so that colour is never the only sign
-const WEIGHTS = [[1.7, 0.3], [-1.0, 1.4], [-0.6, -1.5]];  // three classes with two features, where a module fixes them
+export const COLOURS = ["#0072B2", "#D55E00", "#009E73"];  // Okabe-Ito; class 1, 2, 3
+export const MARKS = ["●", "▲", "■"];                      // so that colour is never the only sign
+export const WEIGHTS = [[1.7, 0.3], [-1.0, 1.4], [-0.6, -1.5]];  // three classes with two features, where a module fixes them
 let groups = 0;
 
-function element(tag, attributes = {}, ...children) {
+export function element(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   node.append(...children);
   return node;
 }
 
-function drawn(tag, attributes = {}, parent = null, text = null) {
+export function drawn(tag, attributes = {}, parent = null, text = null) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   if (text !== null) node.textContent = text;
@@ -21,22 +21,22 @@ function drawn(tag, attributes = {}, parent = null, text = null) {
 }
 
 // The root of an explorer. JupyterLab takes the arrow keys for itself unless the very control in focus says that it wants them.
-function stage() {
+export function stage() {
   const root = element("div", { class: "ao" });
   root.addEventListener("focusin", ({ target }) => target.setAttribute("data-lm-suppress-shortcuts", "true"));
   return root;
 }
 
 // A picture with an accessible name; `box` is its viewBox.
-function picture(label, box, parent) {
+export function picture(label, box, parent) {
   return drawn("svg", { viewBox: box, role: "group", "aria-label": label }, parent);
 }
 
-function line(parent, from, to, attributes = {}) {
+export function line(parent, from, to, attributes = {}) {
   return drawn("line", { x1: from[0], y1: from[1], x2: to[0], y2: to[1], stroke: "currentColor", ...attributes }, parent);
 }
 
-function arrow(parent, from, to, attributes = {}) {
+export function arrow(parent, from, to, attributes = {}) {
   const [dx, dy] = [to[0] - from[0], to[1] - from[1]];
   const length = Math.hypot(dx, dy);
   if (length < 0.5) return;
@@ -48,14 +48,14 @@ function arrow(parent, from, to, attributes = {}) {
 }
 
 // The sign of class, token or start 1, 2, 3, as MARKS has it: circle, triangle, square.
-function mark(parent, index, [x, y], radius, attributes) {
+export function mark(parent, index, [x, y], radius, attributes) {
   if (index === 0) return drawn("circle", { cx: x, cy: y, r: radius, ...attributes }, parent);
   const corners = index === 1 ? [[0, -1.2], [1.1, 0.8], [-1.1, 0.8]] : [[-0.9, -0.9], [0.9, -0.9], [0.9, 0.9], [-0.9, 0.9]];
   return drawn("polygon", { points: corners.map(([u, v]) => `${x + radius * u},${y + radius * v}`).join(" "), ...attributes }, parent);
 }
 
 // A group whose drawing does not leave the box.
-function clipped(parent, [left, top, right, bottom]) {
+export function clipped(parent, [left, top, right, bottom]) {
   const id = `ao-clip-${++groups}-${Math.random().toString(36).slice(2, 8)}`;
   const frame = drawn("clipPath", { id }, parent);
   drawn("rect", { x: left, y: top, width: right - left, height: bottom - top }, frame);
@@ -63,7 +63,7 @@ function clipped(parent, [left, top, right, bottom]) {
 }
 
 // The frame of a plot. An axis is { label, low, high, ticks, scale, text }; returns the map from numbers to the picture.
-function axes(parent, [left, top, right, bottom], x, y) {
+export function axes(parent, [left, top, right, bottom], x, y) {
   const part = ({ low, high, scale = Number }, value) => (scale(value) - scale(low)) / (scale(high) - scale(low));
   const place = ([a, b]) => [left + (right - left) * part(x, a), bottom - (bottom - top) * part(y, b)];
   drawn("rect", { x: left, y: top, width: right - left, height: bottom - top, fill: "none", stroke: "currentColor", opacity: 0.5 }, parent);
@@ -84,19 +84,19 @@ function axes(parent, [left, top, right, bottom], x, y) {
 }
 
 // Round numbers from 0 to at most `high`.
-function ticksUpTo(high) {
+export function ticksUpTo(high) {
   const unit = 10 ** Math.floor(Math.log10(high / 6)), gap = unit * [1, 2, 5, 10].find((factor) => 6 * factor * unit >= high * (1 - 1e-9));
   return Array.from({ length: Math.floor(high / gap + 1e-9) + 1 }, (_, index) => index * gap);
 }
 
-function curve(parent, points, attributes = {}) {
+export function curve(parent, points, attributes = {}) {
   const places = points.map(([x, y]) => `${x.toFixed(2)},${y.toFixed(2)}`).join(" ");
   return drawn("polyline", { points: places, fill: "none", stroke: "currentColor", "stroke-linejoin": "round", ...attributes }, parent);
 }
 
 // A labelled range input with its value shown; `set` moves it without calling back, and carries the `input`. `to` and
 // `from` bend the scale: the input holds `to(value)`, and min, max and step are in its units.
-function slider(parent, { label, min, max, step, digits, text = (value) => show(value, digits), onInput, to = Number, from = Number }) {
+export function slider(parent, { label, min, max, step, digits, text = (value) => show(value, digits), onInput, to = Number, from = Number }) {
   const input = element("input", { type: "range", min, max, step, "aria-label": label });
   const output = element("span", { class: "ao-value", "aria-hidden": "true" });
   parent.append(element("label", { class: "ao-slider" }, element("span", {}, label), input, output));
@@ -114,7 +114,7 @@ function slider(parent, { label, min, max, step, digits, text = (value) => show(
 }
 
 // Radio buttons; `options` maps values to labels. The setter carries the `field`, to hide or disable it.
-function choice(parent, { legend, options, onChoose }) {
+export function choice(parent, { legend, options, onChoose }) {
   const name = `ao-choice-${++groups}-${Math.random().toString(36).slice(2, 8)}`;
   const field = element("fieldset", { class: "ao-choice" }, element("legend", {}, legend));
   const inputs = new Map();
@@ -131,7 +131,7 @@ function choice(parent, { legend, options, onChoose }) {
 
 // Make a group of an SVG, drawn about its origin, draggable, and movable with the arrow keys: `move(x, y)` in viewBox units,
 // `nudge(dx, dy)` in steps. A finger may miss the mark by a little.
-function handle(node, { label, move, nudge }) {
+export function handle(node, { label, move, nudge }) {
   const svg = node.ownerSVGElement;
   drawn("circle", { r: 16, class: "ao-reach" }, node);
   node.setAttribute("tabindex", "0");
@@ -156,18 +156,18 @@ function handle(node, { label, move, nudge }) {
   });
 }
 
-function readout(parent) {
+export function readout(parent) {
   const node = element("p", { class: "ao-readout", role: "status" });
   parent.append(node);
   return node;
 }
 
-const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
-const show = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
+export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
+export const show = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
 
-const tidy = (value) => String(Number(value.toPrecision(6))).replace("-", "−");
+export const tidy = (value) => String(Number(value.toPrecision(6))).replace("-", "−");
 
-function softmaxOf(scores) {
+export function softmaxOf(scores) {
   const top = Math.max(...scores);
   const exponentials = scores.map((score) => Math.exp(score - top));
   const total = exponentials.reduce((sum, value) => sum + value, 0);
@@ -181,7 +181,7 @@ const STAGES = [
 ];
 const DIFFERENCE = [71 / 57600, 0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40];
 
-function integrate(velocity, start, times, { relative = 1e-10, absolute = 1e-12 } = {}) {
+export function integrate(velocity, start, times, { relative = 1e-10, absolute = 1e-12 } = {}) {
   const size = start.length;
   const advanced = (step, weights, slopes) => state.map((value, index) => {
     let sum = 0;
@@ -209,7 +209,7 @@ function integrate(velocity, start, times, { relative = 1e-10, absolute = 1e-12 
 }
 
 // Read traits, write traits, and redraw on any change, from either side.
-function connect(model, names, draw) {
+export function connect(model, names, draw) {
   const state = () => Object.fromEntries(names.map((name) => [name, model.get(name)]));
   const redraw = () => draw(state());
   for (const name of names) model.on(`change:${name}`, redraw);

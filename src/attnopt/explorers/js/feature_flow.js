@@ -1,5 +1,10 @@
 // A plane that is the whole state: the cross-entropy over it, the flow from three starts, and the cross-entropy in time.
 
+import {
+  arrow, axes, choice, clamp, clipped, COLOURS, connect, curve, drawn, element, handle, integrate, line, mark, MARKS,
+  picture, readout, show, slider, softmaxOf, stage, ticksUpTo, tidy, WEIGHTS,
+} from "./common.js";
+
 const HORIZON = 40;
 const TIMES = Array.from({ length: 61 }, (_, k) => HORIZON * (k / 60) ** 2);
 const softplus = (value) => Math.max(value, 0) + Math.log1p(Math.exp(-Math.abs(value)));

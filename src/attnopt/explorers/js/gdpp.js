@@ -1,5 +1,10 @@
 // Plain steps beside GD++: what k layers leave of the error over the spectrum, and the loss by depth or the eigenvalues carried.
 
+import {
+  axes, choice, clamp, clipped, COLOURS, connect, curve, drawn, element, line, mark, picture, readout, show, slider,
+  stage, ticksUpTo,
+} from "./common.js";
+
 const DIM = 5, POINTS = 181, REACH = 1.5, BEYOND = 1e30, DEPTHS = [1, 2, 3, 4];
 const METHODS = {
   constant: { name: "one step size", stroke: COLOURS[0], "stroke-dasharray": "2 4" },

@@ -1,5 +1,10 @@
 // The gradient of a small clustering-head model beside its true bound and the printed one, as the weights are scaled.
 
+import {
+  axes, choice, clamp, clipped, COLOURS, connect, curve, drawn, element, line, mark, picture, readout, slider,
+  softmaxOf, stage,
+} from "./common.js";
+
 const MODELS = {
   solved: {
     token: [[-0.3, -0.8], [1.4, 2.8]], position: [[0.3, 0], [0.3, 0], [0.3, 0], [0.4, 1]], query: [0, -0.2],

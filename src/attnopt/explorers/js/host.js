@@ -1,33 +1,65 @@
-// Mounts explorers in the built page: a small stand-in for the kernel's side of an anywidget model.
+// Mounts explorers in the built page: a small stand-in for the kernel's side of an anywidget model. Modules come as classic
+// scripts, which browsers also load where the page was opened as a file; each defines itself once what it needs is there.
 
-function makeModel(state) {
-  const listeners = new Map();
-  return {
-    get: (name) => state[name],
-    set(name, value) {
-      state[name] = value;
-      for (const listener of [...(listeners.get(`change:${name}`) ?? [])]) listener();
-    },
-    on(event, listener) {
-      if (!listeners.has(event)) listeners.set(event, new Set());
-      listeners.get(event).add(listener);
-    },
-    off: (event, listener) => listeners.get(event)?.delete(listener),
-    save_changes() {},
+(() => {
+  "use strict";
+  const here = new URL(".", document.currentScript.src);
+  const loaded = new Map(), waiting = new Map();
+
+  function load(name) {
+    if (!loaded.has(name)) loaded.set(name, new Promise((resolve, reject) => {
+      const script = document.createElement("script");
+      script.src = new URL(`${name}.js`, here);
+      script.onerror = () => reject(new Error(`${name}.js could not be loaded`));
+      script.onload = () => reject(new Error(`${name}.js could not be run`));  // too late where it has defined itself
+      waiting.set(name, resolve);
+      document.head.append(script);
+    }));
+    return loaded.get(name);
+  }
+
+  function define(name, needs, make) {
+    waiting.get(name)(Promise.all(needs.map(load)).then((parts) => make(...parts)));
+  }
+
+  function makeModel(state) {
+    const listeners = new Map();
+    return {
+      get: (name) => state[name],
+      set(name, value) {
+        state[name] = value;
+        for (const listener of [...(listeners.get(`change:${name}`) ?? [])]) listener();
+      },
+      on(event, listener) {
+        if (!listeners.has(event)) listeners.set(event, new Set());
+        listeners.get(event).add(listener);
+      },
+      off: (event, listener) => listeners.get(event)?.delete(listener),
+      save_changes() {},
+    };
+  }
+
+  async function mount(host) {
+    const { module, state } = JSON.parse(host.querySelector("script[type='application/json']").textContent);
+    const { default: widget } = await load(module);
+    const place = document.createElement("div");
+    await widget.render({ model: makeModel(state), el: place });
+    place.setAttribute("role", "group");
+    place.setAttribute("aria-label", `Explorer: ${module.replaceAll("_", " ")}`);
+    host.replaceChildren(place);
+    host.dataset.mounted = module;
+  }
+
+  globalThis.attnopt = { define, load };
+  const start = () => {
+    for (const host of document.querySelectorAll("div.attnopt-explorer")) {
+      mount(host).catch((error) => {  // its still stays
+        console.error("explorer not mounted:", error);
+        const note = host.querySelector(".attnopt-still");
+        if (note) note.textContent = `This is a still picture: the explorer could not start (${error.message}).`;
+      });
+    }
   };
-}
-
-async function mount(host) {
-  const { module, state } = JSON.parse(host.querySelector("script[type='application/json']").textContent);
-  const { default: widget } = await import(new URL(`${module}.js`, import.meta.url));
-  const place = document.createElement("div");
-  await widget.render({ model: makeModel(state), el: place });
-  place.setAttribute("role", "group");
-  place.setAttribute("aria-label", `Explorer: ${module.replaceAll("_", " ")}`);
-  host.replaceChildren(place);
-  host.dataset.mounted = module;
-}
-
-for (const host of document.querySelectorAll("div.attnopt-explorer")) {
-  mount(host).catch((error) => console.error("explorer not mounted:", error));  // its still stays
-}
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
+  else start();
+})();

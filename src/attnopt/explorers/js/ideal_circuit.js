@@ -1,5 +1,9 @@
 // The ideal clustering head under strain: embeddings and query on the left, clusters over the classes' regions on the right.
 
+import {
+  arrow, axes, clipped, COLOURS, connect, drawn, element, mark, picture, readout, show, slider, stage,
+} from "./common.js";
+
 const REACH = 10, CELLS = 80, PREFIX = 5, LENGTH = 12;
 const TIE = 1e-9;  // logits no further apart are equal: right in half of the cases
 const SUFFIXES = Array.from({ length: 16 }, (_, number) => 37 * number % 128);

@@ -1,5 +1,9 @@
 // An image moved by gradient steps z <- z + h (C - softmax(θz + b)) θ: what moves it, the picture or the imposed label C?
 
+import {
+  choice, clamp, COLOURS, connect, drawn, element, line, picture, readout, show, slider, softmaxOf, stage,
+} from "./common.js";
+
 const SIDE = 28, PIXELS = SIDE * SIDE, COUNT = 10, ITERATIONS = 5;
 const indices = (count) => Array.from({ length: count }, (_, index) => index);
 const largest = (values) => values.indexOf(Math.max(...values));

@@ -1,5 +1,9 @@
 // Layers as steps on one prompt in the plane: the path of the weights, and the excess error for four preconditioners.
 
+import {
+  axes, choice, clamp, clipped, COLOURS, connect, curve, drawn, element, line, picture, readout, show, slider, stage,
+} from "./common.js";
+
 const PROMPTS = [
   [[1.2, 0.3], [-0.4, 1.1], [0.7, -0.9], [-1.5, 0.2], [0.1, 0.6]],
   [[0.9, 1.0], [-1.1, -0.7], [0.5, 0.2], [1.6, 1.3], [-0.3, 0.4]],

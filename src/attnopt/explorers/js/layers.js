@@ -1,5 +1,10 @@
 // Layers as steps of the feature flow: the cross-entropy layer by layer beside the flow, and the error against the step.
 
+import {
+  axes, choice, clamp, clipped, COLOURS, connect, curve, drawn, element, integrate, line, mark, picture, readout,
+  show, slider, stage, ticksUpTo, WEIGHTS,
+} from "./common.js";
+
 const TOKENS = [-0.9, 0.9, 1.4, 1.6, -0.2, -1.9];
 const SOFTNESS = 0.3, TOTAL = 2, BEYOND = 1e6, COUNTS = [1, 2, 4, 8, 16, 32, 64];
 const OWN = 1 - SOFTNESS + SOFTNESS / 3, OTHER = SOFTNESS / 3;

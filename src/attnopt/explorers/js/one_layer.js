@@ -1,5 +1,9 @@
 // One optimal layer: its step in every direction between Newton's method and gradient descent, and three exact losses.
 
+import {
+  axes, clamp, clipped, COLOURS, connect, curve, drawn, element, line, mark, MARKS, picture, readout, slider, stage,
+} from "./common.js";
+
 const COUNTS = Array.from({ length: 31 }, (_, k) => Math.round(10 ** (k / 10)));
 const OFFERED = [...new Set(Array.from({ length: 121 }, (_, k) => Math.round(10 ** (k / 40))))];  // so that each step of the slider is one
 const LOW = 0.01, HIGH = 10;

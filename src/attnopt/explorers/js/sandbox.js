@@ -1,6 +1,10 @@
 // The visual sandbox: a recorded training run, frame by frame, and all that the model does in the plane.
 // A frame is its parameters; everything drawn is computed from them.
 
+import {
+  arrow, choice, clamp, COLOURS, connect, curve, drawn, element, line, mark, readout, show, slider, softmaxOf, stage,
+} from "./common.js";
+
 const CELLS = 24, FINE = 220, RING = 1440;  // cells a side of the tested map and of the drawn one; directions tabulated for it
 const LAYERS = [["token", "E"], ["position", "P"], ["query", "q"], ["value", "V"], ["receptors", "W"], ["assemblers", "U"]];
 const HUES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"];

@@ -1,5 +1,9 @@
 // Three logits and a temperature: softmax on the simplex, its Jacobian's axes, log-sum-exp against the maximum.
 
+import {
+  clamp, COLOURS, connect, drawn, element, handle, line, picture, readout, show, slider, softmaxOf, stage,
+} from "./common.js";
+
 const ACROSS = [1 / Math.SQRT2, -1 / Math.SQRT2, 0], UP = [1, 1, -2].map((value) => value / Math.sqrt(6));  // basis of the plane sum = 0
 const dot = (a, b) => a.reduce((sum, value, index) => sum + value * b[index], 0);
 

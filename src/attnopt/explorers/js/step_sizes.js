@@ -1,5 +1,10 @@
 // Steps of plain layers: the residual polynomial over the mean spectrum, and the exact loss by the spectrum's Gauss rule.
 
+import {
+  axes, choice, clamp, clipped, COLOURS, connect, curve, drawn, element, line, mark, picture, readout, show, slider,
+  stage, ticksUpTo, tidy,
+} from "./common.js";
+
 const DIMS = [1, 2, 5, 10], CONTEXTS = [1, 2, 5, 10, 20, 40, 100], DEPTH = 4, SMALLEST = 0.02, LARGEST = 8, POINTS = 121;
 const reach = (dim, context) => 1.3 * (1 + Math.sqrt(dim / context)) ** 2;
 const residualAt = (sizes, value) => sizes.reduce((product, size) => product * (1 - size * value), 1);

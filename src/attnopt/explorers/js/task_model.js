@@ -1,5 +1,10 @@
 // A sequence of zeros and ones on its way through the model in the plane: embeddings, attention, ξ, ψ, probabilities.
 
+import {
+  arrow, axes, choice, clipped, COLOURS, connect, curve, drawn, element, line, mark, picture, readout, show, slider,
+  softmaxOf, stage, ticksUpTo, tidy,
+} from "./common.js";
+
 const LENGTH = 12, PREFIX = 5;
 const inner = (a, b) => a[0] * b[0] + a[1] * b[1];
 const sum = (values) => values.reduce((total, value) => total + value, 0);

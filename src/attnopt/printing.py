@@ -1,0 +1,31 @@
+"""Numbers as text, the same on every machine."""
+
+import math
+
+TIE = 1e-9  # how near to a tie counts as one, in units of the last digit shown
+
+
+def decimal(value: float, digits: int) -> str:
+    """A number with so many digits behind the point, which does not tell how its last bits were rounded.
+
+    A tie goes away from zero, also where rounding has put the number on the other side of it (0.125 and 0.125 - 10⁻¹⁶ are
+    both 0.13 at two digits, as a share of 1/8 should be); what is zero at these digits has no sign.
+
+    Args:
+        value: a real number, or a tensor or array that holds one.
+        digits: behind the point.
+
+    Returns:
+        The text, as ``f"{value:.{digits}f}"`` would give it elsewhere.
+
+    Raises:
+        TypeError: if ``digits`` is not an integer.
+        ValueError: if ``digits`` is negative, or ``value`` is not one finite number.
+    """
+    if isinstance(digits, bool) or not isinstance(digits, int):
+        raise TypeError(f"digits must be an integer, got {digits!r}")
+    number = float(value)
+    if digits < 0 or not math.isfinite(number):
+        raise ValueError(f"value must be finite and digits not negative, got {number} and {digits}")
+    text = f"{number + math.copysign(TIE * 10.0**-digits, number):.{digits}f}"
+    return text.removeprefix("-") if float(text) == 0 else text

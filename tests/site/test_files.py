@@ -1,0 +1,72 @@
+"""The built book opened as a file, at the address that the build prints: explorers live there, too."""
+
+import pytest
+from conftest import HTML
+from explorer_pages import IMAGES, PAGES, SANDBOX, mounted
+
+
+@pytest.fixture
+def open_file(contexts):
+    """Open a page of the book from the disk; its complaints collect in `page.complaints`."""
+    pages = []
+
+    def open_file(path, scripts=True):
+        page = contexts[scripts].new_page()
+        pages.append(page)
+        page.complaints = []
+        page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.on("requestfailed", lambda request: page.complaints.append(f"failed: {request.url}"))
+        page.goto((HTML / path).as_uri(), wait_until="load")
+        return page
+
+    yield open_file
+    for page in pages:
+        page.close()
+
+
+@pytest.mark.parametrize("path", [*PAGES, IMAGES, SANDBOX])
+def test_explorers_live_in_a_page_opened_as_a_file(path, open_file):
+    page = open_file(path)
+    explorer = page.locator("div.attnopt-explorer[data-mounted]").first
+    slider = explorer.get_by_role("slider").first
+    before = explorer.inner_html()
+    for key in ("End", "Home", "ArrowRight"):
+        slider.press(key)
+    assert explorer.inner_html() != before
+    assert page.locator("div.attnopt-explorer:not([data-mounted])").count() == 0
+    assert page.locator(".attnopt-still").count() == 0
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("path", ["index.html", "ledger.html", "glossary.html", "search.html"])
+def test_other_pages_are_quiet_there(path, open_file):
+    page = open_file(path)
+    page.wait_for_load_state("networkidle")
+    assert page.complaints == []
+
+
+def test_without_scripts_a_still_says_that_it_is_one(open_file):
+    page = open_file(PAGES[0], scripts=False)
+    page.get_by_text("This is a still picture: the explorer needs scripts").wait_for()
+    assert page.locator("div.attnopt-explorer img").is_visible()
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [("common.js", "common.js could not be run"), ("softmax.js", "softmax.js could not be run")],
+)
+def test_an_explorer_that_cannot_start_says_why(broken, said, browser, addresses):
+    context = browser.new_context()
+    context.route(f"**/explorers/{broken}", lambda route: route.fulfill(content_type="text/javascript", body="let = 1"))
+    page = context.new_page()
+    page.goto(addresses[False] + PAGES[0])
+    page.get_by_text(f"This is a still picture: the explorer could not start ({said}).").wait_for()
+    assert page.locator("div.attnopt-explorer img").is_visible()
+    context.close()
+
+
+def test_a_live_explorer_does_not_speak_of_a_still(open_page):
+    page = open_page(PAGES[0], alone=True)
+    mounted(page)
+    assert page.get_by_text("still picture").count() == 0
