@@ -24,7 +24,8 @@ FLAGS = [
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost",
 ]
 STATE = re.compile(r'<script type="application/json">.*?</script>', re.DOTALL)
-ALONE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Explorers</title><meta name="viewport" content="width=device-width">
+ALONE = """<!doctype html><html lang="en"><head><meta charset="utf-8">
+<title>Explorers</title><meta name="viewport" content="width=device-width">
 <link rel="icon" href="data:,"><link rel="stylesheet" href="../_static/explorers/explorers.css">
 <script defer src="../_static/explorers/host.js"></script></head><body style="max-width: 46rem">{}</body></html>"""
 

@@ -52,7 +52,8 @@ def classic_script(name: str) -> str:
     if DEFAULT.search(text):
         exports.append("default: widget")
     body = DEFAULT.sub(r"const widget = \1;", EXPORT.sub("", IMPORT.sub("", text)))
-    return f'"use strict";\nattnopt.define("{name}", [{needs}], ({parts}) => {{\n{body}\nreturn {{ {", ".join(exports)} }};\n}});\n'
+    made = f"return {{ {', '.join(exports)} }};"
+    return f'"use strict";\nattnopt.define("{name}", [{needs}], ({parts}) => {{\n{body}\n{made}\n}});\n'
 
 
 class Interval(traitlets.Float):

@@ -10,7 +10,6 @@ from sphinx.application import Sphinx
 
 from attnopt.explorers.base import MIME, MODULES, classic_script
 
-
 STILL = "This is a still picture: the explorer needs scripts, and none has started here."
 
 
