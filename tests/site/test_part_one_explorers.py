@@ -12,16 +12,27 @@ def test_feature_flow_module_computes_what_python_computes(model, open_page):
     page = open_page(FLOWS, alone=True)
     rng = np.random.default_rng(0)
     for number in range(8):
-        explorer = FeatureFlowExplorer(
-            model=model,
-            formula=("true", "printed")[number % 2],
-            label=number % 3,
-            exchanged=number // 2 % 2 == 1,
-            softness=float((0, 1, rng.uniform())[number % 3]),
-            time=float(40 * rng.uniform() ** 2),
-            starts=rng.uniform(-3, 3, (3, 2)).tolist(),
-        )
-        assert_same(explorer.compute(), in_page(page, "feature_flow", explorer.state()), rtol=1e-6, atol=1e-7)
+        state = {
+            "model": model,
+            "formula": ("true", "printed")[number % 2],
+            "label": number % 3,
+            "exchanged": number // 2 % 2 == 1,
+            "softness": float((0, 1, rng.uniform())[number % 3]),
+            "time": float(40 * rng.uniform() ** 2),
+        }
+        starts = rng.uniform(-2.9, 2.9, (3, 2))
+        explorer = FeatureFlowExplorer(**state, starts=starts.tolist())
+        here, there = explorer.compute(), in_page(page, "feature_flow", explorer.state())
+        # Where tokens coalesce, a flow may magnify a difference ten thousand times, and so the error of either integrator:
+        # the two must agree as far as the result is determined by starts known to ten times the integrators' tolerance.
+        moved = [starts + change for change in 1e-9 * np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [1, -1]])]
+        others = [FeatureFlowExplorer(**state, starts=other.tolist()).compute() for other in moved]
+        assert set(here) == set(there)
+        for name in here:
+            mine, theirs = np.array(here[name], float), np.array(there[name], float)
+            open_to = np.max([np.abs(np.array(other[name], float) - mine) for other in others], axis=0)
+            assert np.max(open_to) < 1e-3  # what is not determined at all is no test
+            assert (np.abs(theirs - mine) <= 1e-7 + 1e-6 * np.abs(mine) + open_to).all(), name
 
 
 @pytest.mark.parametrize("model", ["linear", "quadratic"])
