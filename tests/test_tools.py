@@ -173,6 +173,36 @@ def test_a_changed_notebook_is_drift(pair, change, fault):
     assert any(found.startswith(fault) for found in notebooks.faults(pair))
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("residual 2.22e-16", ["2.22e-16"]),
+        ("x = -0.000, y = 0.000, z = −0.0", ["-0.000", "−0.0"]),
+        ("[0.1, 0.09999999999999998, 1.0]", ["0.09999999999999998"]),
+        ("1.0000000000000002e+00", ["1.0000000000000002e+00"]),
+        ("0.1336 of 12138645/90852389, 1e-12, -1.5, 3000000000001, 0.0, 0, e-05, 3.141592654", []),
+        ("sandbox-0.0 v2.13.0 1.2.3", []),
+    ],
+)
+def test_numbers_that_show_their_rounding_are_found(text, found):
+    assert notebooks.rounding(text) == found
+
+
+def test_a_pair_that_prints_rounding_is_at_fault(pair):
+    for output in (
+        {"output_type": "stream", "name": "stdout", "text": "error 1.1e-16\n"},
+        {"output_type": "display_data", "metadata": {}, "data": {"text/plain": "tensor(1.1e-16)"}},
+        {"output_type": "display_data", "metadata": {}, "data": {"text/latex": "$1.1e-16$"}},
+    ):
+        spoil(pair, lambda nb, output=output: nb["cells"][2].update(outputs=[output]))
+        assert notebooks.faults(pair) == [
+            "code cell 2 prints 1.1e-16, which is rounding: decide with a tolerance, then print"
+        ]
+    data = {"text/plain": "Explorer(time=1.1e-16)", notebooks.EXPLORER: {}}
+    spoil(pair, lambda nb: nb["cells"][2].update(outputs=[{"output_type": "display_data", "metadata": {}, "data": data}]))
+    assert notebooks.faults(pair) == []
+
+
 def test_a_missing_or_broken_notebook_is_named(pair):
     twin = pair.with_suffix(".ipynb")
     twin.write_text(twin.read_text(encoding="utf-8")[:200], encoding="utf-8")

@@ -5,7 +5,9 @@ Running unchanged text again writes the identical bytes.
 """
 
 import argparse
+import math
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -33,6 +35,9 @@ if "google.colab" in sys.modules:
         check_call([sys.executable, "-m", "pip", "install", "-q", "/content/book"])
     os.chdir("/content/book/{folder}")"""
 LIVE = "live"  # the tag of a cell that shows live widgets only: executed, its output neither stored nor compared
+EXPLORER = "application/vnd.attnopt.explorer+json"
+NUMBER = re.compile(r"(?<![\w.])[-−]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+−]?\d+)?(?![\w])")
+LEAST, DIGITS = 1e-12, 10  # a smaller number is a rounding error, and so are digits beyond so many
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -96,6 +101,30 @@ def tidy(notebook: nbformat.NotebookNode) -> None:
         cell.metadata.pop("execution", None)
 
 
+def rounding(text: str) -> list[str]:
+    """The numbers in an output that show how they were rounded, which another machine does otherwise."""
+    found = []
+    for number in NUMBER.findall(text):
+        plain = number.replace("−", "-")
+        digits = re.sub(r"[eE].*", "", plain).lstrip("-")
+        significant = digits.replace(".", "").lstrip("0")
+        if float(plain) == 0:
+            wrong = plain.startswith("-")
+        else:
+            wrong = abs(float(plain)) < LEAST or ("." in digits and len(significant) > DIGITS)
+        if wrong or not math.isfinite(float(plain)):
+            found.append(number)
+    return found
+
+
+def printed(output: nbformat.NotebookNode) -> str:
+    """What an output prints, its text or its formulas."""
+    data = output.get("data", {})
+    if EXPLORER in data:
+        return ""  # its text repeats its state, which is data
+    return "\n".join([output.get("text", ""), data.get("text/plain", ""), data.get("text/latex", "")])
+
+
 def faults(path: Path) -> list[str]:
     """Ways in which a text's notebook is not its executed twin; empty if it is."""
     twin = path.with_suffix(".ipynb")
@@ -122,6 +151,8 @@ def faults(path: Path) -> list[str]:
                 found.append(f"code cell {count} writes to stderr: {output.text.strip()[:80]}")
             elif LIVE in cell.metadata.get("tags", []):
                 found.append(f"code cell {count} is tagged {LIVE} but stores an output")
+            for number in rounding(printed(output)):
+                found.append(f"code cell {count} prints {number}, which is rounding: decide with a tolerance, then print")
     if dict(notebook.metadata) != METADATA:
         found.append("its notebook's metadata are not the fixed ones")
     return found

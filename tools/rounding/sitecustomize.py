@@ -1,4 +1,4 @@
-"""Switches `rounding` on in Jupyter's kernels, which alone load `ipykernel.ipkernel`, where `ROUNDING_NOISE` holds a seed."""
+"""Switches `rounding` on in Jupyter's kernels, where `ROUNDING_NOISE` holds a seed."""
 
 import importlib.abc
 import importlib.util
