@@ -8,6 +8,7 @@ import torch
 import traitlets
 from helpers import image_steps
 
+from attnopt.clustering.training import train
 from attnopt.explorers import (
     AttentionFieldExplorer,
     Explorer,
@@ -214,16 +215,40 @@ def test_task_model_built_by_hand_ignores_the_suffix_and_the_order():
 
 def test_task_model_refuses_weights_that_do_not_fit():
     good = TaskModelExplorer().weights
+    hidden = len(good["ideal"]["receptors"])
+    biases = {"receptor_biases": [0.0] * hidden, "assembler_bias": [0.0, 0.0]}
     for message, bad in (
         ("weights must be of the models random and ideal", {"random": good["random"]}),
         ("weights of ideal: params must have the names", good | {"ideal": {"token": good["ideal"]["token"]}}),
         ("weights of random: query must have shape", good | {"random": good["random"] | {"query": [1.0]}}),
         ("weights of random: position must have shape", good | {"random": good["random"] | {"position": [[1.0, 2.0]]}}),
         ("weights of random must be finite", good | {"random": good["random"] | {"query": [1.0, float("nan")]}}),
+        ("weights of ideal must be assemblers, .*; got .*receptor_biases", good | {"ideal": good["ideal"] | biases}),
     ):
         with pytest.raises(traitlets.TraitError, match=message):
             TaskModelExplorer(weights=bad)
     assert len(repr(TaskModelExplorer())) < 200
+
+
+def test_what_an_explorer_does_not_have_is_named():
+    with pytest.raises(TypeError, match="TaskModelExplorer has no params; it can be given model, neuron_scale"):
+        TaskModelExplorer(params={})
+    with pytest.raises(TypeError, match="SoftmaxExplorer has no logit; it can be given logits, temperature"):
+        SoftmaxExplorer(logit=[0.0, 0.0, 0.0])
+    with pytest.raises(TypeError, match="Sandbox has no frame"):
+        Sandbox(frame=3)
+
+
+def test_sandbox_says_that_it_shows_recorded_runs_only():
+    training = train([0], epochs=1)
+    for runs in ((training,), (training.params,), (3,)):
+        with pytest.raises(TypeError, match=r"runs must be names of recorded runs \(.*success\), which alone it shows; got"):
+            Sandbox(runs=runs)
+    for runs in ((), "success", training.params, 3):
+        with pytest.raises(ValueError, match="runs must be a sequence of names of recorded runs"):
+            Sandbox(runs=runs)
+    with pytest.raises(ValueError, match="name must be one of the recorded runs"):
+        Sandbox(runs=("unknown",))
 
 
 @pytest.mark.parametrize("model", ["solved", "initial"])

@@ -204,3 +204,23 @@ def test_token_effects_refuse_what_they_cannot_read():
         token_effects(xi, tokens, 2)
     with pytest.raises(ValueError, match="at most the 4 positions, got 5"):
         cyclic_step(token_effects(xi, tokens, 3)[0], 5)
+
+
+@pytest.mark.parametrize(
+    "of_all",
+    [lambda xi: counting_form(xi, 6, 3), lambda xi: position_effects(xi, 2, 6), lambda xi: variance_shares(xi, 2, 6, 3)],
+)
+def test_what_needs_all_sequences_says_so(of_all):
+    xi = torch.randn(2, 64, 2, generator=torch.Generator().manual_seed(0))
+    of_all(xi)
+    for part in (xi[:, :32], xi[:, :63], torch.cat([xi, xi], 1), xi[0]):
+        with pytest.raises(ValueError, match=r"sequence must have shape \(M, 64, d\): all 2\^6 sequences are needed"):
+            of_all(part)
+    with pytest.raises(TypeError, match="sequence must have a real floating-point dtype"):
+        of_all(xi.long())
+
+
+@pytest.mark.parametrize("of_all", [lambda xi, k: counting_form(xi, 6, k), lambda xi, k: variance_shares(xi, 2, 6, k)])
+def test_a_prefix_longer_than_the_sequence_is_refused(of_all):
+    with pytest.raises(ValueError, match="k must be at most length, 6, got 7"):
+        of_all(torch.ones(1, 64, 2), 7)

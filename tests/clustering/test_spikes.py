@@ -118,14 +118,18 @@ def test_stages_are_the_models(norm):
     assert torch.allclose(answers(params, ours), logits, atol=1e-12)
 
 
-def test_stages_of_a_long_query_are_finite_and_the_engines():
+@pytest.mark.parametrize("factor", [1.0, 80.0])
+def test_stages_of_a_long_query_are_the_engines(factor):
     params, _, marked, truth, _ = example()
-    params["query"] = 1e5 * params["query"]
+    params["query"] = factor * params["query"]
     layout = Layout.of(params)
     views = layout.views(layout.rows(params))
     gradients = layout.views(torch.zeros_like(layout.rows(params)))
     engine = loss_and_gradients(views, gradients, marked, truth.mT.contiguous(), "rms")
     torch.testing.assert_close(losses(answers(params, stages(params, marked, "rms")), truth).mean(1), engine)
+    params["query"] = 1e5 * params["query"]
+    with pytest.raises(ValueError, match="attention scores must lie within 80 of each other"):
+        stages(params, marked, "rms")
 
 
 def test_dissection_of_a_small_step_leaves_only_the_slope():
@@ -239,7 +243,7 @@ def test_sharpness_of_a_model_does_not_depend_on_its_company_or_on_units(problem
     weights = torch.rand(rows.shape, generator=generator(), dtype=rows.dtype) + 0.1
     alone = sharpness(layout, rows[:1], marked[:1], truth[:1], norm, weights[:1])
     assert torch.equal(alone, sharpness(layout, rows[:1], marked[:1], truth[:1], norm, weights[:1], iterations=40))
-    company = torch.tensor([[1.0], [1e6], [1.0]], dtype=rows.dtype)  # one long model, and one whose steps are short
+    company = torch.tensor([[1.0], [50.0], [1.0]], dtype=rows.dtype)  # one long model, and one whose steps are short
     steep = torch.tensor([[1.0], [1.0], [1e-20]], dtype=rows.dtype)
     together = sharpness(layout, rows * company, marked, truth, norm, weights * steep)
     torch.testing.assert_close(together[:1], alone, rtol=1e-7, atol=0)

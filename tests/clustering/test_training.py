@@ -379,3 +379,31 @@ def test_embeddings_take_their_share_of_the_gradient():
     assert first < 0.15
     assert 0.05 < last < 0.5
     assert last > first
+
+
+# ---------------------------------------------------------------- what the engine refuses
+
+
+def test_scores_that_single_precision_cannot_tell_apart_are_refused():
+    start = initial_models([0, 1])
+    sums = start["token"][:, :, None] + start["position"][:, None]
+    table = sums / sums.norm(dim=-1, keepdim=True)  # of unit vectors: scores within |q| of 0, by RMS-norm
+    longest = lambda m: (table[m] @ start["query"][m]).max() - (table[m] @ start["query"][m]).min()  # noqa: E731
+    reach = torch.stack([longest(0), longest(1)])
+    for spread, refused in ((79.0, False), (81.0, True)):
+        query = start["query"].clone()
+        query[1] *= spread / reach[1]
+        begin = start | {"query": query}
+        tokens, targets = training_data([0, 1], 2, 12, 5, 64)
+        if refused:
+            with pytest.raises(ValueError, match=r"within 80 of each other.* of model 1 spread over 81\.0"):
+                train([0, 1], epochs=1, n_train=64, start=begin)
+            continue
+        layout = Layout.of(begin)
+        rows = layout.rows(begin)
+        batch, truth = marks(tokens, 2, rows.dtype), one_hot(targets, 2).mT.to(rows.dtype)
+        losses = loss_and_gradients(layout.views(rows), layout.views(torch.zeros_like(rows)), batch, truth, "rms")
+        double = {name: value.double() for name, value in begin.items()}
+        logits = forward(double, tokens, norm="rms")
+        expected = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").unflatten(0, (2, 64)).mean(1)
+        torch.testing.assert_close(losses.double(), expected, rtol=1e-4, atol=1e-5)

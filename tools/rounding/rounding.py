@@ -22,12 +22,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 KERNELS = """
-    mm bmm addmm baddbmm dot vdot mv addmv addbmm addr matmul einsum _trilinear trace exp exp2 expm1 log log2 log10 log1p
-    logsumexp logaddexp logcumsumexp xlogy sum nansum mean nanmean prod cumsum cumprod norm linalg_vector_norm var std var_mean
-    std_mean dist cdist _cdist_forward hypot pow rsqrt addcmul addcdiv lerp sigmoid sigmoid_backward tanh tanh_backward gelu
-    gelu_backward sin cos tan asin acos atan atan2 sinh cosh asinh acosh atanh erf erfc erfinv lgamma digamma polygamma
-    mvlgamma _softmax _log_softmax _softmax_backward_data _log_softmax_backward_data native_layer_norm
-    native_layer_norm_backward cholesky cholesky_inverse cholesky_solve triangular_solve lu_unpack
+    mm bmm addmm baddbmm dot vdot mv addmv addbmm addr matmul einsum _trilinear trace exp exp2 expm1 log log2 log10
+    log1p logsumexp logaddexp logcumsumexp xlogy sum nansum mean nanmean prod cumsum cumprod norm linalg_vector_norm
+    var std var_mean std_mean dist cdist _cdist_forward hypot pow rsqrt addcmul addcdiv lerp sigmoid
+    sigmoid_backward tanh tanh_backward gelu gelu_backward sin cos tan asin acos atan atan2 sinh cosh asinh acosh
+    atanh erf erfc erfinv lgamma digamma polygamma mvlgamma _softmax _log_softmax _softmax_backward_data
+    _log_softmax_backward_data native_layer_norm native_layer_norm_backward cholesky cholesky_inverse cholesky_solve
+    triangular_solve lu_unpack
 """  # of PyTorch, whose last digits depend on the machine
 NOISY = frozenset(KERNELS.split())
 METHODS = ("outer", "reduce", "accumulate", "at", "nin", "nout", "nargs", "ntypes", "types", "identity", "signature")

@@ -8,7 +8,7 @@ from torch.nn.functional import gelu, one_hot
 
 from attnopt.checks import check_count, check_integers
 from attnopt.clustering.model import Norm, Params, forward
-from attnopt.clustering.task import modular_addition
+from attnopt.clustering.task import check_all_sequences, check_task, modular_addition
 
 
 def attention_by_pair(params: Params, tokens: Tensor, norm: Norm = "unit") -> Tensor:
@@ -63,7 +63,12 @@ def position_effects(sequence: Tensor, p: int, length: int) -> Tensor:
 
     Returns:
         Shape (M, L). The total-effect index of sensitivity analysis.
+
+    Raises:
+        TypeError: if sequence is no tensor of floating-point numbers, or p or the length no integer.
+        ValueError: if it is not of all sequences.
     """
+    check_all_sequences(sequence, p, length)
     total = (sequence - sequence.mean(1, keepdim=True)).square().sum(-1).mean(1)
     left = []
     for position in range(length):
@@ -88,8 +93,14 @@ def counting_form(sequence: Tensor, length: int, k: int) -> tuple[Tensor, Tensor
         Weights, shape (M, L), the first one positive, and the share of the variance of ξ that Σ m_t x_t explains, shape
         (M,). Where some token of the prefix has no effect, both are 0.
 
+    Raises:
+        TypeError: if sequence is no tensor of floating-point numbers, or the length or k no integer.
+        ValueError: if it is not of all sequences, or k not in 1 … L.
+
     Source: the chapter "Circuits in the wild".
     """
+    check_all_sequences(sequence, 2, length)
+    check_task(2, length, k)
     tokens = modular_addition(2, length, k)[0].to(sequence.dtype)
     effects = position_effects(sequence, 2, length)
     least = effects[:, :k].amin(1, keepdim=True)

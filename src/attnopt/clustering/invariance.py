@@ -5,7 +5,7 @@ from torch import Tensor
 
 from attnopt.checks import check_count
 from attnopt.clustering.model import Norm, Params, check_params, embedding_table, forward
-from attnopt.clustering.task import check_task, modular_addition
+from attnopt.clustering.task import check_all_sequences, check_task, modular_addition
 
 
 def invariance(params: Params, p: int, k: int, norm: Norm = "unit") -> dict[str, Tensor]:
@@ -49,7 +49,13 @@ def variance_shares(sequence: Tensor, p: int, length: int, k: int) -> dict[str, 
         p: size of the vocabulary.
         length: L, tokens a sequence.
         k: length of the prefix.
+
+    Raises:
+        TypeError: if sequence is no tensor of floating-point numbers, or p, the length or k no integer.
+        ValueError: if it is not of all sequences, or k not in 1 … L.
     """
+    check_all_sequences(sequence, p, length)
+    check_task(p, length, k)
     prefixes = modular_addition(p, k, k)[0].to(sequence.device).sort(1).values
     by_prefix = sequence.unflatten(1, (p**k, p ** (length - k)))
     prefix_means = by_prefix.mean(2)

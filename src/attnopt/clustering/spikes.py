@@ -13,7 +13,7 @@ from attnopt.clustering.gradients import gelu_derivative
 from attnopt.clustering.model import Norm, Params, normalise
 from attnopt.clustering.training import initial_models, training_data
 from attnopt.clustering.training.group import BETAS, EPSILON, ORDER_SEED
-from attnopt.clustering.training.step import FLOOR, Layout, loss_and_gradients, marks
+from attnopt.clustering.training.step import Layout, exponentials, loss_and_gradients, marks
 
 
 class Spike(NamedTuple):
@@ -180,7 +180,7 @@ def stages(
     sums = (token.unsqueeze(2) + position.unsqueeze(1)).flatten(1, 2)
     table = directions("sums", sums)
     scores = table @ params["query"].unsqueeze(-1) / token.shape[-1] ** 0.5
-    weights = (scores - scores.amax(1, keepdim=True)).clamp_min(FLOOR).exp()  # as in training
+    weights = exponentials(scores)  # as in training
     totals = marked @ torch.cat([weights * (table @ params["value"].mT), weights], -1)
     sequence = totals[..., :-1] / totals[..., -1:]
     return {"sums": sums, "table": table, "sequence": sequence, "direction": directions("sequence", sequence)}

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_count, check_generator
+from attnopt.checks import check_count, check_generator, check_tensors
 
 LARGEST = 2**24  # sequences that are listed in full
 
@@ -41,6 +41,22 @@ def modular_addition(
             p, (check_count("n_samples", n_samples), length), generator=generator, device=generator.device
         )
     return tokens, tokens[:, :k].sum(1) % p
+
+
+def check_all_sequences(sequence: Tensor, p: int, length: int) -> None:
+    """Require what is computed from all pᴸ sequences to be of all of them, shape (M, pᴸ, d).
+
+    Raises:
+        TypeError: if it is no tensor, or p or the length no integer.
+        ValueError: if it has another shape.
+    """
+    check_tensors(sequence=sequence)
+    count = check_count("p", p, 2) ** check_count("length", length)
+    if sequence.ndim != 3 or sequence.shape[1] != count:
+        raise ValueError(
+            f"sequence must have shape (M, {count}, d): all {p}^{length} sequences are needed, in lexicographic order; "
+            f"got {tuple(sequence.shape)}"
+        )
 
 
 def check_task(p: int, length: int, k: int) -> tuple[int, int, int]:

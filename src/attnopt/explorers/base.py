@@ -102,15 +102,25 @@ class Explorer(anywidget.AnyWidget):
     size: tuple[float, float] = (7, 3.2)
     _css = (MODULES / "explorers.css").read_text(encoding="utf-8")
 
+    def __init__(self, **traits):
+        unknown = sorted(set(traits) - set(self.trait_names()))
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no {', '.join(unknown)}; it can be given {', '.join(self._own())}")
+        super().__init__(**traits)
+
     def __init_subclass__(cls, **arguments):
         if "module" in vars(cls):  # not so for the class that anywidget derives to add its own traits
             cls._esm = module_source(cls.module)
         super().__init_subclass__(**arguments)
 
+    def _own(self) -> list[str]:
+        """The names of the explorer's own traits."""
+        own = set(self.trait_names(sync=True)) - set(anywidget.AnyWidget.class_trait_names())
+        return sorted(name for name in own if not name.startswith("_"))
+
     def state(self) -> dict:
         """The values of the explorer's own traits, as JSON types."""
-        own = set(self.trait_names(sync=True)) - set(anywidget.AnyWidget.class_trait_names())
-        return {name: getattr(self, name) for name in sorted(own) if not name.startswith("_")}
+        return {name: getattr(self, name) for name in self._own()}
 
     def compute(self) -> dict:
         """The numbers that belong to the present state, as JSON types."""

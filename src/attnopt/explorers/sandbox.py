@@ -1,12 +1,13 @@
 """The visual sandbox: a recorded training run, frame by frame, and all that the model does in the plane."""
 
 import base64
+from collections.abc import Sequence
 
 import torch
 import traitlets
 from matplotlib.figure import Figure
 
-from attnopt.clustering.sandbox import Run, load_run
+from attnopt.clustering.sandbox import Run, load_run, run_names
 from attnopt.clustering.video import draw_frame, prefix_colours
 from attnopt.explorers.base import Explorer
 
@@ -22,6 +23,10 @@ class Sandbox(Explorer):
     Args:
         runs: names of recorded runs, see `attnopt.clustering.sandbox.run_names`; the first is shown.
         epoch: to begin with; the last of the run unless given.
+
+    Raises:
+        TypeError: if a run is something else, such as a training of one's own, which it cannot show.
+        ValueError: if there is no run of a name, or no name.
 
     Traits:
         runs: the names of the runs, in the order of the chooser.
@@ -47,8 +52,12 @@ class Sandbox(Explorer):
     data = traitlets.Dict().tag(sync=True)
 
     def __init__(self, runs: tuple[str, ...] = ("success",), epoch: int | None = None, **traits):
-        if isinstance(runs, str) or not runs:
-            raise ValueError(f"runs must be a sequence of names of recorded runs, got {runs!r}")
+        if isinstance(runs, str) or not isinstance(runs, Sequence) or not runs:
+            raise ValueError(f"runs must be a sequence of names of recorded runs, got {_short(runs)}")
+        for name in runs:
+            if not isinstance(name, str):
+                known = ", ".join(run_names())
+                raise TypeError(f"runs must be names of recorded runs ({known}), which alone it shows; got {_short(name)}")
         loaded = [load_run(name) for name in runs]
         traits = {"data": {run.name: _for_page(run) for run in loaded}, "run": runs[0]} | traits
         super().__init__(runs=list(runs), epoch=int(loaded[0].epochs[-1]) if epoch is None else epoch, **traits)
@@ -96,6 +105,12 @@ class Sandbox(Explorer):
     def __repr__(self):
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in ("run", "epoch", "prefix", "suffix"))
         return f"Sandbox(runs={tuple(self.runs)!r}, {shown})"
+
+
+def _short(value: object) -> str:
+    """A value as a message shows it."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"an object of type {type(value).__name__}"
 
 
 def _for_page(run: Run) -> dict:

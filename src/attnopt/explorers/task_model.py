@@ -13,6 +13,7 @@ from attnopt.plotting import BLUE, GREEN, GREY, ORANGE
 
 LENGTH, PREFIX = 12, 5
 SCALES = {"query": "query_scale", "value": "value_scale", "assemblers": "neuron_scale"}
+PARTS = {"token", "position", "query", "value", "receptors", "assemblers"}
 SHAPES = {"token": (2, 2), "position": (LENGTH, 2)}
 
 
@@ -68,6 +69,11 @@ class TaskModelExplorer(Explorer):
                 check_params(arrays)
             except (TypeError, ValueError) as error:
                 raise traitlets.TraitError(f"weights of {name}: {error}") from None
+            if set(arrays) != PARTS:
+                raise traitlets.TraitError(
+                    f"weights of {name} must be {', '.join(sorted(PARTS))}, for that is all the page computes with; "
+                    f"got {', '.join(sorted(arrays))}"
+                )
             for part, shape in SHAPES.items():
                 if arrays[part].shape[1:] != shape:
                     raise traitlets.TraitError(f"weights of {name}: {part} must have shape {shape}")

@@ -13,7 +13,7 @@ from torch.nn.functional import gelu
 
 from attnopt.clustering.model import Norm, Params
 
-FLOOR = -80.0  # a pair's score this far below the table's largest counts as that far: e⁻⁸⁰ is still a float32
+SPREAD = 80.0  # within which scores must lie: e⁻⁸⁰ is still a float32
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,22 @@ def pull_back(grad: Tensor, vectors: Tensor, factor: Tensor, bend: Tensor) -> Te
     return grad * factor + vectors * (bend * (grad * vectors).sum(1, keepdim=True))
 
 
+def exponentials(scores: Tensor) -> Tensor:
+    """Scores of the pairs, in the dimension before the last or in the last, exponentiated above each model's largest.
+
+    Raises:
+        ValueError: if a model's scores lie further apart than single precision can tell: its attention would be wrong.
+    """
+    below = scores - scores.amax((-2, -1), keepdim=True)
+    if below.amin() < -SPREAD:
+        least = below.flatten(1).amin(1)
+        raise ValueError(
+            f"attention scores must lie within {SPREAD:.0f} of each other, or single precision loses the smaller ones; "
+            f"those of model {int(least.argmin())} spread over {-least.min():.1f}: its query has grown too long"
+        )
+    return below.exp()
+
+
 def pair_table(views: Params, norm: Norm) -> dict[str, Tensor]:
     """All that attention needs to know of the pairs of token and position.
 
@@ -95,13 +111,16 @@ def pair_table(views: Params, norm: Norm) -> dict[str, Tensor]:
     Returns:
         ``sums`` of embeddings, their normalised ``table`` and ``values`` (M, d, pL), ``weights`` (M, 1, pL), the ``factor``
         and ``bend`` of the normalisation, and ``rows``, which a sequence's marks add up (M, d + 1, pL).
+
+    Raises:
+        ValueError: if the scores of a model spread too far.
     """
     token, position, query = views["token"], views["position"], views["query"]
     sums = (token.mT.unsqueeze(-1) + position.mT.unsqueeze(-2)).flatten(2)
     factor, bend = normaliser(sums, norm)
     table = sums * factor
     scores = torch.bmm(query.unsqueeze(1), table) / token.shape[-1] ** 0.5
-    weights = (scores - scores.amax(-1, keepdim=True)).clamp_min(FLOOR).exp()
+    weights = exponentials(scores)
     values = torch.bmm(views["value"], table)
     rows = torch.cat([values * weights, weights], 1)
     return {"sums": sums, "factor": factor, "bend": bend, "table": table, "weights": weights, "values": values, "rows": rows}
