@@ -23,7 +23,7 @@ def units(one, other):  # in the last place
     return float(((one - other).abs() / torch.finfo(one.dtype).eps / torch.maximum(one.abs(), other.abs())).max())
 for name, make in {
     "product": lambda: a @ a, "exp": lambda: a.exp(), "sum": lambda: a.sum(0), "single": lambda: a.float().exp(),
-    "transposed": lambda: (a @ a).mT.exp(), "numpy": lambda: torch.from_numpy(np.exp(a.numpy())),
+    "transposed": lambda: a.mT.exp(), "numpy": lambda: torch.from_numpy(np.exp(a.numpy())),
     "mean": lambda: torch.tensor(np.mean(a.numpy(), 0)),
     "gradient": lambda: torch.func.grad(lambda x: (x @ x).exp().sum())(a / 9),
 }.items():
