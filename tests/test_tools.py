@@ -86,7 +86,7 @@ def test_the_first_cell_fetches_the_book_on_colab_and_does_nothing_elsewhere(exe
     cells = notebooks.read_text(executed).cells
     first = next(cell for cell in cells if cell.cell_type == "code")
     assert cells.index(first) == 1  # after the title
-    assert first.metadata.tags == ["remove-cell"]
+    assert first.metadata == {"tags": ["remove-cell"], "jupyter": {"source_hidden": True}}
     calls = []
     monkeypatch.setattr(subprocess, "check_call", calls.append)
     monkeypatch.setattr(os, "chdir", calls.append)
@@ -100,6 +100,19 @@ def test_the_first_cell_fetches_the_book_on_colab_and_does_nothing_elsewhere(exe
         ["-q", "/content/book"],
         "/content/book/.",
     ]
+
+
+@pytest.mark.parametrize("tag", ["hide-input", "remove-input"])
+def test_a_cell_whose_code_the_page_folds_is_folded_in_jupyterlab_too(pair, tag):
+    text = pair.read_text(encoding="utf-8")
+    pair.write_text(text.replace("ipython3\nprint", f"ipython3\n:tags: [{tag}]\nprint"), encoding="utf-8")
+    assert notebooks.carry_over(pair)  # what is folded has no other output
+    _, first, live = (c for c in nbformat.read(pair.with_suffix(".ipynb"), 4).cells if c.cell_type == "code")
+    assert first.metadata == {"tags": [tag], "jupyter": {"source_hidden": True}}
+    assert [output.text for output in first.outputs] == ["one\ntwo\n"]
+    assert "jupyter" not in live.metadata
+    spoil(pair, lambda nb: nb["cells"][2]["metadata"].pop("jupyter"))
+    assert notebooks.faults(pair) == ["cell 2 (code) differs from its notebook"]
 
 
 def test_where_prose_alone_has_changed_outputs_are_carried_over(pair):
@@ -276,8 +289,8 @@ def test_the_template_and_the_book_are_in_style():
     [
         ("Motivate, derive", "One sentence. And another, derive", "one sentence a line"),
         ("x**2 - 2 * x", "x ** 2-2*x", "code cells are not formatted"),
-        ("import torch\n", "", "line 21: code: Undefined name `torch`"),
-        ("```{code-cell} ipython3\nx", "```python\nx", "line 29: this block does not run"),
+        ("import torch\n", "", "line 22: code: Undefined name `torch`"),
+        ("```{code-cell} ipython3\nx", "```python\nx", "line 30: this block does not run"),
         (
             "assert is_zero",
             "import matplotlib.pyplot as plt\nfig, ax = plt.subplots()\nassert is_zero",
@@ -290,6 +303,8 @@ def test_the_template_and_the_book_are_in_style():
         ("## References", "## Sources", "lacks `## References`"),
         (":::{exercise}\n", "```{exercise}\n", "open {exercise} with `:::`"),
         (":::{solution-end}", ":::{note}", "not every exercise has a solution"),
+        (":tags: [hide-input]\n", "", "line 16: the first cell sets up: fold it"),
+        (":tags: [hide-input]", ":tags: [remove-output]", "line 16: the first cell sets up: fold it"),
     ],
 )
 def test_breaches_of_style_are_named(old, new, fault):

@@ -32,6 +32,7 @@ if "google.colab" in sys.modules:
         check_call(["git", "clone", "--depth=1", address, "/content/book"])
         check_call([sys.executable, "-m", "pip", "install", "-q", "/content/book"])
     os.chdir("/content/book/{folder}")"""
+FOLDED = {"hide-input", "remove-input", "remove-cell"}  # tags of cells whose code the page folds or leaves out
 LIVE = "live"  # the tag of a cell that shows live widgets only: executed, its output neither stored nor compared
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -56,6 +57,9 @@ def read_text(path: Path) -> nbformat.NotebookNode:
         cell.id = f"{path.stem.replace('_', '-')[:50]}-{number:03d}"
     first = next((number for number, cell in enumerate(notebook.cells) if cell.cell_type == "code"), len(notebook.cells))
     notebook.cells.insert(first, colab_cell(path))
+    for cell in notebook.cells:
+        if FOLDED & set(cell.metadata.get("tags", [])):  # JupyterLab folds by this, the page by the tag
+            cell.metadata.jupyter = nbformat.from_dict({"source_hidden": True})
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     return notebook
 
@@ -63,8 +67,7 @@ def read_text(path: Path) -> nbformat.NotebookNode:
 def colab_cell(path: Path) -> nbformat.NotebookNode:
     """The notebook's own first cell, which the page leaves out and which does nothing but on Colab."""
     folder = path.parent.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else "."
-    hidden = {"tags": ["remove-cell"], "jupyter": {"source_hidden": True}}
-    return nbformat.v4.new_code_cell(COLAB.format(folder=folder), id="colab", metadata=hidden)
+    return nbformat.v4.new_code_cell(COLAB.format(folder=folder), id="colab", metadata={"tags": ["remove-cell"]})
 
 
 def code_cells(notebook: nbformat.NotebookNode) -> enumerate:
