@@ -22,6 +22,7 @@ FIGURE = re.compile(r"(<figure[^>]*>\s*)(<img [^>]*>)")
 SCROLLING = r'\1<div class="pst-scrollable-table-container">\2</div>'
 # A formula with the brackets and the punctuation that touch it; anchors that extensions write many times a page.
 TOUCHING = re.compile(r'[(\[“]*<span class="math notranslate nohighlight">\\\(.*?\\\)</span>[^\s<]*', re.S)
+FOLD = re.compile(r'(<summary) aria-label="Toggle hidden content"')  # its name is what it shows
 REPEATED = re.compile(r'(<(?:section|div)[^>]*?) id="(?:proof|(?:proof|exercise|solution)-content)"')
 LOST = """<h1>There is no such page</h1>
 <p>The address may be mistyped, or the page may have moved.
@@ -79,7 +80,7 @@ def prepare(app: Sphinx, pagename: str, templatename: str, context: dict, doctre
     context["metatags"] = known + "\n".join(tags)
     if "body" in context:
         sources = {name: Path(app.srcdir, path) for path, name in app.builder.images.items()}
-        context["body"] = REPEATED.sub(r"\1", joined(sized(context["body"], sources)))
+        context["body"] = FOLD.sub(r"\1", REPEATED.sub(r"\1", joined(sized(context["body"], sources))))
 
 
 def lost(app: Sphinx) -> Iterator[tuple[str, dict, str]]:
