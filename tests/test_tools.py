@@ -102,6 +102,18 @@ def test_the_first_cell_fetches_the_book_on_colab_and_does_nothing_elsewhere(exe
     ]
 
 
+def test_references_to_other_texts_become_links_that_every_viewer_follows(tmp_path):
+    (tmp_path / "one.md").write_text(CHAPTER, encoding="utf-8")
+    (tmp_path / "two.md").write_text("(label)=\n# Another\n", encoding="utf-8")
+    (tmp_path / "part").mkdir()
+    source = "See {doc}`../one`, {doc}`the\nother <../two>`, {doc}`nothing` and {term}`one`."
+    wanted = "See [A chapter](../one.ipynb), [the\nother](../two.md), {doc}`nothing` and {term}`one`."
+    assert notebooks.linked(source, tmp_path / "part") == wanted
+    (tmp_path / "part" / "three.md").write_text(CHAPTER.replace("Some prose.", source), encoding="utf-8")
+    cells = notebooks.read_text(tmp_path / "part" / "three.md").cells
+    assert wanted in cells[0].source
+
+
 @pytest.mark.parametrize("tag", ["hide-input", "remove-input"])
 def test_a_cell_whose_code_the_page_folds_is_folded_in_jupyterlab_too(pair, tag):
     text = pair.read_text(encoding="utf-8")
