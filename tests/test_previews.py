@@ -103,3 +103,9 @@ def test_the_address_comes_from_the_environment(monkeypatch, told, address):
     config = SimpleNamespace(html_baseurl=None)
     pages.locate(None, config)
     assert config.html_baseurl == address
+
+
+def test_numbers_start_anew_on_each_page():
+    numbers = {"one": {"thm": {"b": (1,), "a": (2,)}, "eq": {"c": (1,)}}, "two": {"thm": {"e": (10,), "d": (9,)}}}
+    pages.renumber(None, SimpleNamespace(toc_fignumbers=numbers))
+    assert numbers == {"one": {"thm": {"b": (1,), "a": (2,)}, "eq": {"c": (1,)}}, "two": {"thm": {"d": (1,), "e": (2,)}}}

@@ -13,6 +13,7 @@ from urllib.parse import urljoin, urlsplit
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 PREVIEW = "_static/preview.png"
 LENGTH = 200  # characters of a description
@@ -83,6 +84,14 @@ def prepare(app: Sphinx, pagename: str, templatename: str, context: dict, doctre
         context["body"] = FOLD.sub(r"\1", REPEATED.sub(r"\1", joined(sized(context["body"], sources))))
 
 
+def renumber(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Let the numbers of theorems, equations, exercises and figures start anew on each page, as they do in its notebook."""
+    for kinds in env.toc_fignumbers.values():
+        for numbers in kinds.values():
+            numbers.update({name: (count,) for count, name in enumerate(sorted(numbers, key=numbers.get), 1)})
+    return []
+
+
 def lost(app: Sphinx) -> Iterator[tuple[str, dict, str]]:
     """The page for addresses that lead nowhere."""
     yield "404", {"title": "There is no such page", "body": LOST}, "page.html"
@@ -113,6 +122,7 @@ def locate(app: Sphinx, config) -> None:
 def setup(app: Sphinx) -> dict:
     """Connect the above."""
     app.connect("config-inited", locate)
+    app.connect("env-get-updated", renumber, priority=900)  # when all are numbered
     app.connect("html-collect-pages", lost)
     app.connect("html-page-context", prepare, priority=900)
     app.connect("build-finished", write_map)
