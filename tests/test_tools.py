@@ -2,16 +2,20 @@
 
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import jupytext
 import nbformat
 import notebooks
 import prose
 import pytest
+from bs4 import BeautifulSoup
+from nbconvert.filters import markdown2html
 
 pytest_plugins = ["pytester"]
 
@@ -112,6 +116,40 @@ def test_references_to_other_texts_become_links_that_every_viewer_follows(tmp_pa
     (tmp_path / "part" / "three.md").write_text(CHAPTER.replace("Some prose.", source), encoding="utf-8")
     cells = notebooks.read_text(tmp_path / "part" / "three.md").cells
     assert wanted in cells[0].source
+
+
+def unreadable(source):
+    """The formulas that a viewer without directives shows as code, and the fences that run into what stands by them."""
+    found = []
+    for cell in jupytext.reads(source, fmt="md:myst").cells:
+        seen = BeautifulSoup(markdown2html(cell.source if cell.cell_type == "markdown" else ""), "html.parser")
+        found += [code.get_text() for code in seen.select("code") if re.search(r"\$|\\[a-z]", code.get_text())]
+        for text in seen.find_all(string=re.compile(":::")):
+            alone = re.fullmatch(r"\s*:::(\{[a-z:-]+\}[^\n]*(\n:[a-z]+:[^\n]*)*(\n:::)?)?\s*", text.parent.get_text())
+            found += [] if alone and text.parent.name == "p" and text.parent.parent is seen else [text]
+    return found
+
+
+def test_viewers_without_directives_typeset_what_theorems_say():
+    for path in notebooks.sources():
+        assert unreadable(path.read_text(encoding="utf-8")) == [], path
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        "```{prf:theorem}\nThat $x = x$.\n```\n",
+        ":::{prf:theorem}\nThat $x = x$.\n\n:::\n",
+        ":::{prf:theorem}\n\nThat $x = x$.\n:::\n",
+        ":::{prf:theorem}\n\n- that $x = x$\n:::\n",
+        ":::{prf:theorem}\n\n    That $x = x$.\n\n:::\n",
+        "- one\n:::{prf:theorem}\n\nThat $x = x$.\n\n:::\n",
+    ],
+)
+def test_a_theorem_that_such_a_viewer_spoils_is_found(spoiled):
+    good = ":::{prf:theorem}\n:label: thm-a\n\nThat $x = x$.\n\n:::\n\n:::{solution-start} ex-a\n:class: dropdown\n:::\n"
+    assert unreadable(CHAPTER.replace("Some prose.", good)) == []
+    assert unreadable(CHAPTER.replace("Some prose.", spoiled)) != []
 
 
 @pytest.mark.parametrize("tag", ["hide-input", "remove-input"])
