@@ -85,10 +85,11 @@ def prepare(app: Sphinx, pagename: str, templatename: str, context: dict, doctre
 
 
 def renumber(app: Sphinx, env: BuildEnvironment) -> list[str]:
-    """Let the numbers of theorems, equations, exercises and figures start anew on each page, as they do in its notebook."""
+    """Number theorems, equations and exercises anew on each page, as in its notebook, which does not number figures."""
     for kinds in env.toc_fignumbers.values():
-        for numbers in kinds.values():
-            numbers.update({name: (count,) for count, name in enumerate(sorted(numbers, key=numbers.get), 1)})
+        for kind, numbers in kinds.items():
+            if kind != "figure":
+                numbers.update({name: (count,) for count, name in enumerate(sorted(numbers, key=numbers.get), 1)})
     return []
 
 
