@@ -5,6 +5,7 @@ import functools
 import importlib.util
 import json
 import re
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -84,9 +85,8 @@ def test_a_cell_taken_out_of_text_or_notebook_is_drift(tmp_path, monkeypatch):
     source = ROOT / "book" / "regression" / "attention_is_a_gradient.md"
     text, twin = source.read_text(encoding="utf-8"), source.with_suffix(".ipynb").read_text(encoding="utf-8")
     copy = tmp_path / "book" / "regression" / source.name
-    copy.parent.mkdir(parents=True)
+    shutil.copytree(ROOT / "book", tmp_path / "book", ignore=shutil.ignore_patterns("*.ipynb", "_*"))  # the links' titles
     monkeypatch.setattr(notebooks, "ROOT", tmp_path)
-    copy.write_text(text, encoding="utf-8")
     copy.with_suffix(".ipynb").write_text(twin, encoding="utf-8")
     assert notebooks.faults(copy) == []
     first = re.search(r"```\{code-cell\} ipython3\n(?:(?!```).)*?\nassert .*?```\n", text, re.DOTALL)

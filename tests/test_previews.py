@@ -103,3 +103,11 @@ def test_the_address_comes_from_the_environment(monkeypatch, told, address):
     config = SimpleNamespace(html_baseurl=None)
     pages.locate(None, config)
     assert config.html_baseurl == address
+
+
+def test_all_numbers_but_those_of_figures_start_anew_on_each_page():
+    one = {"thm": {"b": (1,), "a": (2,)}, "eq": {"c": (1,)}, "figure": {"f": (1,)}}
+    two = {"thm": {"e": (10,), "d": (9,)}, "figure": {"g": (2,)}}
+    pages.renumber(None, SimpleNamespace(toc_fignumbers={"one": one, "two": two}))
+    assert one == {"thm": {"b": (1,), "a": (2,)}, "eq": {"c": (1,)}, "figure": {"f": (1,)}}
+    assert two == {"thm": {"d": (1,), "e": (2,)}, "figure": {"g": (2,)}}

@@ -2,16 +2,20 @@
 
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import jupytext
 import nbformat
 import notebooks
 import prose
 import pytest
+from bs4 import BeautifulSoup
+from nbconvert.filters import markdown2html
 
 pytest_plugins = ["pytester"]
 
@@ -86,7 +90,7 @@ def test_the_first_cell_fetches_the_book_on_colab_and_does_nothing_elsewhere(exe
     cells = notebooks.read_text(executed).cells
     first = next(cell for cell in cells if cell.cell_type == "code")
     assert cells.index(first) == 1  # after the title
-    assert first.metadata.tags == ["remove-cell"]
+    assert first.metadata == {"tags": ["remove-cell"], "jupyter": {"source_hidden": True}}
     calls = []
     monkeypatch.setattr(subprocess, "check_call", calls.append)
     monkeypatch.setattr(os, "chdir", calls.append)
@@ -100,6 +104,65 @@ def test_the_first_cell_fetches_the_book_on_colab_and_does_nothing_elsewhere(exe
         ["-q", "/content/book"],
         "/content/book/.",
     ]
+
+
+def test_references_to_other_texts_become_links_that_every_viewer_follows(tmp_path):
+    (tmp_path / "one.md").write_text(CHAPTER, encoding="utf-8")
+    (tmp_path / "two.md").write_text("(label)=\n# Another\n", encoding="utf-8")
+    (tmp_path / "part").mkdir()
+    source = "See {doc}`../one`, {doc}`the\nother <../two>`, {doc}`nothing` and {term}`one`."
+    wanted = "See [A chapter](../one.ipynb), [the\nother](../two.md), {doc}`nothing` and {term}`one`."
+    assert notebooks.linked(source, tmp_path / "part") == wanted
+    (tmp_path / "part" / "three.md").write_text(CHAPTER.replace("Some prose.", source), encoding="utf-8")
+    cells = notebooks.read_text(tmp_path / "part" / "three.md").cells
+    assert wanted in cells[0].source
+
+
+def unreadable(source):
+    """The formulas that a viewer without directives shows as code, and the fences that run into what stands by them."""
+    found = []
+    for cell in jupytext.reads(source, fmt="md:myst").cells:
+        seen = BeautifulSoup(markdown2html(cell.source if cell.cell_type == "markdown" else ""), "html.parser")
+        found += [code.get_text() for code in seen.select("code") if re.search(r"\$|\\[a-z]", code.get_text())]
+        for text in seen.find_all(string=re.compile(":::")):
+            alone = re.fullmatch(r"\s*:::(\{[a-z:-]+\}[^\n]*(\n:[a-z]+:[^\n]*)*(\n:::)?)?\s*", text.parent.get_text())
+            found += [] if alone and text.parent.name == "p" and text.parent.parent is seen else [text]
+    return found
+
+
+def test_viewers_without_directives_typeset_what_theorems_say():
+    for path in notebooks.sources():
+        assert unreadable(path.read_text(encoding="utf-8")) == [], path
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        "```{prf:theorem}\nThat $x = x$.\n```\n",
+        ":::{prf:theorem}\nThat $x = x$.\n\n:::\n",
+        ":::{prf:theorem}\n\nThat $x = x$.\n:::\n",
+        ":::{prf:theorem}\n\n- that $x = x$\n:::\n",
+        ":::{prf:theorem}\n\n    That $x = x$.\n\n:::\n",
+        "- one\n:::{prf:theorem}\n\nThat $x = x$.\n\n:::\n",
+    ],
+)
+def test_a_theorem_that_such_a_viewer_spoils_is_found(spoiled):
+    good = ":::{prf:theorem}\n:label: thm-a\n\nThat $x = x$.\n\n:::\n\n:::{solution-start} ex-a\n:class: dropdown\n:::\n"
+    assert unreadable(CHAPTER.replace("Some prose.", good)) == []
+    assert unreadable(CHAPTER.replace("Some prose.", spoiled)) != []
+
+
+@pytest.mark.parametrize("tag", ["hide-input", "remove-input"])
+def test_a_cell_whose_code_the_page_folds_is_folded_in_jupyterlab_too(pair, tag):
+    text = pair.read_text(encoding="utf-8")
+    pair.write_text(text.replace("ipython3\nprint", f"ipython3\n:tags: [{tag}]\nprint"), encoding="utf-8")
+    assert notebooks.carry_over(pair)  # what is folded has no other output
+    _, first, live = (c for c in nbformat.read(pair.with_suffix(".ipynb"), 4).cells if c.cell_type == "code")
+    assert first.metadata == {"tags": [tag], "jupyter": {"source_hidden": True}}
+    assert [output.text for output in first.outputs] == ["one\ntwo\n"]
+    assert "jupyter" not in live.metadata
+    spoil(pair, lambda nb: nb["cells"][2]["metadata"].pop("jupyter"))
+    assert notebooks.faults(pair) == ["cell 2 (code) differs from its notebook"]
 
 
 def test_where_prose_alone_has_changed_outputs_are_carried_over(pair):
@@ -306,8 +369,8 @@ def test_the_template_and_the_book_are_in_style():
     [
         ("Motivate, derive", "One sentence. And another, derive", "one sentence a line"),
         ("x**2 - 2 * x", "x ** 2-2*x", "code cells are not formatted"),
-        ("import torch\n", "", "line 21: code: Undefined name `torch`"),
-        ("```{code-cell} ipython3\nx", "```python\nx", "line 29: this block does not run"),
+        ("import torch\n", "", "line 22: code: Undefined name `torch`"),
+        ("```{code-cell} ipython3\nx", "```python\nx", "line 30: this block does not run"),
         (
             "assert is_zero",
             "import matplotlib.pyplot as plt\nfig, ax = plt.subplots()\nassert is_zero",
@@ -320,6 +383,8 @@ def test_the_template_and_the_book_are_in_style():
         ("## References", "## Sources", "lacks `## References`"),
         (":::{exercise}\n", "```{exercise}\n", "open {exercise} with `:::`"),
         (":::{solution-end}", ":::{note}", "not every exercise has a solution"),
+        (":tags: [hide-input]\n", "", "line 16: the first cell sets up: fold it"),
+        (":tags: [hide-input]", ":tags: [remove-output]", "line 16: the first cell sets up: fold it"),
     ],
 )
 def test_breaches_of_style_are_named(old, new, fault):

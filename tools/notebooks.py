@@ -34,6 +34,8 @@ if "google.colab" in sys.modules:
         check_call(["git", "clone", "--depth=1", address, "/content/book"])
         check_call([sys.executable, "-m", "pip", "install", "-q", "/content/book"])
     os.chdir("/content/book/{folder}")"""
+DOC = re.compile(r"\{doc\}`(?:([^`<]+) <)?([^`<>]+)>?`")
+FOLDED = {"hide-input", "remove-input", "remove-cell"}  # tags of cells whose code the page folds or leaves out
 LIVE = "live"  # the tag of a cell that shows live widgets only: executed, its output neither stored nor compared
 EXPLORER = "application/vnd.attnopt.explorer+json"
 NUMBER = re.compile(r"(?<![\w.])[-−]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+−]?\d+)?(?![\w])")
@@ -47,10 +49,28 @@ METADATA = {
 def sources(book: Path = BOOK) -> list[Path]:
     """The texts that have a notebook: every MyST file in `book` with a kernel in its header."""
     return sorted(
-        path
-        for path in book.rglob("*.md")
-        if "_build" not in path.parts and "\nkernelspec:" in path.read_text(encoding="utf-8")[:400]
+        path for path in book.rglob("*.md") if "_build" not in path.parts and has_kernel(path.read_text(encoding="utf-8"))
     )
+
+
+def has_kernel(text: str) -> bool:
+    """Whether a text has a notebook."""
+    return "\nkernelspec:" in text[:400]
+
+
+def linked(source: str, folder: Path) -> str:
+    """Prose with its references to other texts as ordinary links, which every viewer follows."""
+
+    def link(reference: re.Match) -> str:
+        words, name = reference.groups()
+        path = folder / f"{name}.md"
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        title = re.search(r"^# (.+)$", text, re.M)
+        if not title:  # the build names it
+            return reference[0]
+        return f"[{words or title[1]}]({name}{'.ipynb' if has_kernel(text) else '.md'})"
+
+    return DOC.sub(link, source)
 
 
 def read_text(path: Path) -> nbformat.NotebookNode:
@@ -59,8 +79,13 @@ def read_text(path: Path) -> nbformat.NotebookNode:
     notebook.metadata = nbformat.from_dict(METADATA)
     for number, cell in enumerate(notebook.cells):
         cell.id = f"{path.stem.replace('_', '-')[:50]}-{number:03d}"
+        if cell.cell_type == "markdown":
+            cell.source = linked(cell.source, path.parent)
     first = next((number for number, cell in enumerate(notebook.cells) if cell.cell_type == "code"), len(notebook.cells))
     notebook.cells.insert(first, colab_cell(path))
+    for cell in notebook.cells:
+        if FOLDED & set(cell.metadata.get("tags", [])):  # JupyterLab folds by this, the page by the tag
+            cell.metadata.jupyter = nbformat.from_dict({"source_hidden": True})
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     return notebook
 
@@ -68,8 +93,7 @@ def read_text(path: Path) -> nbformat.NotebookNode:
 def colab_cell(path: Path) -> nbformat.NotebookNode:
     """The notebook's own first cell, which the page leaves out and which does nothing but on Colab."""
     folder = path.parent.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else "."
-    hidden = {"tags": ["remove-cell"], "jupyter": {"source_hidden": True}}
-    return nbformat.v4.new_code_cell(COLAB.format(folder=folder), id="colab", metadata=hidden)
+    return nbformat.v4.new_code_cell(COLAB.format(folder=folder), id="colab", metadata={"tags": ["remove-cell"]})
 
 
 def code_cells(notebook: nbformat.NotebookNode) -> enumerate:

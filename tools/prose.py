@@ -112,6 +112,8 @@ def faults(text: str, chapter: bool) -> list[str]:
         places = [text.find(section) for section in SECTIONS]
         if places != sorted(places):
             found.append(f"its last sections must be {', '.join(SECTIONS)}, in this order")
+        if not cells or "hide-input" not in split(cells[0][1])[0]:
+            found.append(f"line {cells[0][0] if cells else 1}: the first cell sets up: fold it with `:tags: [hide-input]`")
         exercises = text.count(":::{exercise}\n")
         if not 3 <= exercises <= 5:
             found.append(f"has {exercises} exercises; three to five are wanted")

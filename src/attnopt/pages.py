@@ -13,6 +13,7 @@ from urllib.parse import urljoin, urlsplit
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 PREVIEW = "_static/preview.png"
 LENGTH = 200  # characters of a description
@@ -22,6 +23,7 @@ FIGURE = re.compile(r"(<figure[^>]*>\s*)(<img [^>]*>)")
 SCROLLING = r'\1<div class="pst-scrollable-table-container">\2</div>'
 # A formula with the brackets and the punctuation that touch it; anchors that extensions write many times a page.
 TOUCHING = re.compile(r'[(\[“]*<span class="math notranslate nohighlight">\\\(.*?\\\)</span>[^\s<]*', re.S)
+FOLD = re.compile(r'(<summary) aria-label="Toggle hidden content"')  # its name is what it shows
 REPEATED = re.compile(r'(<(?:section|div)[^>]*?) id="(?:proof|(?:proof|exercise|solution)-content)"')
 LOST = """<h1>There is no such page</h1>
 <p>The address may be mistyped, or the page may have moved.
@@ -79,7 +81,16 @@ def prepare(app: Sphinx, pagename: str, templatename: str, context: dict, doctre
     context["metatags"] = known + "\n".join(tags)
     if "body" in context:
         sources = {name: Path(app.srcdir, path) for path, name in app.builder.images.items()}
-        context["body"] = REPEATED.sub(r"\1", joined(sized(context["body"], sources)))
+        context["body"] = FOLD.sub(r"\1", REPEATED.sub(r"\1", joined(sized(context["body"], sources))))
+
+
+def renumber(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Number theorems, equations and exercises anew on each page, as in its notebook, which does not number figures."""
+    for kinds in env.toc_fignumbers.values():
+        for kind, numbers in kinds.items():
+            if kind != "figure":
+                numbers.update({name: (count,) for count, name in enumerate(sorted(numbers, key=numbers.get), 1)})
+    return []
 
 
 def lost(app: Sphinx) -> Iterator[tuple[str, dict, str]]:
@@ -112,6 +123,7 @@ def locate(app: Sphinx, config) -> None:
 def setup(app: Sphinx) -> dict:
     """Connect the above."""
     app.connect("config-inited", locate)
+    app.connect("env-get-updated", renumber, priority=900)  # when all are numbered
     app.connect("html-collect-pages", lost)
     app.connect("html-page-context", prepare, priority=900)
     app.connect("build-finished", write_map)

@@ -1,7 +1,11 @@
-"""A chapter in JupyterLab: it runs from top to bottom, and Python answers its explorer beyond what the page carries."""
+"""A chapter in JupyterLab: it reads like its page, runs from top to bottom, and Python answers its explorer.
+
+`jupyterlab-myst` renders what Markdown does not know; for viewers without it see `tests/test_tools.py`.
+"""
 
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -12,19 +16,32 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from bs4 import BeautifulSoup
+from conftest import HTML
 
 from attnopt.explorers.base import MIME
 from attnopt.in_context import optimal_step_sizes
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = ROOT / "book" / "in_context" / "optimal_step_sizes.ipynb"
+PAGE = HTML / "in_context" / "optimal_step_sizes.html"
 NO_UPDATES = "jupyterlab.handlers.announcements.NeverCheckForUpdate"
 PATIENCE = 240  # seconds: the machine may be busy with other things
 
 
-@pytest.fixture
-def lab(tmp_path):
-    """The address of a copy of the chapter, without outputs, in a JupyterLab of this environment that ends with the test."""
+# What of the prose is text, and what is marked as found nowhere: formulas and the cells' editors are left out.
+PROSE = """() => [...document.querySelectorAll(".jp-MarkdownCell")].map(cell => {
+  const seen = cell.cloneNode(true);
+  seen.querySelectorAll(".katex, .cm-editor, [title$='Not Found']").forEach(node => node.remove());
+  return seen.textContent;
+}).join("\\n")"""
+RAW = re.compile(r":::|```|\$|^:[a-z]+:|\{[a-z][a-z:-]*\}|\\[a-zA-Z({]|\b(?:eq|thm|def|ex)-[a-z]|Unknown", re.M)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """The address of a copy of the chapter, without outputs, in a JupyterLab of this environment, for all tests here."""
+    tmp_path = tmp_path_factory.mktemp("lab")
     chapter = json.loads(CHAPTER.read_text(encoding="utf-8"))
     for cell in chapter["cells"]:
         if cell["cell_type"] == "code":
@@ -84,35 +101,119 @@ def answers(address):
     return True
 
 
-@pytest.fixture
-def page(browser):
-    """A page in a context of its own."""
+@pytest.fixture(scope="module")
+def opened(browser, lab):
+    """The chapter, open; what it asks of others and its errors collect in `elsewhere` and `broken`."""
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
     context.set_default_timeout(1000 * PATIENCE)
-    yield context.new_page()
+    page = context.new_page()
+    page.elsewhere, page.broken = [], []
+    home = lab.partition("/lab/")[0]
+    page.on("pageerror", lambda error: page.broken.append(str(error)))
+    page.on("request", lambda r: None if r.url.startswith((home, "data:", "blob:")) else page.elsewhere.append(r.url))
+    page.goto(lab)
+    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
+    yield page
     context.close()
 
 
-def test_a_chapter_runs_in_jupyterlab_and_python_answers_its_explorer(lab, page):
-    elsewhere, broken = [], []
-    home = lab.partition("/lab/")[0]
-    page.on("pageerror", lambda error: broken.append(str(error)))
-    page.on("request", lambda r: None if r.url.startswith((home, "data:", "blob:")) else elsewhere.append(r.url))
-    page.goto(lab)
-    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
+@pytest.fixture
+def page(opened):
+    """The open chapter, which asked nothing of others and had no error when the test is over."""
+    yield opened
+    assert opened.elsewhere == opened.broken == []
+
+
+@pytest.fixture
+def prose(page):
+    """The open chapter, its prose rendered by `jupyterlab-myst`."""
+    page.locator(".jp-MarkdownCell :is(.myst, .jp-RenderedMarkdown) h1").first.wait_for()
+    assert page.locator(".jp-MarkdownCell .myst").count(), "jupyterlab-myst is missing, disabled or broken"
+    return page
+
+
+def wait_for(seen, wanted):
+    """Wait until `seen()` is what is wanted: cells are rendered one after the other, and numbers follow."""
+    deadline = time.monotonic() + PATIENCE
+    while (found := seen()) != wanted:
+        assert time.monotonic() < deadline, (found, wanted)
+        time.sleep(0.2)
+
+
+def texts(page, selector):
+    """The texts of all elements that a selector finds, also of those further down."""
+    return [" ".join(text.split()) for text in page.locator(selector).all_text_contents()]
+
+
+def built(selector):
+    """The texts of all elements of the built page that a selector finds."""
+    page = BeautifulSoup(PAGE.read_text(encoding="utf-8"), "html.parser")
+    return [" ".join(node.get_text().replace("#", "").split()) for node in page.select(selector)]
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "least"),
+    [
+        (".myst-proof-title:has(a)", ".proof > .admonition-title:has(.caption-number)", 6),
+        ("a[title='Link to this Equation']", ".eqno", 10),
+        ("a[title='Link to this Exercise']", ".exercise .caption-number", 4),
+        ("a.hover-link[href^='#eq-']", "article p a[href^='#equation-eq-']", 5),
+        ("a.hover-link[href^='#thm-']", "article p a[href^='#thm-']", 10),
+    ],
+    ids=["theorems", "equations", "exercises", "references to equations", "references to theorems"],
+)
+def test_numbers_titles_and_references_are_the_pages(prose, here, there, least):
+    wanted = built(there)
+    assert len(wanted) >= least
+    wait_for(lambda: texts(prose, f".jp-MarkdownCell {here}"), wanted)
+
+
+def test_what_a_theorem_says_is_typeset_and_nothing_of_the_prose_is_raw(prose):
+    formulas = len(built(".proof .math"))
+    assert formulas > 100
+    wait_for(lambda: prose.locator(".myst-proof .katex").count(), formulas)
+    assert prose.locator(".katex-error").count() == 0
+    text = prose.evaluate(PROSE)
+    assert "What we showed" in text
+    assert RAW.findall(text) == []
+    # What stands elsewhere is not found: the keys of papers and the labels of other chapters.
+    source = CHAPTER.with_suffix(".md").read_text(encoding="utf-8")
+    papers = re.findall(r"{cite:[pt]}`([^`]+)`", source)
+    assert set(texts(prose, ".jp-MarkdownCell [title$='Not Found']")) == {*papers, "thm-two-layers"}
+    assert "\n:label: thm-two-layers\n" not in source
+
+
+def test_a_reference_to_a_chapter_leads_to_its_notebook(prose):
+    link = prose.locator(".jp-MarkdownCell a", has_text="Layers are steps").first
+    assert link.get_attribute("href").partition("?")[0].endswith("/in_context/layers_are_steps.ipynb")
+
+
+def test_the_set_up_is_folded_and_opens(page):
+    cell = page.locator(".jp-CodeCell").nth(1)  # the first is Colab's
+    code = cell.get_by_text("from attnopt.claims import claim")
+    cell.locator(".jp-InputPlaceholder").wait_for()
+    assert code.count() == 0 or not code.is_visible()
+    cell.locator(".jp-InputPlaceholder .jp-Placeholder-content").click()
+    code.wait_for()
+    page.get_by_role("menuitem", name="View", exact=True).click()
+    page.get_by_role("menuitem", name="Collapse Selected Code", exact=True).click()
+    cell.locator(".jp-InputPlaceholder").wait_for()
+
+
+def test_the_chapter_runs_and_python_answers_its_explorer(page):
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     cells = [cell for cell in json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
     (in_the_page,) = (
         out["data"][MIME]["state"]["table"] for cell in cells for out in cell["outputs"] if MIME in out.get("data", ())
     )
-    wanted = [f"[{number}]:" for number in range(2, len(cells) + 1)]  # the first cell is folded away
-    prompts = page.locator(".jp-CodeCell .jp-InputPrompt")
-    deadline = time.monotonic() + PATIENCE
-    while [text for text in prompts.all_text_contents() if text] != wanted:
+    shown = [number for number, cell in enumerate(cells, 1) if not cell["metadata"].get("jupyter", {}).get("source_hidden")]
+
+    def prompts():
         assert page.locator("[data-mime-type='application/vnd.jupyter.error']").count() == 0
-        assert time.monotonic() < deadline, prompts.all_text_contents()
-        page.wait_for_timeout(200)
+        return [text for text in texts(page, ".jp-CodeCell .jp-InputPrompt") if text]
+
+    wait_for(prompts, [f"[{number}]:" for number in shown])
 
     explorer = page.locator(".jp-OutputArea", has=page.get_by_role("slider", name="examples n"))
     for move, dim, n_context in (
@@ -126,4 +227,3 @@ def test_a_chapter_runs_in_jupyterlab_and_python_answers_its_explorer(lab, page)
         explorer.get_by_text(
             f"d = {dim}, n = {n_context}, 3 layers, optimal steps of size {steps}: loss {float(loss):.4g}"
         ).wait_for()
-    assert elsewhere == broken == []

@@ -213,6 +213,19 @@ def test_solutions_open_and_close(open_page):
     hidden.wait_for(state="visible")
 
 
+def test_a_set_up_cell_is_folded_and_opens_by_keyboard(open_page):
+    opened = open_page("regression/softmax_and_lse.html", mathematics=False)
+    code = opened.locator("details.hide pre")
+    assert "import torch" in code.text_content()
+    assert not code.is_visible()
+    opened.locator("summary", has_text="Show code cell source").press("Enter")
+    code.wait_for(state="visible")
+    opened.locator("summary", has_text="Hide code cell source").press("Space")
+    code.wait_for(state="hidden")
+    opened.emulate_media(media="print")
+    assert not opened.locator("details.hide > summary").is_visible()
+
+
 def test_ledger_filters_by_paper_and_verdict(open_page):
     opened = open_page("ledger.html", mathematics=False)
     rows = opened.locator(".ao-ledger details")
