@@ -7,10 +7,10 @@
     python3 run.py new PART NAME                  start a chapter from the template
     python3 run.py pdf [--output FILE]            the built book as one PDF
     python3 run.py video RUN [--output FILE]      a recorded training run of Part III as an mp4 film
-    python3 run.py bench                          what is said to be fast, beside plain code, measured here
+    python3 run.py bench [--quick]                what is said to be fast, beside plain code, measured here
     python3 run.py oldest                         the unit tests with the oldest supported versions
     python3 run.py mutants [MODULE ...]           changes the package in small places and sees whether its tests notice
-    python3 run.py portability [TIMES]            the notebooks compared under other threads and instructions, many times
+    python3 run.py portability [TIMES [NAME ...]] the notebooks compared under other threads and instructions, many times
     python3 run.py lint                           style of code and prose, notebooks in step with their text
 
 Standard library only. The environment lives in `.venv` and is made on the first call.
@@ -333,14 +333,14 @@ def oldest() -> None:
     call([python, "-m", "pytest", "-q", *paths], "Some tests failed with the oldest versions: see above.")
 
 
-def portability(times: int) -> None:
+def portability(times: int, names: list) -> None:
     """Compare every notebook so many times in a row: with one thread, two, without special instructions, and so on."""
     one, two = ({"OMP_NUM_THREADS": n, "OPENBLAS_NUM_THREADS": n} for n in "12")
     ways = [one, two, {"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem"}]
     for number in range(times):
         way = ways[number % len(ways)]
         say(f"\n[{number + 1}/{times}] {' '.join(f'{name}={value}' for name, value in way.items())}")
-        compare_notebooks("A notebook gives another output in this setting: see above.", **way)
+        compare_notebooks("A notebook gives another output in this setting: see above.", names, **way)
 
 
 def lint() -> None:
@@ -365,10 +365,11 @@ def workers(distribution: str) -> list:
     return ["-q", "-n", str(min(4, os.cpu_count() or 1)), "--dist", distribution]
 
 
-def compare_notebooks(advice: str, **environment: str) -> None:
-    """Execute every notebook and compare its outputs with the stored ones."""
+def compare_notebooks(advice: str, names=(), **environment: str) -> None:
+    """Execute every notebook, or those named, and compare its outputs with the stored ones."""
+    paths = [f"book/{name}.ipynb" for name in names] or ["book"]
     spread = ["-q"] if os.name == "nt" else workers("loadfile")  # on Windows kernels started side by side can meet on a port
-    call([PYTHON, "-m", "pytest", *spread, "--nbval", "--nbval-current-env", "book"], advice, **environment)
+    call([PYTHON, "-m", "pytest", *spread, "--nbval", "--nbval-current-env", *paths], advice, **environment)
 
 
 def test(arguments: list) -> None:
@@ -417,12 +418,14 @@ def main() -> None:
     video = commands.add_parser("video", help="write a recorded training run of Part III as an mp4 film")
     video.add_argument("run", metavar="RUN", help="its name; another word lists them")
     video.add_argument("--output", metavar="FILE", help="RUN.mp4 unless given")
-    commands.add_parser("bench", help="measure what is said to be fast beside plain code, and write it to results/")
+    bench = commands.add_parser("bench", help="measure what is said to be fast beside plain code, and write it to results/")
+    bench.add_argument("--quick", action="store_true", help="tiny sizes, only to see that it runs: nothing is written")
     commands.add_parser("oldest", help="run the unit tests with the oldest supported versions")
     mutants = commands.add_parser("mutants", help="change the package in small places and see whether its tests notice")
     mutants.add_argument("modules", nargs="*", metavar="MODULE", help="as in regression/gradients; all of the table if none")
     portable = commands.add_parser("portability", help="compare the notebooks under other threads and instructions")
     portable.add_argument("times", nargs="?", type=int, default=20)
+    portable.add_argument("names", nargs="*", metavar="NAME", help="as in regression/softmax_and_lse; all unless given")
     commands.add_parser("lint", help="style of code and prose, notebooks in step with their text")
     options, rest = parser.parse_known_args()
     if rest and options.command != "test":
@@ -450,13 +453,14 @@ def main() -> None:
     elif options.command == "mutants":
         call([PYTHON, "tools/mutants.py", *options.modules], "Some mutants survive without a reason: see above.")
     elif options.command == "portability":
-        portability(options.times)
+        portability(options.times, options.names)
     elif options.command == "video":
         output = ["--output", options.output] if options.output else []
         call([PYTHON, "-m", "attnopt.clustering.video", options.run, *output], "No film was written: see above.")
     elif options.command == "bench":
         for name in ("in_context", "training"):
-            call([PYTHON, f"benchmarks/{name}.py"], "The benchmark failed: see above.")
+            quick = ["--quick"] if options.quick else []
+            call([PYTHON, f"benchmarks/{name}.py", *quick], "The benchmark failed: see above.")
     else:
         lint()
 
