@@ -418,6 +418,7 @@ def main() -> None:
     video = commands.add_parser("video", help="write a recorded training run of Part III as an mp4 film")
     video.add_argument("run", metavar="RUN", help="its name; another word lists them")
     video.add_argument("--output", metavar="FILE", help="RUN.mp4 unless given")
+    video.add_argument("--every", default="1", metavar="N", help="only the first of every N frames, for a quick look")
     bench = commands.add_parser("bench", help="measure what is said to be fast beside plain code, and write it to results/")
     bench.add_argument("--quick", action="store_true", help="tiny sizes, only to see that it runs: nothing is written")
     commands.add_parser("oldest", help="run the unit tests with the oldest supported versions")
@@ -456,7 +457,8 @@ def main() -> None:
         portability(options.times, options.names)
     elif options.command == "video":
         output = ["--output", options.output] if options.output else []
-        call([PYTHON, "-m", "attnopt.clustering.video", options.run, *output], "No film was written: see above.")
+        film = ["-m", "attnopt.clustering.video", options.run, "--every", options.every, *output]
+        call([PYTHON, *film], "No film was written: see above.")
     elif options.command == "bench":
         for name in ("in_context", "training"):
             quick = ["--quick"] if options.quick else []
