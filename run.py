@@ -45,7 +45,7 @@ TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # where Debian's package puts it
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 OLDEST, NEWEST = (3, 11), (3, 14)  # the Pythons with which everything is tested
-OLDEST_VERSIONS = (3, 12)  # the newest Python for which the oldest versions that pyproject.toml admits are built
+NEWEST_FOR_OLDEST = (3, 12)  # up to here the oldest versions that pyproject.toml admits are built
 CHOSEN = "ATTNOPT_PYTHON_CHOSEN"  # set in the environment of the Python that another one has found
 WINDOWS = os.name == "nt"
 PROBE = """
@@ -314,7 +314,7 @@ def pdf(output: str) -> None:
 def oldest() -> None:
     """Run the unit tests in an environment with the oldest versions that `pyproject.toml` admits."""
     folder = ROOT / "_build" / "oldest"
-    maker = fitting(OLDEST_VERSIONS)[1] if unfit(OLDEST_VERSIONS) else sys.executable
+    maker = fitting(NEWEST_FOR_OLDEST)[1] if unfit(NEWEST_FOR_OLDEST) else sys.executable
     if not maker:
         raise Failure(
             "The oldest versions are built for Python 3.11 and 3.12, and neither was found: install one, call again."

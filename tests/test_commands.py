@@ -167,7 +167,8 @@ def test_book_builds_and_test_and_portability_compare(site):
 
 
 SERVE = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts the tests may have had it ignored
 sys.path.insert(0, {folder!r})
 import run
 run.build = lambda: None  # it is built

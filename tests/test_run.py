@@ -194,6 +194,18 @@ FOUND = {
 }
 
 
+def test_the_oldest_versions_get_a_python_for_which_they_are_built(run, monkeypatch):
+    for version, maker in (((3, 12, 0), sys.executable), ((3, 13, 0), "their/python3.12")):
+        run.calls.clear()
+        monkeypatch.setattr(run.sys, "version_info", version)
+        monkeypatch.setattr(run, "fitting", lambda newest: ("3.12.9", "their/python3.12") if newest == (3, 12) else None)
+        run.oldest()
+        assert run.calls[0] == f"{maker} -m venv --clear {run.ROOT / '_build' / 'oldest'}"
+    monkeypatch.setattr(run, "fitting", lambda newest: ("", ""))
+    with pytest.raises(run.Failure, match=r"built for Python 3\.11 and 3\.12, and neither was found"):
+        run.oldest()
+
+
 @POSIX
 @pytest.mark.parametrize("scripts", FOUND.values(), ids=FOUND)
 def test_another_python_is_found_tried_and_goes_on(new_python, scripts):
