@@ -7,24 +7,30 @@
     python3 run.py new PART NAME                  start a chapter from the template
     python3 run.py pdf [--output FILE]            the built book as one PDF
     python3 run.py video RUN [--output FILE]      a recorded training run of Part III as an mp4 film
-    python3 run.py bench                          what is said to be fast, beside plain code, measured here
+    python3 run.py bench [--quick]                what is said to be fast, beside plain code, measured here
     python3 run.py oldest                         the unit tests with the oldest supported versions
     python3 run.py mutants [MODULE ...]           changes the package in small places and sees whether its tests notice
-    python3 run.py portability [TIMES]            the notebooks compared under other threads and instructions, many times
+    python3 run.py portability [TIMES [NAME ...]] the notebooks compared under other threads and instructions, many times
     python3 run.py lint                           style of code and prose, notebooks in step with their text
 
 Standard library only. The environment lives in `.venv` and is made on the first call.
+
+Started with a Python that is too old or too new, it goes on with another one that it finds. Syntax and what is imported
+and defined here are therefore Python 3.6's; what the commands call may be newer.
 """
 
 import argparse
 import functools
 import hashlib
 import http.server
+import importlib.util
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
+import sysconfig
 import time
 import venv
 import webbrowser
@@ -38,6 +44,18 @@ HTML = ROOT / "_build" / "html"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # where Debian's package puts it
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+OLDEST, NEWEST = (3, 11), (3, 14)  # the Pythons with which everything is tested
+NEWEST_FOR_OLDEST = (3, 12)  # up to here the oldest versions that pyproject.toml admits are built
+CHOSEN = "ATTNOPT_PYTHON_CHOSEN"  # set in the environment of the Python that another one has found
+WINDOWS = os.name == "nt"
+PROBE = """
+import sys
+sys.path.append(sys.argv[1])
+import ensurepip, platform, run, venv
+print(platform.python_version())
+print(sys.executable if sys.prefix == sys.base_prefix else sys._base_executable)
+sys.exit(bool(run.unfit((3, int(sys.argv[2])))))
+"""
 
 
 class Failure(Exception):
@@ -47,6 +65,83 @@ class Failure(Exception):
 def say(text: str) -> None:
     """Print a progress line at once, also into a pipe."""
     print(text, flush=True)
+
+
+def unfit(newest: tuple = NEWEST) -> str:
+    """Why this Python is none of those with which everything is tested; empty if it is one."""
+    if sys.version_info[:2] < OLDEST:
+        return "too old"
+    if sys.version_info[:2] > newest:
+        return "too new"
+    if platform.python_implementation() != "CPython":
+        return platform.python_implementation()
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "a build without the global lock"
+    return "" if sys.maxsize > 2**32 else "a 32-bit build"
+
+
+def candidates(newest: tuple):
+    """Commands that may start a fitting Python, the newest first; what would have to be fetched comes last."""
+    names = ["{}.{}".format(OLDEST[0], minor) for minor in range(newest[1], OLDEST[1] - 1, -1)]  # noqa: UP032
+    for name in names:
+        for folder in os.get_exec_path():  # a version manager's stand-in may come before the real one
+            found = shutil.which(f"python{name}", path=folder)
+            if found:
+                yield [found]
+        if shutil.which("py"):  # the launcher on Windows
+            yield ["py", f"-{name}"]
+        if shutil.which("uv"):
+            yield ["uv", "run", "--no-project", "--no-python-downloads", "--python", name, "python"]
+    if shutil.which("uv"):
+        yield ["uv", "run", "--no-project", "--python", names[0], "python"]
+
+
+def fitting(newest: tuple = NEWEST) -> tuple:
+    """Version and path of a Python that fits and can make environments, tried; two empty words if there is none."""
+    for command in candidates(newest):
+        try:
+            done = subprocess.run(
+                [*command, "-I", "-B", "-c", PROBE, str(ROOT), str(newest[1])],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                universal_newlines=True,  # noqa: UP021
+                timeout=300,
+            )
+        except (OSError, subprocess.SubprocessError):
+            continue
+        said = done.stdout.splitlines()
+        if done.returncode == 0 and len(said) == 2:
+            return tuple(said)
+    return "", ""
+
+
+def right_python() -> None:
+    """Go on with a fitting Python if this is none, with the same arguments; say what to install if there is none."""
+    again = os.environ.pop(CHOSEN, None)
+    reason = unfit()
+    if not reason:
+        return
+    reason = f"Python {platform.python_version()} ({sys.executable}) is {reason}"
+    version, path = ("", "") if again else fitting()
+    if not path:
+        least, most = (".".join(map(str, limit)) for limit in (OLDEST, NEWEST))
+        advice = {
+            "Darwin": f"`brew install python@{most}`, or the installer from python.org",
+            "Windows": f"`winget install Python.Python.{most}`, or the installer from python.org",
+        }.get(platform.system(), f"your distribution's packages python{most} and python{most}-venv, or uv")
+        raise Failure(
+            f"{reason}; Python {least} to {most} is needed, and none that can make environments was found here: "
+            f"install one ({advice}) and call again."
+        )
+    say(f"{reason}: going on with Python {version} ({path})")
+    command = [path, str(Path(__file__).resolve()), *sys.argv[1:]]
+    os.environ[CHOSEN] = "1"
+    if not WINDOWS:
+        os.execv(path, command)
+    with subprocess.Popen(command) as child:  # there execv would give the terminal back at once
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other one
+        sys.exit(child.wait())
 
 
 def call(command: list, advice: str, **extra) -> None:
@@ -96,20 +191,32 @@ def writable() -> None:
             )
 
 
+def usable() -> bool:
+    """Whether `.venv` has a Python of this version, with pip; what it was made from may be gone."""
+    check = f"import pip, sys; sys.exit(sys.version_info[:2] != {tuple(sys.version_info[:2])})"
+    try:
+        return not subprocess.run([PYTHON, "-c", check], capture_output=True).returncode
+    except OSError:
+        return False
+
+
 def environment() -> None:
     """Make `.venv`, or renew it; the stamp is written last, so an interrupted attempt is recognised and made anew.
 
     A `.venv` that is a link belongs to another checkout and is used as it is.
     """
-    if sys.version_info < (3, 11):
-        raise Failure(f"Python 3.11 or later is needed; this is {platform.python_version()}.")
     if VENV.is_symlink():
         return
     wanted = fingerprint()
     if STAMP.exists() and STAMP.read_text() == wanted:
         return
     say("setting up .venv (a few minutes the first time)")
-    if not STAMP.exists() or subprocess.run([PYTHON, "-m", "pip", "--version"], capture_output=True).returncode:
+    if not STAMP.exists() or not usable():
+        if importlib.util.find_spec("ensurepip") is None:
+            package = "python{}.{}-venv".format(*sys.version_info)
+            raise Failure(
+                f"{sys.executable} cannot make environments: install your distribution's {package} and call again."
+            )
         venv.create(VENV, with_pip=True, clear=True)  # half an installation cannot be trusted
     STAMP.unlink(missing_ok=True)
     pip = [PYTHON, "-m", "pip", "install", "--progress-bar", "on" if sys.stdout.isatty() else "off"]
@@ -196,8 +303,8 @@ def serve(port: int) -> None:
         server.server_close()
 
 
-def pdf(output: str | None) -> None:
-    """Print the built book as one PDF."""
+def pdf(output: str) -> None:
+    """Print the built book as one PDF; where it goes may be left empty."""
     if not (HTML / "objects.inv").is_file():  # what Sphinx writes last
         build()
     browser()
@@ -207,26 +314,33 @@ def pdf(output: str | None) -> None:
 def oldest() -> None:
     """Run the unit tests in an environment with the oldest versions that `pyproject.toml` admits."""
     folder = ROOT / "_build" / "oldest"
-    venv.create(folder, with_pip=True, clear=True)
+    maker = fitting(NEWEST_FOR_OLDEST)[1] if unfit(NEWEST_FOR_OLDEST) else sys.executable
+    if not maker:
+        raise Failure(
+            "The oldest versions are built for Python 3.11 and 3.12, and neither was found: install one, call again."
+        )
+    call([maker, "-m", "venv", "--clear", folder], "The environment could not be made: see above.")
     python = folder / PYTHON.relative_to(VENV)
     install_torch(python)
     advice = "The oldest versions could not be installed: see pip's message above."
     call([python, "-m", "pip", "install", "--quiet", "--requirement", "tests/oldest.txt"], advice)
     call([python, "-m", "pip", "install", "--quiet", "--no-deps", "--editable", "."], advice)
     data()
-    tools = [f"--ignore=tests/test_{name}.py" for name in ("tools", "run", "pdf")]  # which have requirements of their own
+    tools = [
+        f"--ignore=tests/test_{name}.py" for name in ("tools", "run", "pdf", "commands")
+    ]  # which have requirements of their own
     paths = ["tests", "--ignore=tests/site", *tools]
     call([python, "-m", "pytest", "-q", *paths], "Some tests failed with the oldest versions: see above.")
 
 
-def portability(times: int) -> None:
+def portability(times: int, names: list) -> None:
     """Compare every notebook so many times in a row: with one thread, two, without special instructions, and so on."""
     one, two = ({"OMP_NUM_THREADS": n, "OPENBLAS_NUM_THREADS": n} for n in "12")
     ways = [one, two, {"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem"}]
     for number in range(times):
         way = ways[number % len(ways)]
         say(f"\n[{number + 1}/{times}] {' '.join(f'{name}={value}' for name, value in way.items())}")
-        compare_notebooks("A notebook gives another output in this setting: see above.", **way)
+        compare_notebooks("A notebook gives another output in this setting: see above.", names, **way)
 
 
 def lint() -> None:
@@ -246,18 +360,19 @@ def lint() -> None:
         raise Failure("\n        ".join(advice))
 
 
-def workers(distribution: str) -> list[str]:
+def workers(distribution: str) -> list:
     """Pytest's arguments for tests side by side."""
     return ["-q", "-n", str(min(4, os.cpu_count() or 1)), "--dist", distribution]
 
 
-def compare_notebooks(advice: str, **environment: str) -> None:
-    """Execute every notebook and compare its outputs with the stored ones."""
+def compare_notebooks(advice: str, names=(), **environment: str) -> None:
+    """Execute every notebook, or those named, and compare its outputs with the stored ones."""
+    paths = [f"book/{name}.ipynb" for name in names] or ["book"]
     spread = ["-q"] if os.name == "nt" else workers("loadfile")  # on Windows kernels started side by side can meet on a port
-    call([PYTHON, "-m", "pytest", *spread, "--nbval", "--nbval-current-env", "book"], advice, **environment)
+    call([PYTHON, "-m", "pytest", *spread, "--nbval", "--nbval-current-env", *paths], advice, **environment)
 
 
-def test(arguments: list[str]) -> None:
+def test(arguments: list) -> None:
     """Run everything, or pytest alone with the arguments given."""
     pytest = [PYTHON, "-m", "pytest"]
     if arguments:
@@ -286,7 +401,8 @@ def test(arguments: list[str]) -> None:
 def main() -> None:
     """Read the command line and run one command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command")
+    commands.required = True
     book = commands.add_parser("book", help="build the HTML and serve it on localhost")
     book.add_argument("--no-serve", action="store_true", help="build only")
     book.add_argument("--port", type=int, default=8000)
@@ -298,20 +414,24 @@ def main() -> None:
     new.add_argument("part")
     new.add_argument("name")
     printed = commands.add_parser("pdf", help="print the built book as one PDF")
-    printed.add_argument("--output", metavar="FILE", help="_build/attention-as-optimization.pdf unless given")
+    printed.add_argument("--output", default="", metavar="FILE", help="_build/attention-as-optimization.pdf unless given")
     video = commands.add_parser("video", help="write a recorded training run of Part III as an mp4 film")
     video.add_argument("run", metavar="RUN", help="its name; another word lists them")
     video.add_argument("--output", metavar="FILE", help="RUN.mp4 unless given")
-    commands.add_parser("bench", help="measure what is said to be fast beside plain code, and write it to results/")
+    video.add_argument("--every", default="1", metavar="N", help="only the first of every N frames, for a quick look")
+    bench = commands.add_parser("bench", help="measure what is said to be fast beside plain code, and write it to results/")
+    bench.add_argument("--quick", action="store_true", help="tiny sizes, only to see that it runs: nothing is written")
     commands.add_parser("oldest", help="run the unit tests with the oldest supported versions")
     mutants = commands.add_parser("mutants", help="change the package in small places and see whether its tests notice")
     mutants.add_argument("modules", nargs="*", metavar="MODULE", help="as in regression/gradients; all of the table if none")
     portable = commands.add_parser("portability", help="compare the notebooks under other threads and instructions")
     portable.add_argument("times", nargs="?", type=int, default=20)
+    portable.add_argument("names", nargs="*", metavar="NAME", help="as in regression/softmax_and_lse; all unless given")
     commands.add_parser("lint", help="style of code and prose, notebooks in step with their text")
     options, rest = parser.parse_known_args()
     if rest and options.command != "test":
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    right_python()
     writable()
     environment()
     if options.command == "book":
@@ -334,13 +454,15 @@ def main() -> None:
     elif options.command == "mutants":
         call([PYTHON, "tools/mutants.py", *options.modules], "Some mutants survive without a reason: see above.")
     elif options.command == "portability":
-        portability(options.times)
+        portability(options.times, options.names)
     elif options.command == "video":
         output = ["--output", options.output] if options.output else []
-        call([PYTHON, "-m", "attnopt.clustering.video", options.run, *output], "No film was written: see above.")
+        film = ["-m", "attnopt.clustering.video", options.run, "--every", options.every, *output]
+        call([PYTHON, *film], "No film was written: see above.")
     elif options.command == "bench":
         for name in ("in_context", "training"):
-            call([PYTHON, f"benchmarks/{name}.py"], "The benchmark failed: see above.")
+            quick = ["--quick"] if options.quick else []
+            call([PYTHON, f"benchmarks/{name}.py", *quick], "The benchmark failed: see above.")
     else:
         lint()
 

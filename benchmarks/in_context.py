@@ -1,10 +1,12 @@
 """What exact formulas save in Part II: each beside the plain computation of the same thing, in one run.
 
-    python3 run.py bench
+    python3 run.py bench [--quick]
 
 Writes results/in_context_benchmark.json. Long plain computations are timed on a part and scaled up; the record says which.
+With --quick all runs at tiny sizes, whose times say little, and nothing is written.
 """
 
+import argparse
 import json
 import os
 import platform
@@ -22,14 +24,13 @@ from attnopt.in_context import (
     sample_prompts,
     spectral_moments,
     step_loss,
-    wishart_quadrature,
-    wishart_recurrence,
+    wishart,
     wishart_trace_moment,
 )
-from attnopt.in_context.wishart import _moment
 
 DIM, CONTEXT, LAYERS, RUNS, PROMPTS = 5, 20, 3, 5, 20_000
 DEGREE, DIGITS, PART = 26, 3, 50_000
+QUICK = {"RUNS": 2, "PROMPTS": 200, "DEGREE": 8, "PART": 1000}
 RESULT = Path(__file__).resolve().parents[1] / "results" / "in_context_benchmark.json"
 
 
@@ -44,9 +45,10 @@ def seconds(function: Callable[[], object], repeats: int = 3) -> float:
 
 
 def forget() -> None:
-    """Empty the caches, so that every run computes."""
-    for function in (_moment, spectral_moments, wishart_recurrence, wishart_quadrature):
-        function.cache_clear()
+    """Empty the caches of the exact moments and what follows from them, so that every run computes."""
+    for function in vars(wishart).values():
+        if hasattr(function, "cache_clear"):
+            function.cache_clear()
 
 
 def exact_loss() -> dict:
@@ -161,8 +163,12 @@ def training() -> dict:
     }
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, and nothing is written")
+    quick = parser.parse_args(arguments).quick
+    globals().update(QUICK if quick else {})
     torch.set_default_dtype(torch.float64)
     found = {
         "command": "python3 run.py bench",
@@ -174,7 +180,8 @@ def main() -> None:
     for name, part in (("exact loss", exact_loss), ("moments", moments), ("training", training)):
         print(f"{name} …", flush=True)
         found[name] = part()
-    RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if not quick:
+        RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(found, indent=1))
 
 

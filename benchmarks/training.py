@@ -1,12 +1,14 @@
 """How fast ensembles of Part III's transformer train: ours beside a straightforward PyTorch loop, in one run.
 
-    python3 run.py bench
+    python3 run.py bench [--quick]
 
 Writes results/training_benchmark.json. Both train at the paper's settings and evaluate on training and test set; rounds
 alternate between them, so that whatever else the machine does falls on both, and medians count. Rates are by the clock, and
 by processor time ("cpu"): what the clock would say if the machine did nothing else. Of several processes the slowest counts.
+With --quick all runs at tiny sizes, whose times say little, and nothing is written.
 """
 
+import argparse
 import json
 import math
 import os
@@ -29,6 +31,9 @@ from attnopt.clustering import forward, modular_addition
 from attnopt.clustering.training import initial_models, train
 
 RUNS, ROUNDS, PROCESSES = 100, 3, 2
+EPOCHS = {1: 20, 10: 40}  # by how often is evaluated
+MODELS, SEQUENCES, HELD = (1, 3, 10, 30, 100, 300), (256, 512, 1024, 2048, 4096), (1, 50, 100, 200, 400)
+QUICK = {"RUNS": 4, "ROUNDS": 1, "EPOCHS": {1: 1, 10: 1}, "MODELS": (1, 3), "SEQUENCES": (32, 64), "HELD": (1, 3)}
 RESULT = Path(__file__).resolve().parents[1] / "results" / "training_benchmark.json"
 MEMORY = """
 import sys
@@ -127,7 +132,7 @@ def speed() -> dict:
     }.items():
         tasks[name] = 1, partial(seconds, epoch)
     plain = list(tasks)
-    for every, epochs in ((1, 20), (10, 40)):
+    for every, epochs in EPOCHS.items():
         for processes in (1, PROCESSES):
             name = f"{processes} process{'es' * (processes > 1)}, evaluating every {'epoch' if every == 1 else '10 epochs'}"
             tasks[name] = RUNS * epochs, partial(ours, processes, epochs, every)
@@ -170,8 +175,12 @@ def memory(runs: int) -> float:
     return round(float(done.stdout), 1)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, and nothing is written")
+    quick = parser.parse_args(arguments).quick
+    globals().update(QUICK if quick else {})
     torch.set_num_threads(1)
     same_model()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
@@ -179,14 +188,14 @@ def main() -> None:
     found = speed()
     print("cost …", flush=True)
     by_runs, by_data = {}, {}
-    for runs in (1, 3, 10, 30, 100, 300):
+    for runs in MODELS:
         by_runs |= cost(f"{runs} models", {"seeds": range(runs)})
-    for size in (256, 512, 1024, 2048, 4096):
+    for size in SEQUENCES:
         by_data |= cost(f"{size} sequences", {"seeds": range(RUNS), "n_train": size})
     found["milliseconds of processor time for a model's epoch"] = {"of many": by_runs, f"of {RUNS}": by_data}
     if platform.system() == "Linux":
         print("memory …", flush=True)
-        used = {runs: memory(runs) for runs in (1, 50, 100, 200, 400)}
+        used = {runs: memory(runs) for runs in HELD}
         slope, base = statistics.linear_regression(list(used), list(used.values()))
         found["memory, MB"] = {
             "of many models": used,
@@ -202,8 +211,10 @@ def main() -> None:
         "seconds": round(time.perf_counter() - began),
         "setting": f"R = {RUNS} models of Part III's defaults, medians of {ROUNDS} rounds; the plain loop has one thread",
     }
-    RESULT.write_text(json.dumps({"provenance": provenance} | found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(RESULT.read_text(encoding="utf-8"))
+    text = json.dumps({"provenance": provenance} | found, indent=1, ensure_ascii=False)
+    if not quick:
+        RESULT.write_text(text + "\n", encoding="utf-8")
+    print(text)
 
 
 if __name__ == "__main__":

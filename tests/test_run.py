@@ -1,6 +1,9 @@
 """The command line: its environment heals, its failures say what to do."""
 
+import ast
 import importlib.util
+import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -84,10 +87,178 @@ def test_another_checkouts_environment_is_left_alone(run, tmp_path):
     assert not list((tmp_path / "theirs").iterdir())
 
 
-def test_an_old_python_is_told_what_is_needed(run, monkeypatch):
-    monkeypatch.setattr(run.sys, "version_info", (3, 10))
-    with pytest.raises(run.Failure, match=r"Python 3\.11 or later is needed"):
+def test_an_environment_of_another_python_is_made_anew(run, monkeypatch):
+    run.environment()
+    monkeypatch.setattr(run.sys, "version_info", (3, 99, 0))
+    run.failing = ("sys.version_info",)  # what the environment has is asked, and it is another one
+    run.environment()
+    assert run.made == [True, True]
+    assert run.STAMP.read_text() == run.fingerprint()
+    monkeypatch.setattr(run.sys, "version_info", (3, 98, 0))
+    gone = lambda *_, **__: (_ for _ in ()).throw(FileNotFoundError("its Python"))  # noqa: E731
+    monkeypatch.setattr(run.subprocess, "run", gone)
+    assert not run.usable()
+
+
+def test_a_python_that_cannot_make_environments_names_the_package(run, monkeypatch):
+    monkeypatch.setattr(run.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(run.Failure, match=r"cannot make environments: install your distribution's python3\.\d+-venv"):
         run.environment()
+    assert not run.made
+
+
+def test_the_range_of_pythons_is_said_alike_everywhere(run):
+    least, most = (f"{major}.{minor}" for major, minor in (run.OLDEST, run.NEWEST))
+    text = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "pyproject.toml")}
+    assert text["README.md"].count(f"Python {least} to {most}") == 2
+    project = tomllib.loads(text["pyproject.toml"])["project"]
+    assert project["requires-python"] == f">={least}"
+    listed = [line.rpartition(" ")[2] for line in project["classifiers"] if ":: 3." in line]
+    assert listed == [f"3.{minor}" for minor in range(run.OLDEST[1], run.NEWEST[1] + 1)]
+    workflow = (ROOT / ".github" / "workflows" / "book.yml").read_text(encoding="utf-8")
+    assert re.findall(r'ubuntu-latest, python: "(.*?)"', workflow) == listed
+
+
+def test_run_is_read_by_old_pythons():
+    tree = ast.parse((ROOT / "run.py").read_text(encoding="utf-8"), feature_version=(3, 7))
+    for node in ast.walk(tree):  # what a definition evaluates
+        for note in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            assert isinstance(note, ast.Name | ast.Constant | None), ast.unparse(note)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("sys.version_info", (3, 10, 99), "too old"),
+        ("sys.version_info", (3, 11, 0), ""),
+        ("sys.version_info", (3, 14, 99), ""),
+        ("sys.version_info", (3, 15, 0), "too new"),
+        ("platform.python_implementation", lambda: "PyPy", "PyPy"),
+        ("sysconfig.get_config_var", lambda name: 1, "a build without the global lock"),
+        ("sys.maxsize", 2**31 - 1, "a 32-bit build"),
+    ],
+)
+def test_pythons_that_fit_are_those_tested(run, monkeypatch, name, value, reason):
+    module, attribute = name.split(".")
+    monkeypatch.setattr(getattr(run, module), attribute, value)
+    assert run.unfit() == reason
+
+
+POSIX = pytest.mark.skipif(os.name == "nt", reason="made of shell scripts")
+HERE = f"3.{sys.version_info[1]}"  # a Python that fits
+OTHERS = [f"3.{minor}" for minor in (14, 13, 12, 11) if f"3.{minor}" != HERE]
+NEW = """
+import platform, sys
+sys.path.insert(0, {folder!r})
+import run
+sys.version_info, platform.python_version = (3, 15, 0), lambda: "3.15.0"
+run.WINDOWS = {windows}
+run.start()
+"""
+
+
+@pytest.fixture
+def new_python(tmp_path):
+    """Start run.py in a project of its own, as if by Python 3.15, with nothing on the PATH but these shell scripts."""
+    project, folder = tmp_path / "project", tmp_path / "bin"
+    for place in (project, folder):
+        place.mkdir()
+    (project / "run.py").write_bytes((ROOT / "run.py").read_bytes())
+    (project / ".venv").symlink_to(sys.prefix)
+
+    def start(scripts, arguments=("test", "--version"), windows=False, **environment):
+        for name, script in scripts.items():
+            file = folder / name
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(f"#!/bin/sh\n{script.replace('PYTHON', sys.executable)}\n", encoding="utf-8")
+            file.chmod(0o755)
+        code = NEW.format(folder=str(project), windows=windows)
+        path = os.pathsep.join([str(folder), str(folder / "later")])
+        return subprocess.run(
+            [sys.executable, "-B", "-c", code, *arguments],
+            capture_output=True, text=True, env=os.environ | {"PATH": path} | environment,
+        )  # fmt: skip
+
+    return start
+
+
+REAL = 'exec PYTHON "$@"'
+FOUND = {
+    "a stand-in that fails before the real one": {f"python{HERE}": "exit 127", f"later/python{HERE}": REAL},
+    "what only calls itself so": {f"python{name}": "echo 3.14.0; echo /bin/false; exit 1" for name in OTHERS}
+    | {f"python{HERE}": REAL},
+    "a chatterer": {f"python{OTHERS[0]}": "echo welcome", f"python{HERE}": REAL},
+    "the launcher": {"py": f'[ "$1" = -{HERE} ] || exit 103; shift; {REAL}'},
+    "one that uv has": {"uv": f'[ "$3 $4 $5" = "--no-python-downloads --python {HERE}" ] || exit 2; shift 6; {REAL}'},
+    "one that uv fetches": {"uv": f'[ "$3 $4" = "--python 3.14" ] || exit 2; shift 5; {REAL}'},
+}
+
+
+def test_the_oldest_versions_get_a_python_for_which_they_are_built(run, monkeypatch):
+    for version, maker in (((3, 12, 0), sys.executable), ((3, 13, 0), "their/python3.12")):
+        run.calls.clear()
+        monkeypatch.setattr(run.sys, "version_info", version)
+        monkeypatch.setattr(run, "fitting", lambda newest: ("3.12.9", "their/python3.12") if newest == (3, 12) else None)
+        run.oldest()
+        assert run.calls[0] == f"{maker} -m venv --clear {run.ROOT / '_build' / 'oldest'}"
+    monkeypatch.setattr(run, "fitting", lambda newest: ("", ""))
+    with pytest.raises(run.Failure, match=r"built for Python 3\.11 and 3\.12, and neither was found"):
+        run.oldest()
+
+
+@POSIX
+@pytest.mark.parametrize("scripts", FOUND.values(), ids=FOUND)
+def test_another_python_is_found_tried_and_goes_on(new_python, scripts):
+    done = new_python(scripts)
+    first, *rest = done.stdout.splitlines()
+    assert first.startswith(f"Python 3.15.0 ({sys.executable}) is too new: going on with Python {HERE}.")
+    assert rest == [f"pytest {pytest.__version__}"]
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@POSIX
+@pytest.mark.parametrize("windows", [False, True])
+def test_the_other_python_gets_all_arguments_and_its_exit_code_is_ours(new_python, tmp_path, windows):
+    (tmp_path / "test_it.py").write_text("def test_no():\n    assert False, 'told'\n", encoding="utf-8")
+    arguments = ("test", "-q", "-k", "no or none", "-p", "no:cacheprovider", str(tmp_path / "test_it.py"))
+    done = new_python({f"python{HERE}": REAL}, arguments, windows)
+    assert "1 failed" in done.stdout
+    assert done.stderr == "run.py: Some tests failed: see above.\n"
+    assert done.returncode == 1
+
+
+@POSIX
+def test_without_another_python_a_sentence_says_what_to_install(new_python):
+    done = new_python({f"python{OTHERS[0]}": "exit 127", "python3": REAL})
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert re.fullmatch(
+        r"run\.py: Python 3\.15\.0 \(.*\) is too new; Python 3\.11 to 3\.14 is needed, and none .* install one .*\n",
+        done.stderr,
+    )
+
+
+@POSIX
+def test_the_search_is_not_begun_again(new_python):
+    done = new_python({f"python{HERE}": "echo started >&2; exit 1"}, ATTNOPT_PYTHON_CHOSEN="1")
+    assert done.returncode == 1
+    assert "started" not in done.stderr
+    assert "none that can make environments was found" in done.stderr
+
+
+@POSIX
+@pytest.mark.parametrize(
+    "old", sorted(Path.home().glob(".pyenv/versions/3.[0-9].*/bin/python")), ids=lambda old: old.parts[-3]
+)
+def test_real_old_pythons_hand_over(new_python, tmp_path, old):
+    new_python({f"python{HERE}": REAL})  # puts the scripts there
+    path = os.environ | {"PATH": str(tmp_path / "bin")}
+    done = subprocess.run(
+        [old, tmp_path / "project" / "run.py", "test", "--version"], capture_output=True, text=True, env=path
+    )
+    assert f"is too old: going on with Python {HERE}." in done.stdout
+    assert done.stdout.endswith(f"pytest {pytest.__version__}\n")
+    assert done.stderr == ""
 
 
 def test_every_requirement_is_pinned():

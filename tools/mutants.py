@@ -276,6 +276,7 @@ class Bench(Quick):
 
         super().__init__(module)
         self.file, self.work, self.seconds = str(SOURCE / f"{module}.py"), work, collections.Counter()
+        os.environ["COVERAGE_CORE"] = "ctrace"  # the core that is chosen on Python 3.14 cannot tell tests apart
         self.coverage = coverage.Coverage(data_file=None, include=[self.file], config_file=False)
         self.coverage.start()
 

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from tqdm import tqdm
 
+from attnopt.checks import check_count
 from attnopt.clustering.sandbox import LAYERS, Run, load_run
 from attnopt.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, YELLOW, use_style
 
@@ -132,17 +133,24 @@ def draw_frame(figure: Figure, run: Run, frame: int, sentence: int = 0) -> None:
         axes.xaxis.label.set_size(8)
 
 
-def write_video(run: Run, path: Path, fps: int = 12) -> None:
-    """Write every frame of a run to an mp4 file.
+def write_video(run: Run, path: Path, fps: int = 12, every: int = 1) -> int:
+    """Write the frames of a run to an mp4 file.
 
     Args:
         run: as from `load_run`.
         path: of the file.
         fps: frames a second.
+        every: with 1 all frames, with n the first of every n.
+
+    Returns:
+        How many frames were written.
 
     Raises:
+        TypeError: if ``every`` is no integer.
+        ValueError: if ``every`` is smaller than 1.
         RuntimeError: if the program ffmpeg is not there.
     """
+    frames = range(0, len(run.epochs), check_count("every", every))
     if not FFMpegWriter.isAvailable():
         raise RuntimeError(
             "ffmpeg is needed to write videos and was not found: install the package `ffmpeg` "
@@ -153,10 +161,11 @@ def write_video(run: Run, path: Path, fps: int = 12) -> None:
     writer = FFMpegWriter(fps=fps, extra_args=["-pix_fmt", "yuv420p"])
     white = {"figure.facecolor": "white", "savefig.facecolor": "white"}
     with mpl.rc_context(white), writer.saving(figure, str(path), dpi=100):
-        for frame in tqdm(range(len(run.epochs)), desc=run.name):
+        for frame in tqdm(frames, desc=run.name):
             figure.clear()
             draw_frame(figure, run, frame)
             writer.grab_frame()
+    return len(frames)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -164,14 +173,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="run.py video", description="Export a recorded run as a video.")
     parser.add_argument("run", metavar="RUN", help="its name")
     parser.add_argument("--output", type=Path, metavar="FILE", help="RUN.mp4 unless given")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only the first of every N frames")
     options = parser.parse_args(arguments)
     try:
         run = load_run(options.run)
         path = options.output or Path(f"{run.name}.mp4")
-        write_video(run, path)
+        count = write_video(run, path, every=options.every)
     except (OSError, RuntimeError, ValueError) as error:
         sys.exit(f"run.py video: {error}")
-    print(f"{path}: {len(run.epochs)} frames, {path.stat().st_size / 1e6:.1f} MB")
+    print(f"{path}: {count} frames, {path.stat().st_size / 1e6:.1f} MB")
 
 
 def _plane(axes: Axes, reach: float, label: str, note: str | None = None) -> Axes:

@@ -1,0 +1,312 @@
+"""Every command that README.md and CONTRIBUTING.md name runs in a small project: here, and `pdf` in tests/site.
+
+Long commands run in a small form: one notebook, one module of two mutants, few frames, an environment of one package.
+"""
+
+import ast
+import collections
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import commands
+import pytest
+from commands import ROOT, command, line, tool
+
+DOCUMENTS = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")]
+CHAPTER = "regression/next_idea"
+TESTS = [Path(__file__), ROOT / "tests" / "site" / "test_pdf_command.py"]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """The small project, with a chapter from the template, executed."""
+    folder = commands.make(tmp_path_factory.mktemp("project"))
+    said = command(folder, "new", *CHAPTER.split("/"))
+    entry = f"      - file: {CHAPTER}\n"
+    assert f"list it in _toc.yml under its part: {entry.strip()}" in said
+    (folder / "_toc.yml").write_text(commands.CONTENTS + entry, encoding="utf-8")
+    assert f"next: write it, then python3 run.py notebooks {CHAPTER}" in said
+    command(folder, "notebooks")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(project):
+    """That project, built."""
+    command(project, "book", "--no-serve")
+    return project
+
+
+def called(names):
+    """The words with which tests call these functions: for every call its texts."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in TESTS]
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in names:
+            yield [part.value for part in node.args if isinstance(part, ast.Constant)]
+
+
+def test_every_command_and_option_has_its_test(monkeypatch):
+    specification = importlib.util.spec_from_file_location("run_that_parses", ROOT / "run.py")
+    run = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(run)
+    parsers = []
+    monkeypatch.setattr(run.argparse.ArgumentParser, "parse_known_args", lambda parser: parsers.append(parser) or exit())
+    with pytest.raises(SystemExit):
+        run.main()
+    (choices,) = (action.choices for action in parsers[0]._actions if action.choices)
+    tested = collections.defaultdict(set)
+    for name, *words in filter(None, called({"command", "line"})):
+        tested[name].update(words)
+    named = {name for text in DOCUMENTS for name in re.findall(r"run\.py ([a-z]+)", text)}
+    assert named == set(choices) == set(tested)
+    for name, parser in choices.items():
+        options = {option for action in parser._actions for option in action.option_strings if option.startswith("--")}
+        assert options - {"--help"} <= tested[name], name
+        assert f"\n    python3 run.py {name} " in run.__doc__
+    table = DOCUMENTS[1].partition("## A chapter")[0]
+    assert sorted(re.findall(r"^\| `python3 run\.py ([a-z]+)", table, re.M)) == sorted(choices)
+
+
+def test_every_tool_of_the_environment_has_its_test():
+    named = {tuple(row.split()[:3]) for text in DOCUMENTS for row in re.findall(r"`\.venv/bin/(.+?)`", text)}
+    tested = {tuple(words[:3]) for words in called({"tool"})}
+    assert len(named) >= 4
+    for words in named:
+        assert any(words[:2] == those[:2] and (words[1] != "-m" or words == those) for those in tested), words
+
+
+def test_new_writes_a_chapter_once(project):
+    assert "# Next idea" in (project / "book" / f"{CHAPTER}.md").read_text(encoding="utf-8")
+    said = command(project, "new", *CHAPTER.split("/"), code=1)
+    assert f"{CHAPTER}.md exists" in said
+    assert "run.py: No chapter was made" in said
+
+
+def test_notebooks_executes_what_is_stale_what_is_named_and_all(project):
+    names = ("index", "ledger", CHAPTER)
+    twins = [project / "book" / f"{name}.ipynb" for name in names]
+    before = [twin.read_bytes() for twin in twins]
+
+    def written():
+        found = [name for name, twin in zip(names, twins, strict=True) if twin.stat().st_mtime]
+        for twin in twins:
+            os.utime(twin, (0, 0))
+        return found
+
+    written()
+    assert command(project, "notebooks").count("up to date") == 3
+    assert written() == []
+    command(project, "notebooks", "ledger")
+    assert written() == ["ledger"]
+    broken = project / "book" / "broken.md"
+    broken.write_text(commands.PAGE.replace("6 * 7", "6 / 0"), encoding="utf-8")
+    try:
+        said = command(project, "notebooks", "--all", code=1)
+    finally:
+        broken.unlink()
+    assert "ZeroDivisionError" in said
+    assert "run.py: A chapter could not be executed" in said
+    assert written() == list(names)
+    assert [twin.read_bytes() for twin in twins] == before
+
+
+def test_lint_passes_and_names_all_that_is_wrong(project):
+    assert "All checks passed!" in command(project, "lint")
+    script, text = project / "tools" / "wrong.py", project / "book" / f"{CHAPTER}.md"
+    whole = text.read_text(encoding="utf-8")
+    script.write_text("import os\nx = 'one'\n", encoding="utf-8")
+    text.write_text(whole.replace("Motivate, derive", "One sentence. And another, derive"), encoding="utf-8")
+    try:
+        said = command(project, "lint", code=1)
+    finally:
+        script.unlink()
+        text.write_text(whole, encoding="utf-8")
+    for word in ("F401", "1 file would be reformatted", "one sentence a line", "differs from its notebook"):
+        assert word in said
+    assert said.count("Style") == 3
+    assert "Chapters and notebooks differ: `python3 run.py notebooks`." in said
+
+
+def test_the_tools_that_lint_names_mend_what_it_finds(project):
+    script, text = project / "tools" / "wrong.py", project / "book" / "ledger.md"
+    whole = text.read_text(encoding="utf-8")
+    script.write_text("x = 'one'\n", encoding="utf-8")
+    text.write_text(whole.replace("6 * 7", "6*7"), encoding="utf-8")
+    assert "1 file reformatted" in tool(project, "ruff", "format", ".")
+    assert script.read_text(encoding="utf-8") == 'x = "one"\n'
+    script.unlink()
+    tool(project, "python", "tools/prose.py", "--fix")
+    assert text.read_text(encoding="utf-8") == whole
+
+
+def test_book_builds_and_test_and_portability_compare(site):
+    page = (site / "_build" / "html" / f"{CHAPTER}.html").read_text(encoding="utf-8")
+    assert "<h1>Next idea" in page
+    assert (site / "_build" / "html" / "objects.inv").is_file()
+    said = command(site, "portability", "1", "ledger")
+    assert "[1/1] OMP_NUM_THREADS=1" in said
+    assert re.findall("book/(.*)", said) == ["ledger.ipynb: compared 2 of 2 cells"]
+    twin = site / "book" / "ledger.ipynb"
+    whole = twin.read_text(encoding="utf-8")
+    twin.write_text(whole.replace('"42\\n"', '"43\\n"'), encoding="utf-8")
+    try:
+        said = command(site, "test", "--nbval", "--nbval-current-env", "book/ledger.ipynb", code=1)
+    finally:
+        twin.write_text(whole, encoding="utf-8")
+    assert "ledger.ipynb: compared 1 of 2 cells" in said
+    assert "run.py: Some tests failed" in said
+
+
+SERVE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts the tests may have had it ignored
+sys.path.insert(0, {folder!r})
+import run
+run.build = lambda: None  # it is built
+sys.argv = {arguments!r}
+run.start()
+"""
+
+
+def test_book_is_served_until_it_is_interrupted(site):
+    port = free_port()
+    code = SERVE.format(folder=str(site), arguments=line(site, "book", "--port", str(port))[1:])
+    environment = os.environ | {"BROWSER": "true", "PYTHONDONTWRITEBYTECODE": "1"}
+    server = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert server.stdout.readline() == f"the book is at http://localhost:{port}/ (Ctrl-C ends)\n"
+        with urllib.request.urlopen(f"http://localhost:{port}/{CHAPTER}.html", timeout=60) as page:
+            assert b"Next idea" in page.read()
+        server.send_signal(signal.SIGINT)
+        assert server.wait(60) == 0
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
+
+
+def free_port():
+    """A port that nothing uses."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def test_video_draws_frames_and_hands_them_to_ffmpeg(tmp_path):
+    """In place of ffmpeg a script that keeps what it is given: so many pictures of 900 by 900 pixels."""
+    folder = commands.make(tmp_path)
+    script = tmp_path / "bin" / "ffmpeg"
+    script.parent.mkdir()
+    script.write_text('#!/bin/sh\nfor last; do :; done\nexec cat > "$last"\n', encoding="utf-8")
+    script.chmod(0o755)
+    path = f"{script.parent}{os.pathsep}{os.environ['PATH']}"
+    said = command(folder, "video", "success", "--every", "60", "--output", "film.mp4", PATH=path)
+    pictures = (folder / "film.mp4").read_bytes()
+    assert len(pictures) == 3 * 900 * 900 * 4
+    first, *_, last = (pictures[at * 900 * 900 * 4 :][: 900 * 900 * 4] for at in range(3))
+    assert first != last
+    assert "film.mp4: 3 frames, 9.7 MB" in said
+
+
+def test_bench_runs_both_benchmarks_and_quickly_writes_nothing(tmp_path):
+    folder = commands.make(tmp_path)
+    shutil.copytree(ROOT / "benchmarks", folder / "benchmarks")
+    (folder / "results").mkdir()
+    said = command(folder, "bench", "--quick")
+    first, second = (json.loads(text) for text in re.findall(r"^\{.*?^\}", said, re.M | re.S))
+    assert first["moments"]["equal"]
+    assert 0.13 < first["exact loss"]["exact_loss"] < 0.14
+    assert first["exact loss"]["ratio"] > 1
+    assert len(first["training"]["losses"]) == 2
+    assert len(second["models·epochs a second"]) == 7
+    assert all(rate["cpu"] > 0 for rate in second["models·epochs a second"].values())
+    assert not list((folder / "results").iterdir())
+
+
+def test_a_benchmark_forgets_the_exact_moments_before_it_times_them():
+    specification = importlib.util.spec_from_file_location("in_context_benchmark", ROOT / "benchmarks" / "in_context.py")
+    bench = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(bench)
+    cached = [function for function in vars(bench.wishart).values() if hasattr(function, "cache_info")]
+    assert len(cached) == 4
+    bench.wishart_trace_moment([4], 3, 5)
+    bench.wishart.wishart_quadrature(3, 5, 2)
+    assert all(function.cache_info().currsize for function in cached)
+    bench.forget()
+    assert not any(function.cache_info().currsize for function in cached)
+
+
+def test_mutants_of_modules_are_tried(tmp_path):
+    folder = commands.make(tmp_path)
+    package = folder / "src" / "attnopt"
+    package.mkdir(parents=True)
+    (folder / "tests").mkdir()
+    (package / "__init__.py").write_text('"""A package."""\n', encoding="utf-8")
+    for name, holds in (("double", "== 8"), ("twice", "> 0")):
+        (package / f"{name}.py").write_text(f'"""Twice."""\n\n\ndef {name}(x):\n    return 2 * x\n', encoding="utf-8")
+        test = f"from attnopt.{name} import {name}\n\n\ndef test_it():\n    assert {name}(4) {holds}\n"
+        (folder / "tests" / f"test_{name}.py").write_text(test, encoding="utf-8")
+    table = "".join(f'[{name}]\ntests = ["tests/test_{name}.py"]\n' for name in ("double", "twice", "thrice"))
+    (folder / "tests" / "mutants.toml").write_text(table, encoding="utf-8")
+    said = command(folder, "mutants", "double", "twice", code=1)
+    assert "double: 2 of 2 killed, 0 survivors without a reason" in said
+    assert "twice: 0 of 2 killed, 2 survivors without a reason" in said
+    assert "survived, line 5: twice: 2 → 3" in said
+    assert "run.py: Some mutants survive without a reason" in said
+
+
+BACKEND = """
+import zipfile
+
+def get_requires_for_build_editable(config_settings=None):
+    return []
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    name = "tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(f"{wheel_directory}/{name}", "w") as wheel:
+        wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: tiny\\nVersion: 1.0\\n")
+        tags = "Wheel-Version: 1.0\\nGenerator: us\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+        wheel.writestr("tiny-1.0.dist-info/WHEEL", tags)
+        wheel.writestr("tiny-1.0.dist-info/RECORD", "")
+        wheel.writestr("tiny.py", "")
+    return name
+"""
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="the oldest versions are for Python 3.11 and 3.12")
+def test_oldest_makes_an_environment_and_runs_the_unit_tests_in_it(tmp_path):
+    """A real environment without the network: its packages are this one's, and the project is a package of one module."""
+    folder = commands.make(tmp_path)
+    build = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n\n[tool.pytest.ini_options]\n'
+    (folder / "pyproject.toml").write_text(build, encoding="utf-8")
+    (folder / "backend.py").write_text(BACKEND, encoding="utf-8")
+    (folder / "requirements.txt").write_text("torch==0.0\n", encoding="utf-8")  # not to be had; the one that is there stays
+    (folder / "tests").mkdir()
+    (folder / "tests" / "oldest.txt").write_text(f"pytest=={pytest.__version__}\n", encoding="utf-8")
+    test = "import sys, tiny\n\n\ndef test_where():\n    assert sys.prefix.endswith('oldest'), sys.prefix\n"
+    (folder / "tests" / "test_it.py").write_text(test, encoding="utf-8")
+    for name in ("tools", "run", "pdf", "commands"):
+        (folder / "tests" / f"test_{name}.py").write_text("assert False, 'has requirements of its own'\n", encoding="utf-8")
+    theirs = os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))
+    environment = {"PYTHONPATH": theirs, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    assert "1 passed" in command(folder, "oldest", **environment)
+
+
+def test_an_answer_is_hashed_as_it_is_stored(project):
+    said = tool(project, "python", "-m", "attnopt.exercises", "ex-lse-three", "1.7917594692", "4")
+    stored = (ROOT / "src" / "attnopt" / "answers.toml").read_text(encoding="utf-8")
+    assert said.strip() in stored
+
+
+def test_jupyterlab_is_there(project):
+    """tests/site/test_jupyterlab.py runs a chapter in it."""
+    assert re.fullmatch(r"4\.\d+\.\d+\n", tool(project, "jupyter", "lab", "--version"))
