@@ -334,12 +334,23 @@ def oldest() -> None:
 
 
 def portability(times: int, names: list) -> None:
-    """Compare every notebook so many times in a row: with one thread, two, without special instructions, and so on."""
-    one, two = ({"OMP_NUM_THREADS": n, "OPENBLAS_NUM_THREADS": n} for n in "12")
-    ways = [one, two, {"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem"}]
+    """Compare every notebook so many times in a row: as other machines compute, by turns.
+
+    With one thread, with two, with the kernels that BLAS and PyTorch have for older processors, and, every other time, with
+    the last digits of results moved at random (`tools/rounding`), by another seed each time.
+    """
+    kernels = ("Prescott", "default", "COMPATIBLE"), ("Sandybridge", "default", "AUTO"), ("Zen", "avx2", "AVX2")
+    names_of_kernels = "OPENBLAS_CORETYPE", "ATEN_CPU_CAPABILITY", "MKL_CBWR"
+    ways = [{"OMP_NUM_THREADS": n, "OPENBLAS_NUM_THREADS": n} for n in "12"]
+    ways += [dict(zip(names_of_kernels, kernel)) for kernel in kernels]  # noqa: B905
     for number in range(times):
-        way = ways[number % len(ways)]
+        way = ways[number // 2 % len(ways)]
+        if number % 2:
+            way = {"ROUNDING_NOISE": str(number), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         say(f"\n[{number + 1}/{times}] {' '.join(f'{name}={value}' for name, value in way.items())}")
+        if number % 2:
+            paths = [str(ROOT / "tools" / "rounding"), *filter(None, [os.environ.get("PYTHONPATH")])]
+            way = {"PYTHONPATH": os.pathsep.join(paths), **way}
         compare_notebooks("A notebook gives another output in this setting: see above.", names, **way)
 
 
@@ -425,7 +436,7 @@ def main() -> None:
     mutants = commands.add_parser("mutants", help="change the package in small places and see whether its tests notice")
     mutants.add_argument("modules", nargs="*", metavar="MODULE", help="as in regression/gradients; all of the table if none")
     portable = commands.add_parser("portability", help="compare the notebooks under other threads and instructions")
-    portable.add_argument("times", nargs="?", type=int, default=20)
+    portable.add_argument("times", nargs="?", type=int, default=10)
     portable.add_argument("names", nargs="*", metavar="NAME", help="as in regression/softmax_and_lse; all unless given")
     commands.add_parser("lint", help="style of code and prose, notebooks in step with their text")
     options, rest = parser.parse_known_args()
