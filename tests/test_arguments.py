@@ -511,6 +511,7 @@ def test_a_bad_argument_is_named(function, name):
 RANDOM = [f for f, rules in TABLE.items() if any(isinstance(rule, Draws) for rule in rules.values())]
 
 
+@pytest.mark.same_bits
 @pytest.mark.parametrize("function", RANDOM, ids=lambda f: f.__name__)
 def test_the_generator_given_draws_everything_and_no_other(function):
     before = torch.get_rng_state()
@@ -612,8 +613,10 @@ def test_memory_layout_and_precision_do_not_matter(function, seed, axis):
         name: torch.stack([value, value + 1], -1)[..., 0] if isinstance(value, torch.Tensor) else value
         for name, value in given.items()
     }
+    # where a minimum lies is known to half the digits
+    accuracy = 1e-7 if function is in_context.second_valley else 1e-11
     for one, other in zip(numbers(function(**strided)), expected, strict=True):
-        close(one, other, 1e-12)
+        close(one, other, accuracy)
     single = {
         name: value.float() if isinstance(rule, Array) else value
         for (name, value), rule in zip(given.items(), TABLE[function].values(), strict=True)

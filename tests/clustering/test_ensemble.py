@@ -22,6 +22,7 @@ def assert_same(one, other):
         assert torch.equal(value, other.history[name]), name
 
 
+@pytest.mark.same_bits
 def test_neither_chunks_nor_processes_change_numbers(tmp_path):
     expected = train(range(5), **SETTINGS)
     assert_same(expected, ensemble(range(5), chunk=2, jobs=2, **SETTINGS))
@@ -30,6 +31,7 @@ def test_neither_chunks_nor_processes_change_numbers(tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["chunk_00000.npz", "chunk_00003.npz"]
 
 
+@pytest.mark.same_bits
 def test_finished_chunks_are_read_and_others_trained(tmp_path, monkeypatch):
     module = sys.modules["attnopt.clustering.training.ensemble"]
     expected = ensemble(range(5), tmp_path, chunk=2, jobs=1, **SETTINGS)
@@ -40,6 +42,7 @@ def test_finished_chunks_are_read_and_others_trained(tmp_path, monkeypatch):
     assert trained == [[2, 3]]
 
 
+@pytest.mark.same_bits
 def test_an_interrupted_chunk_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     expected = ensemble(range(2), jobs=1, epochs=4, n_train=64)
     original, passes = group.Group.pass_through, []

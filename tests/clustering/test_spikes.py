@@ -67,6 +67,7 @@ def test_spikes_check_their_input(loss, factor):
         find_spikes(loss, factor)
 
 
+@pytest.mark.same_bits
 def test_a_course_takes_the_engines_steps_to_the_bit():
     training = train([3, 7], epochs=3, snapshots=[2], evaluate_every=3)
     course = Course([3, 7])
@@ -238,6 +239,7 @@ def problem():
     return layout, layout.rows(params), marked, truth, "rms"
 
 
+@pytest.mark.same_bits
 def test_sharpness_of_a_model_does_not_depend_on_its_company_or_on_units(problem):
     layout, rows, marked, truth, norm = problem
     weights = torch.rand(rows.shape, generator=generator(), dtype=rows.dtype) + 0.1

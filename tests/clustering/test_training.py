@@ -129,6 +129,7 @@ def test_the_record_of_gradients_is_their_root_mean_square():
     assert train([4], n_train=64, epochs=0, start=silent).history["accuracy_all"] == 0
 
 
+@pytest.mark.same_bits
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_model_does_not_notice_its_company(threads):
     models = 35
@@ -190,6 +191,7 @@ def test_progress_is_shown_on_demand(capsys):
     assert "models·epochs/s" in capsys.readouterr().err
 
 
+@pytest.mark.same_bits
 def test_a_diverged_model_does_not_disturb_others():
     """One model learns at a rate that overflows, one starts with a weight that is no number."""
     start = initial_models(range(4))
@@ -205,6 +207,7 @@ def test_a_diverged_model_does_not_disturb_others():
             assert torch.equal(well.history[name][:, at], beside.history[name][:, at]), name
 
 
+@pytest.mark.same_bits
 def test_an_interrupted_training_goes_on_to_the_same_numbers(tmp_path, monkeypatch):
     settings = {"n_train": 256, "snapshots": (0, 3, 5), "evaluate_every": 2, "batch_size": [32, 64], "clip": 0.5}
     whole = train([1, 2], epochs=5, **settings)
@@ -250,6 +253,7 @@ train([1, 2], epochs=5, n_train=256, checkpoint=sys.argv[1], checkpoint_every=1)
 """
 
 
+@pytest.mark.same_bits
 def test_a_process_killed_while_it_writes_leaves_the_last_checkpoint(tmp_path):
     place = tmp_path / "new" / "run"
     killed = subprocess.run([sys.executable, "-c", KILLED, str(place)], capture_output=True, text=True)

@@ -130,6 +130,7 @@ def test_summary_of_losses():
     assert math.isclose(found["test_share_top_0.001"], (100_001 + 99) / 200_000, rel_tol=1e-5)
 
 
+@pytest.mark.same_bits
 def test_a_short_training_is_reproducible_and_descends():
     runs = [gdpp_training.train(20, 3, iterations=3, batch=40, test=100) for _ in range(2)]
     for run in runs:

@@ -168,7 +168,8 @@ def test_degree_grows_like_powers_of_three(k, seed):
     assert polynomial.degree() == (3**k - 1) // 2
     at = np.linspace(0, 1, 7)
     value = gdpp_residuals(*map(torch.from_numpy, (steps, curvatures, at)))[0][-1]
-    np.testing.assert_allclose(value, polynomial(at), rtol=1e-9, atol=1e-9)
+    size = np.polynomial.Polynomial(np.abs(polynomial.coef))(at)  # the coefficients alternate and cancel
+    assert (np.abs(value.numpy() - polynomial(at)) <= 1e-12 * size).all()
 
 
 @pytest.mark.parametrize(("d", "n", "k"), [(d, n, k) for d, n, k in OPTIMA if k > 1])

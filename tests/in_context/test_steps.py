@@ -105,7 +105,7 @@ def test_loss_broadcasts_differentiates_and_keeps_the_dtype(generator):
     assert step_loss(steps.float(), 3, 5).dtype == torch.float32
     assert torch.allclose(step_loss(steps.float() / 4, 3, 5).double(), step_loss(steps / 4, 3, 5), rtol=1e-4)
     assert step_loss([0.0, 0.0], 4, 2) == pytest.approx(4)
-    assert torch.autograd.gradcheck(lambda a: step_loss(a, 3, 5), steps[0, 0].clone().requires_grad_())
+    assert torch.autograd.gradcheck(lambda a: step_loss(a, 3, 5), steps[0, 0].clone().requires_grad_(), nondet_tol=1e-9)
 
 
 def test_residual_polynomial_has_its_roots():

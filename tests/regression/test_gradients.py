@@ -165,7 +165,7 @@ def test_printed_formula_agrees_by_accident_at_low_rank():
             quadratic_gradient_as_printed(features, weights, labels, "sequence"),
             quadratic_gradient(features, weights, labels, "sequence"),
             rtol=0,
-            atol=1e-15,
+            atol=1e-12,
         )
 
 
