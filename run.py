@@ -46,6 +46,7 @@ FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # where Debian's pack
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 OLDEST, NEWEST = (3, 11), (3, 14)  # the Pythons with which everything is tested
 NEWEST_FOR_OLDEST = (3, 12)  # up to here the oldest versions that pyproject.toml admits are built
+TOOL_TESTS = ("tools", "run", "pdf", "commands")  # files of tests that have requirements of their own
 CHOSEN = "ATTNOPT_PYTHON_CHOSEN"  # set in the environment of the Python that another one has found
 WINDOWS = os.name == "nt"
 PROBE = """
@@ -326,9 +327,7 @@ def oldest() -> None:
     call([python, "-m", "pip", "install", "--quiet", "--requirement", "tests/oldest.txt"], advice)
     call([python, "-m", "pip", "install", "--quiet", "--no-deps", "--editable", "."], advice)
     data()
-    tools = [
-        f"--ignore=tests/test_{name}.py" for name in ("tools", "run", "pdf", "commands")
-    ]  # which have requirements of their own
+    tools = [f"--ignore=tests/test_{name}.py" for name in TOOL_TESTS]
     paths = ["tests", "--ignore=tests/site", *tools]
     call([python, "-m", "pytest", "-q", *paths], "Some tests failed with the oldest versions: see above.")
 
@@ -337,7 +336,8 @@ def portability(times: int, names: list) -> None:
     """Compare every notebook so many times in a row: as other machines compute, by turns.
 
     With one thread, with two, with the kernels that BLAS and PyTorch have for older processors, and, every other time, with
-    the last digits of results moved at random (`tools/rounding`), by another seed each time.
+    the last digits of results moved at random (`tools/rounding`), by another seed each time. Where no notebook is named, the
+    tests of the package hold then, too.
     """
     kernels = ("Prescott", "default", "COMPATIBLE"), ("Sandybridge", "default", "AUTO"), ("Zen", "avx2", "AVX2")
     names_of_kernels = "OPENBLAS_CORETYPE", "ATEN_CPU_CAPABILITY", "MKL_CBWR"
@@ -352,6 +352,10 @@ def portability(times: int, names: list) -> None:
             paths = [str(ROOT / "tools" / "rounding"), *filter(None, [os.environ.get("PYTHONPATH")])]
             way = {"PYTHONPATH": os.pathsep.join(paths), **way}
         compare_notebooks("A notebook gives another output in this setting: see above.", names, **way)
+        if number % 2 and not names:
+            shaken = [*workers("loadfile"), "-p", "rounding", "-m", "not same_bits", "tests", "--ignore=tests/site"]
+            shaken += [f"--ignore=tests/test_{name}.py" for name in (*TOOL_TESTS, "faults", "mutants", "rounding")]
+            call([PYTHON, "-m", "pytest", *shaken], "A test fails where rounding is otherwise: see above.", **way)
 
 
 def lint() -> None:
