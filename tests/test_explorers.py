@@ -531,3 +531,8 @@ def test_layer_steps_follow_the_transformer_and_whitening_forgets_the_covariance
         assert numbers["errors"]["newton"][1] < 1e-20 * max(1, conditioning)
         if conditioning > 1:
             assert abs(numbers["errors"]["plain"][-1] - plain["plain"][-1]) > 1e-3
+
+
+def test_target_of_the_layer_steps_is_the_latent_weights_in_double_precision():
+    target = LayerStepsExplorer(conditioning=1.0).compute()["target"]
+    np.testing.assert_allclose(target, [0.9, 1.2], rtol=1e-14)
