@@ -9,7 +9,8 @@
     python3 run.py video RUN [--output FILE]      a recorded training run of Part III as an mp4 film
     python3 run.py bench                          what is said to be fast, beside plain code, measured here
     python3 run.py oldest                         the unit tests with the oldest supported versions
-    python3 run.py mutants [MODULE ...]           changes the package in small places and sees whether its tests notice
+    python3 run.py mutants [MODULE ...]           changes the package in small places and sees whether its tests notice; the
+                                                  sample is the commit's, or that of --seed WORD, of --sample N places
     python3 run.py portability [TIMES]            the notebooks compared under other threads and instructions, many times
     python3 run.py lint                           style of code and prose, notebooks in step with their text
 
@@ -306,6 +307,8 @@ def main() -> None:
     commands.add_parser("oldest", help="run the unit tests with the oldest supported versions")
     mutants = commands.add_parser("mutants", help="change the package in small places and see whether its tests notice")
     mutants.add_argument("modules", nargs="*", metavar="MODULE", help="as in regression/gradients; all of the table if none")
+    mutants.add_argument("--seed", metavar="WORD", help="what the samples are drawn from; the commit's hash unless given")
+    mutants.add_argument("--sample", type=int, metavar="N", help="mutants of each module; the table's number unless given")
     portable = commands.add_parser("portability", help="compare the notebooks under other threads and instructions")
     portable.add_argument("times", nargs="?", type=int, default=20)
     commands.add_parser("lint", help="style of code and prose, notebooks in step with their text")
@@ -332,7 +335,8 @@ def main() -> None:
     elif options.command == "oldest":
         oldest()
     elif options.command == "mutants":
-        call([PYTHON, "tools/mutants.py", *options.modules], "Some mutants survive without a reason: see above.")
+        given = [f"--{name}={value}" for name in ("seed", "sample") if (value := getattr(options, name))]
+        call([PYTHON, "tools/mutants.py", *given, *options.modules], "Some mutants survive without a reason: see above.")
     elif options.command == "portability":
         portability(options.times)
     elif options.command == "video":
