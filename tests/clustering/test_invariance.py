@@ -80,7 +80,7 @@ def test_shares_lie_between_zero_and_one_and_know_neither_scale_nor_rotation(p, 
     if k == 1:
         torch.testing.assert_close(shares["permutation"], torch.ones(2, **double), rtol=0, atol=1e-12)
     turn = torch.tensor([[math.cos(1), -math.sin(1)], [math.sin(1), math.cos(1)]], **double)
-    for factor in (1e-6, 1e3):
+    for factor in (1e-12, 1e3):
         moved = invariance(params | {"value": factor * turn @ params["value"]}, p, k)
         for name, share in shares.items():
             torch.testing.assert_close(moved[name], share, rtol=1e-9, atol=1e-11)
