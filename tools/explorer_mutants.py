@@ -138,10 +138,10 @@ def program(common: str, text: str) -> str:
 
 
 def drawn(trait: object, rng: random.Random) -> object:
-    """A random value of a trait, half of a number's at its ends or small if it may be; None where only the class knows."""
+    """A random value of a trait, some numbers at the ends of their interval or 0; None where only the class knows."""
     match type(trait).__name__:
         case "Interval" if rng.random() < 0.2:
-            return rng.choice((trait.low, trait.high))
+            return rng.choice((trait.low, trait.high, max(trait.low, 0.0)))
         case "Interval" if trait.low > 0 and trait.high > 50 * trait.low:
             return trait.low * (trait.high / trait.low) ** rng.random()
         case "Interval":
@@ -182,7 +182,7 @@ def explorers(module: str) -> list:
             case "sandbox":
                 continue
             case "layers" if number == 1:  # beyond all bounds
-                state = {"scheme": "strang", "step": 4.0, "layers": 3, "scale": 3.0}
+                state = {"model": "quadratic", "scheme": "strang", "step": 4.0, "layers": 3, "scale": 3.0}
             case "layers" if number:  # longer steps of many layers may be chaotic
                 state |= {"step": rng.uniform(0.05, 1 / state["scale"]), "layers": rng.randint(1, 24)}
             case "softmax" if number:
