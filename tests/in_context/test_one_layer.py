@@ -358,6 +358,8 @@ def test_bad_arguments_are_named():
     values, angle = torch.ones(2, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     with pytest.raises(ValueError, match="eigenvalues"):
         valley_loss(angle, -values, 3)
+    with pytest.raises(ValueError, match="eigenvalues"):  # one is enough
+        valley_loss(angle, torch.cat([values[:1], -values[1:]]), 3)
     with pytest.raises(ValueError, match="direction"):
         valley_loss(angle, values, 3, 2)
     with pytest.raises(ValueError, match="n_context"):
