@@ -59,6 +59,7 @@ def test_activation_sparsity_counts_small_activations():
         1e2,
     ]  # sizes that occur do not lie below themselves
     found = activation_sparsity(params, TOKENS, thresholds, "rms")
+    assert found.shape == (4, len(thresholds))
     for model in range(4):
         for at, threshold in enumerate(thresholds):
             share = sum(abs(value) < threshold for value in active[model].flatten().tolist()) / active[model].numel()

@@ -156,6 +156,7 @@ def test_curvature_is_that_of_autograd_and_counts_repeated_sequences(biases):
 def test_drops_are_cut_to_their_top_and_their_floor():
     hill = torch.cat([torch.linspace(0.5, 1, 11), torch.linspace(1, 0, 11)[1:], torch.zeros(30)])
     assert find_drops(hill, smooth=1) == [(10, 20)]
+    assert find_drops(torch.tensor([1.0, 0.0]), smooth=1) == [(0, 1)]
     begins = torch.cat([torch.linspace(1, 0.9, 21), torch.full((30,), 0.9)])
     assert find_drops(begins, fall=0.099, smooth=5) == [(0, 20)]  # the first value counts whole
     slow = 1 - 0.001 * torch.arange(100.0) - 0.5 * (torch.arange(100) >= 30)
