@@ -1,12 +1,15 @@
 import base64
 import itertools
 import json
+import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
 import traitlets
 from helpers import image_steps
+from scipy.integrate import RK45
 
 from attnopt.clustering.training import train
 from attnopt.explorers import (
@@ -24,7 +27,7 @@ from attnopt.explorers import (
     StepSizesExplorer,
     TaskModelExplorer,
 )
-from attnopt.explorers.base import MIME, module_source
+from attnopt.explorers.base import MIME, MODULES, module_source
 from attnopt.explorers.html import script_json
 from attnopt.in_context import optimal_step_sizes, step_loss
 from attnopt.softmax import softmax_jacobian
@@ -559,3 +562,22 @@ def test_layer_steps_follow_the_transformer_and_whitening_forgets_the_covariance
         assert numbers["errors"]["newton"][1] < 1e-20 * max(1, conditioning)
         if conditioning > 1:
             assert abs(numbers["errors"]["plain"][-1] - plain["plain"][-1]) > 1e-3
+
+
+def test_target_of_the_layer_steps_is_the_latent_weights_in_double_precision():
+    target = LayerStepsExplorer(conditioning=1.0).compute()["target"]
+    np.testing.assert_allclose(target, [0.9, 1.2], rtol=1e-14)
+
+
+def test_the_pages_integrator_has_the_coefficients_of_dormand_and_prince():
+    text = (MODULES / "common.js").read_text(encoding="utf-8")
+    lists = re.search(r"const STAGES = (.*?)\n\];\nconst DIFFERENCE = (.*?);", text, re.DOTALL).groups()
+    *stages, difference = (
+        [float(Fraction(number.replace(" ", ""))) for number in row.split(",")]
+        for part in lists
+        for row in re.findall(r"\[([^][]+)\]", part)
+    )
+    for number, row in enumerate(stages[:-1], 1):
+        np.testing.assert_allclose(row, RK45.A[number, :number], rtol=1e-15)
+    np.testing.assert_allclose(stages[-1], RK45.B, rtol=1e-15)
+    np.testing.assert_allclose(difference, -RK45.E, rtol=1e-15)

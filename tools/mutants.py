@@ -1,16 +1,20 @@
 """Mutation tests: change the package in one small place at a time and see whether its tests notice.
 
-    .venv/bin/python tools/mutants.py [MODULE ...]     modules as in tests/mutants.toml, such as regression/gradients
+    .venv/bin/python tools/mutants.py [--seed WORD] [--sample N] [MODULE ...]     modules as in tests/mutants.toml
 
 A mutant is one changed node of a module's syntax tree: a number plus one, an operator or a comparison turned into its
 neighbour, a condition negated, a transpose or a keyword left out, a statement deleted. Each is tried in a process forked
-from one that has run the module's tests once, with those that run the changed line; the first failure kills it. Results
-are kept in `.cache/mutants` as they come, and a later call goes on where this one stopped. A changed module is tried
-anew, changed tests on the survivors only; to begin from nothing, remove that folder.
+from one that has run the module's tests once, with those that run the changed line; the first failure kills it. The
+explorers' modules, explorers/js/NAME, are JavaScript: tools/explorer_mutants.py changes them. Results are kept in
+`.cache/mutants` as they come, and a later call goes on where this one stopped. A changed module is tried anew, changed
+tests on the survivors only; to begin from nothing, remove that folder.
+
+Of a module with many mutants a sample is drawn, from the hash of the commit: another commit tries others. `--seed` takes
+any word in its place, such as the one that an earlier run has printed, and `--sample` another size for all modules.
 
 `tests/mutants.toml` names each module's tests and its known survivors with the reason why each is harmless; one that
 begins with "equivalent" says that nothing could tell the mutant. A survivor that is not listed there fails the run, and
-so does a listed one that is killed after all. A table of what was found comes last.
+so does a listed one that is drawn and killed after all, or whose mutant is gone. A table of what was found comes last.
 """
 
 import argparse
@@ -29,16 +33,19 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 import tomllib
 import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import NamedTuple
+
+import explorer_mutants
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE, TABLE, CACHE = ROOT / "src" / "attnopt", ROOT / "tests" / "mutants.toml", ROOT / ".cache" / "mutants"
@@ -356,13 +363,64 @@ def state(files: list[Path]) -> str:
     return hashlib.sha256("".join(map(ast.dump, trees)).encode()).hexdigest()
 
 
-def examine(module: str, row: dict) -> tuple[int, int, list[Mutant], list[str]]:
-    """Try the mutants of one module; how many there are and were tried, the survivors, and the listed ones that are none."""
+def commit() -> str:
+    """The hash of the commit that is checked out, shortened."""
+    told = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    if told.returncode:
+        sys.exit("mutants: there is no commit to draw from; give any word: --seed WORD")
+    return told.stdout.strip()
+
+
+def drawn(every: list, size: int | None, seed: str, module: str) -> list:
+    """The mutants of a module that a seed draws; all, if no size is given or there are no more."""
+    if size is None or size >= len(every):
+        return every
+    return random.Random(f"{seed} {module}").sample(every, size)
+
+
+def stale(listed: Iterable[str], every: list, chosen: list, known: dict[str, str]) -> list[str]:
+    """The listed survivors that are none: their mutant is gone, or was drawn and killed. One not drawn is no fault."""
+    there, tried = ({mutant.name for mutant in some} for some in (every, chosen))
+    return [name for name in listed if name not in there or (name in tried and known[name] != "survived")]
+
+
+def prepared(module: str, row: dict) -> tuple[list[Mutant], str, str, Callable]:
+    """A module's mutants, hashes of its code and of its tests, and what tries some mutants and notes each one's result."""
     tree = ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8"))
     every = mutants(tree)
-    chosen = random.Random(0).sample(every, row["sample"]) if row.get("sample", len(every)) < len(every) else every
+
+    def judge_all(wanted: list[Mutant], note: Callable[[str, str], None]) -> None:
+        def judge_some(some: list[Mutant], seen: dict, run: Callable) -> None:
+            for mutant in some:
+                note(mutant.name, judge(module, tree, mutant, seen, run))
+
+        def work(seen: dict, run: Callable) -> None:
+            early = [mutant for mutant in wanted if any("" in seen["lines"].get(line, ()) for line in mutant.lines)]
+            report.write_text(repr((seen, [mutant.name for mutant in early])), encoding="utf-8")
+            judge_some([mutant for mutant in wanted if mutant not in early], seen, run)
+
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder) / "seen"
+            code = forked(lambda: pytest_run(row["tests"], Bench(module, work)), math.inf)
+            if code:
+                sys.exit(
+                    f"mutants: the tests of {module} do not pass as they are (exit code {code}); "
+                    f"run pytest {' '.join(row['tests'])}"
+                )
+            seen, early = ast.literal_eval(report.read_text(encoding="utf-8"))
+            judge_some([mutant for mutant in wanted if mutant.name in early], seen, imported)
+
+    tests = state([ROOT / test.partition("::")[0] for test in row["tests"]])
+    return every, state([SOURCE / f"{module}.py"]), tests, judge_all
+
+
+def examine(module: str, row: dict, seed: str) -> tuple[int, int, list[Mutant], list[str]]:
+    """Try the mutants of one module; how many there are and were tried, the survivors, and the listed ones that are none."""
+    prepare = explorer_mutants.prepared if module.startswith(explorer_mutants.PREFIX) else prepared
+    every, source, tests, judge_all = prepare(module, row)
+    chosen = drawn(every, row.get("sample"), seed, module)
     file = CACHE / f"{module.replace('/', '.')}.jsonl"
-    source, tests = state([SOURCE / f"{module}.py"]), state([ROOT / test.partition("::")[0] for test in row["tests"]])
+    file.parent.mkdir(parents=True, exist_ok=True)
 
     def results() -> dict[str, str]:
         found = {}
@@ -373,39 +431,16 @@ def examine(module: str, row: dict) -> tuple[int, int, list[Mutant], list[str]]:
                     found[entry["name"]] = entry["result"]
         return found
 
-    file.parent.mkdir(parents=True, exist_ok=True)
+    def note(name: str, result: str) -> None:
+        with file.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"source": source, "tests": tests, "name": name, "result": result}) + "\n")
 
-    def judge_all(some: list[Mutant], seen: dict, run: Callable) -> None:
-        for mutant in some:
-            entry = {"source": source, "tests": tests, "name": mutant.name}
-            entry["result"] = judge(module, tree, mutant, seen, run)
-            with file.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(entry) + "\n")
-
-    wanted = [mutant for mutant in chosen if mutant.name not in results()]
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "seen"
-
-        def work(seen: dict, run: Callable) -> None:
-            early = [mutant for mutant in wanted if any("" in seen["lines"].get(line, ()) for line in mutant.lines)]
-            report.write_text(repr((seen, [mutant.name for mutant in early])), encoding="utf-8")
-            judge_all([mutant for mutant in wanted if mutant not in early], seen, run)
-
-        if wanted:
-            code = forked(lambda: pytest_run(row["tests"], Bench(module, work)), math.inf)
-            if code:
-                sys.exit(
-                    f"mutants: the tests of {module} do not pass as they are (exit code {code}); "
-                    f"run pytest {' '.join(row['tests'])}"
-                )
-            seen, early = ast.literal_eval(report.read_text(encoding="utf-8"))
-            judge_all([mutant for mutant in wanted if mutant.name in early], seen, imported)
     known = results()
+    if wanted := [mutant for mutant in chosen if mutant.name not in known]:
+        judge_all(wanted, note)
+        known = results()
     survivors = [mutant for mutant in chosen if known[mutant.name] == "survived"]
-    listed = row.get("survivors", {})
-    names = {mutant.name for mutant in every}
-    stale = [name for name in listed if name not in names or known.get(name) in ("killed", "timeout")]
-    return len(every), len(chosen), survivors, stale
+    return len(every), len(chosen), survivors, stale(row.get("survivors", {}), every, chosen, known)
 
 
 def main() -> None:
@@ -413,7 +448,10 @@ def main() -> None:
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"any of {', '.join(table)}; all unless given")
-    names = parser.parse_args().modules or list(table)
+    parser.add_argument("--seed", metavar="WORD", help="what the samples are drawn from; the commit's hash unless given")
+    parser.add_argument("--sample", type=int, metavar="N", help="mutants of each module; the table's number unless given")
+    options = parser.parse_args()
+    names, seed = options.modules or list(table), options.seed or commit()
     for name in names:
         if name not in table:
             parser.error(f"no module {name!r} in {TABLE.relative_to(ROOT)}; there are {', '.join(table)}")
@@ -427,8 +465,10 @@ def main() -> None:
     threads = [1]  # tests may ask for more, but do not get them: a fork of a process with threads waits for them for ever
     torch.set_num_threads, torch.get_num_threads = lambda number: threads.__setitem__(0, number), lambda: threads[0]
     bad, rows = 0, []
+    sample = {"sample": options.sample} if options.sample else {}
+    print(f"drawn from the seed {seed}", flush=True)
     for name in names:
-        there, tried, survivors, stale = examine(name, table[name])
+        there, tried, survivors, wrong = examine(name, table[name] | sample, seed)
         reasons = table[name].get("survivors", {})
         new = [survivor for survivor in survivors if survivor.name not in reasons]
         equal = sum(reasons.get(survivor.name, "").startswith("equivalent") for survivor in survivors)
@@ -436,10 +476,11 @@ def main() -> None:
         print(f"{name}: {rows[-1][2]} of {tried} killed, {len(new)} survivors without a reason", flush=True)
         for survivor in new:
             print(f"    survived, line {survivor.lines.start}: {survivor.name}")
-        for entry in stale:
+        for entry in wrong:
             print(f"    listed, but killed or gone: {entry}")
-        bad += len(new) + len(stale)
-    print("\n| module | mutants | tried | killed | equivalent | harmless | no reason |\n|---|---|---|---|---|---|---|")
+        bad += len(new) + len(wrong)
+    print(f"\nDrawn from the seed {seed}:\n")
+    print("| module | mutants | tried | killed | equivalent | harmless | no reason |\n|---|---|---|---|---|---|---|")
     for name, row in [*zip(names, rows, strict=True), ("together", tuple(map(sum, zip(*rows, strict=True))))]:
         print(f"| {name} | {' | '.join(map(str, row))} |")
     sys.exit(bool(bad))

@@ -44,7 +44,9 @@ def test_attention_by_pair_is_the_mean_over_the_sequences_that_have_the_pair():
 def test_attention_by_pair_needs_every_pair():
     params = init_model(1, 2, L, generator=torch.Generator().manual_seed(0))
     with pytest.raises(ValueError, match="every token at every position"):
-        attention_by_pair(params, TOKENS[:3])
+        attention_by_pair(params, TOKENS[:4])
+    both = torch.stack([torch.zeros(L, dtype=torch.int64), torch.ones(L, dtype=torch.int64)])
+    torch.testing.assert_close(attention_by_pair(params, both), forward(params, both, return_stages=True)[1]["attention"])
 
 
 def test_activation_sparsity_counts_small_activations():
@@ -57,6 +59,7 @@ def test_activation_sparsity_counts_small_activations():
         1e2,
     ]  # sizes that occur do not lie below themselves
     found = activation_sparsity(params, TOKENS, thresholds, "rms")
+    assert found.shape == (4, len(thresholds))
     for model in range(4):
         for at, threshold in enumerate(thresholds):
             share = sum(abs(value) < threshold for value in active[model].flatten().tolist()) / active[model].numel()
@@ -179,6 +182,12 @@ def test_token_effects_of_a_model_do_not_depend_on_its_company():
 def test_cyclic_step_is_one_for_all_positions_or_none(steps, step):
     tokens, xi = shifted(5, steps, [1, 0, 2])
     assert cyclic_step(token_effects(xi, tokens, 5)[0], 3).item() in step
+
+
+def test_cyclic_step_is_how_far_a_token_moves_the_rank():
+    for p, step in ((2, 1), (5, 2), (5, 4), (7, 3)):
+        ranks = torch.stack([(step * torch.arange(p) + shift) % p for shift in (0, 1, p - 1)])
+        assert cyclic_step((0.1 * ranks.double() - 7).unsqueeze(0), 3).item() == step
 
 
 def test_token_effects_explain_what_is_additive_and_on_one_line():

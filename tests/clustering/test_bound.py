@@ -109,6 +109,11 @@ def test_bound_is_what_its_formula_says():
     total = gradient_bound_as_printed(params, torch.tensor([[0]]), torch.tensor([1])).item()
     squares = sum(value**2 for value in by_hand.values())
     assert total == pytest.approx(math.sqrt(4 * 2 * 4**2 * squares * 0.5), rel=1e-14)
+    space = {name: torch.nn.functional.pad(value, (0, int(name != "assemblers"))) for name, value in params.items()}
+    space |= {name: torch.nn.functional.pad(space[name], (0, 0, 0, 1)) for name in ("value", "assemblers")}
+    larger = gradient_bound_as_printed(space, torch.tensor([[0]]), torch.tensor([1])).item()
+    squares = sum(value**2 * (3 / 2 if name in ("query", "value") else 1) for name, value in by_hand.items())
+    assert larger == pytest.approx(math.sqrt(4 * 3 * 4**2 * squares * 0.5), rel=1e-14)  # an empty third dimension
 
 
 def test_printed_bound_grows_with_the_length_and_sees_the_size_of_negative_entries():

@@ -10,7 +10,6 @@ from scipy.optimize import linprog
 from torch.nn.functional import gelu, relu
 
 from attnopt.clustering import cluster_counts, forward, ideal_circuit, init_model, invariance, modular_addition
-from attnopt.clustering.circuit import WIDEST
 
 double = {"dtype": torch.float64}
 
@@ -152,7 +151,23 @@ def test_positions_and_the_arc_of_the_means_are_as_described(dim):
     torch.testing.assert_close(params["position"].norm(dim=-1), torch.full((1, 3), distance, **double))
     alike = torch.arange(4)[:, None].expand(4, 3)  # the same token three times: the ends of the arc
     means = forward(params, alike, return_stages=True)[1]["sequence"][0]
-    assert torch.atan2(means[:, 1], means[:, 0]).abs().max().item() == pytest.approx(WIDEST)
+    assert torch.atan2(means[:, 1], means[:, 0]).abs().max().item() == pytest.approx(math.pi / 3)
+
+
+def test_heights_of_the_tokens_are_as_described_and_the_output_ten_times_the_class_embedding_unless_told():
+    for clusters, heights in (("counts", [0, 1, 4, 16]), ("sums", [0, 1, 2, 3])):
+        params = ideal_circuit(4, 3, 3, 1.0, clusters=clusters, dim=3)
+        found = params["token"][0, :, 1]
+        assert ((found - found[0]) / (found[1] - found[0])).tolist() == pytest.approx(heights)
+        tokens, targets = modular_addition(4, 3, 3)
+        output = forward(params, tokens, return_stages=True)[1]["output"][0]
+        torch.testing.assert_close(output, 10 * params["token"][0][targets], rtol=1e-8, atol=1e-8)
+
+
+def test_positions_lie_at_most_a_hundred_million_away():
+    for sharpness in (18.0, 50.0, 1e6):
+        distance = ideal_circuit(2, 3, 2, sharpness)["position"].norm(dim=-1).max().item()
+        assert distance == pytest.approx(1e8, rel=1e-12)
 
 
 def test_extreme_sharpness_and_scale_stay_finite():

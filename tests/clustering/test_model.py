@@ -287,6 +287,15 @@ def test_lengths_after_each_normalisation(length, smoothed, generator):
     rms = length / (length / 3**0.5 + 1e-5)
     for norm, wanted in (("unit", 1.0), ("rms", rms), ("smooth", 3**0.5 * smoothed)):
         torch.testing.assert_close(normalise(length * directions, norm), wanted * directions)
+        torch.testing.assert_close(
+            normalise(length * directions.view(1, 2, 3, 3), norm), wanted * directions.view(1, 2, 3, 3)
+        )
+        torch.testing.assert_close(normalise(length * directions.view(3, 2, 3), norm), wanted * directions.view(3, 2, 3))
+
+
+def test_models_live_in_the_plane_unless_told(generator):
+    params = init_model(3, 2, 4, generator=generator)
+    assert [params[name].shape for name in ("token", "receptors")] == [(3, 2, 2), (3, 32, 2)]
 
 
 @pytest.mark.parametrize("norm", ["unit", "rms"])

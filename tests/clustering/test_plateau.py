@@ -39,6 +39,7 @@ def test_loss_is_log_two_plus_cost_minus_parity(k, norm):
 
 def test_walsh_is_a_mean_with_signs_and_keeps_the_power():
     margin = margins(models(3, 5)[0])
+    assert margins(models(3, 1)[0]).shape == (3, 2)
     coefficients = walsh(margin)
     tokens, _ = modular_addition(2, 5, 1)
     for subset in (0, 1, 0b10110, 0b11111):
@@ -155,6 +156,11 @@ def test_curvature_is_that_of_autograd_and_counts_repeated_sequences(biases):
 def test_drops_are_cut_to_their_top_and_their_floor():
     hill = torch.cat([torch.linspace(0.5, 1, 11), torch.linspace(1, 0, 11)[1:], torch.zeros(30)])
     assert find_drops(hill, smooth=1) == [(10, 20)]
+    assert find_drops(torch.tensor([1.0, 0.0]), smooth=1) == [(0, 1)]
+    begins = torch.cat([torch.linspace(1, 0.9, 21), torch.full((30,), 0.9)])
+    assert find_drops(begins, fall=0.099, smooth=5) == [(0, 20)]  # the first value counts whole
+    slow = 1 - 0.001 * torch.arange(100.0) - 0.5 * (torch.arange(100) >= 30)
+    assert find_drops(slow, smooth=1) == [(10, 49)]  # windows of twenty steps that hold the fall
     step = torch.cat([torch.ones(30), torch.full((30,), 0.5)])
     assert find_drops(step, fall=0.5)[0][1] == 30
     assert find_drops(step, fall=0.51) == []

@@ -42,6 +42,10 @@ def test_finds_a_spike_and_a_collapse():
     assert collapse.start == 30
     assert collapse.end is None
     later = torch.tensor([low + [0.5] * 60 + [0.9]]).T
+    within = torch.tensor([low + [0.5] * 50 + [0.9] + [0.5] * 20]).T
+    assert find_spikes(within)[0].height == pytest.approx(0.9)
+    beyond = torch.tensor([low + [0.5] * 51 + [0.9] + [0.5] * 20]).T
+    assert find_spikes(beyond)[0].height == 0.5
     assert find_spikes(later)[0].height == 0.5  # whether it is over is asked within the patience, and so is its peak
 
 
@@ -49,7 +53,10 @@ def test_defaults_of_the_search():
     course = lambda value, times: torch.tensor([[1.0] * 5 + [value] * times + [1.0] * 60]).T  # noqa: E731
     assert find_spikes(course(2.0, 1)) == []  # it must exceed the threshold
     assert len(find_spikes(course(2.01, 1))) == 1
+    assert find_spikes(torch.tensor([[1.0] * 5 + [3.0, 2.0] + [1.0] * 9]).T)[0].end == 6  # it no longer exceeds it
     assert [find_spikes(course(3.0, times))[0].end for times in (50, 51)] == [55, None]
+    rising = lambda times: torch.tensor([[1.0] + [1.9] * times + [2.5] + [1.9] * 60]).T  # noqa: E731
+    assert [len(find_spikes(rising(times))) for times in (19, 20)] == [1, 0]  # the low is that of twenty evaluations
 
 
 def test_the_two_thresholds_and_the_cut_end():
@@ -68,9 +75,10 @@ def test_spikes_check_their_input(loss, factor):
 
 
 @pytest.mark.same_bits
-def test_a_course_takes_the_engines_steps_to_the_bit():
-    training = train([3, 7], epochs=3, snapshots=[2], evaluate_every=3)
-    course = Course([3, 7])
+@pytest.mark.parametrize("batch_size", [32, 900])  # the last batch of an epoch may be shorter
+def test_a_course_takes_the_engines_steps_to_the_bit(batch_size):
+    training = train([3, 7], epochs=3, snapshots=[2], evaluate_every=3, batch_size=batch_size)
+    course = Course([3, 7], batch_size=batch_size)
     state = course.initial()
     for snapshot in ({}, training.snapshots[2], training.params):
         for _ in course.epoch(state):
@@ -82,6 +90,7 @@ def test_a_course_takes_the_engines_steps_to_the_bit():
 def test_runs_at_different_epochs_go_on_side_by_side():
     course = Course([3, 3], **SMALL, batch_size=8)
     state, once = course.initial(), Course([3], **SMALL, batch_size=8)
+    assert not state.steps.is_floating_point()  # a count
     alone = once.initial()
     for _ in range(3):
         for _ in once.epoch(alone):
@@ -252,6 +261,13 @@ def test_sharpness_of_a_model_does_not_depend_on_its_company_or_on_units(problem
     for unit in (1e-10, 1e10):
         scaled = sharpness(layout, rows[:1], marked[:1], truth[:1], norm, unit * weights[:1])
         torch.testing.assert_close(scaled * unit, alone, rtol=1e-7, atol=0)
+
+
+def test_sharpness_of_weights_of_length_one(problem):
+    layout, rows, marked, truth, norm = problem
+    short = rows / rows.norm(dim=1, keepdim=True)
+    fine = sharpness(layout, short, marked, truth, norm, step=3e-6)
+    torch.testing.assert_close(sharpness(layout, short, marked, truth, norm), fine, rtol=1e-4, atol=0)
 
 
 def test_sharpness_takes_two_gradients_an_iteration_some_models_at_a_time(problem, monkeypatch):

@@ -39,6 +39,16 @@ def test_gradients_are_autograds(norm, dim, p, vocabulary):
         torch.testing.assert_close(value, leaves[name].grad, msg=name)
 
 
+def test_views_of_rows_have_their_leading_dimensions():
+    params = init_model(6, 2, 4, 3, 5, generator=torch.Generator().manual_seed(0), biases=True)
+    layout = Layout.of(params)
+    rows = layout.rows(params)
+    for shape in ((6,), (2, 3), (1, 6)):
+        for name, view in layout.views(rows.unflatten(0, shape)).items():
+            assert torch.equal(view, params[name].unflatten(0, shape))
+    assert all(torch.equal(view, params[name][0]) for name, view in layout.views(rows[0]).items())
+
+
 def plain_training(seed, epochs, batch_size=32, vocabulary=2, clip=None, discount=1.0, start=None, **adam):
     """One model, one loop, torch's own Adam and autograd."""
     start = start or initial_models([seed], vocabulary, dtype=torch.float64)

@@ -229,6 +229,14 @@ def test_search_finds_the_stored_optimum():
     np.testing.assert_allclose(curvatures, OPTIMA[5, 20, 2]["curvatures"], rtol=1e-5)
 
 
+@pytest.mark.parametrize(("d", "n", "k"), [(2, 5, 2), (10, 10, 2), (3, 3, 3)])
+def test_search_goes_down_to_a_critical_point(d, n, k):
+    steps, curvatures, least = gdpp_optimum(d, n, k)
+    scales = torch.cat([steps, curvatures])
+    slope = torch.func.grad(lambda x: gdpp_loss((scales * x)[:k], (scales * x)[k:], d, n))(torch.ones_like(scales))
+    assert slope.abs().max() < 1e-6 * least
+
+
 def test_no_start_ends_below_the_stored_optimum_of_two_layers():
     generator = torch.Generator().manual_seed(0)
     start = torch.rand(4000, 3, generator=generator, dtype=torch.float64) * torch.tensor([-2.0, -6.0, -2.0])

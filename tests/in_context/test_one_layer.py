@@ -107,6 +107,22 @@ def test_attention_loss_is_exact_by_quadrature(n, generator):
     torch.testing.assert_close(total, expected, rtol=1e-10, atol=0)
 
 
+@pytest.mark.parametrize("spectrum", SPECTRA[2:])
+def test_attention_loss_is_the_same_in_turned_coordinates(spectrum, generator):
+    turn = torch.block_diag(
+        torch.linalg.qr(normal(generator, len(spectrum), len(spectrum)))[0], torch.ones(1, 1, dtype=torch.float64)
+    )
+    rotation, covariance = turn[:-1, :-1], torch.diag(torch.tensor(spectrum, dtype=torch.float64))
+    b, A = normal(generator, len(spectrum) + 1), normal(generator, len(spectrum) + 1, len(spectrum))
+    turned = attention_loss(turn @ b, turn @ A @ rotation.mT, rotation @ covariance @ rotation.mT, 3)
+    torch.testing.assert_close(turned, attention_loss(b, A, covariance, 3), rtol=1e-10, atol=0)
+
+
+def test_optimum_is_symmetric_to_the_bit(generator):
+    optimum = one_layer_optimum(covariance_of(generator, (2.0, 1.1, 0.7, 0.3, 0.05)), 3)
+    assert torch.equal(optimum, optimum.mT)
+
+
 @pytest.mark.parametrize("n", EXAMPLES)
 @pytest.mark.parametrize("spectrum", SPECTRA)
 def test_landscape_is_the_minimum_plus_two_squares(spectrum, n, generator):
@@ -342,6 +358,8 @@ def test_bad_arguments_are_named():
     values, angle = torch.ones(2, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     with pytest.raises(ValueError, match="eigenvalues"):
         valley_loss(angle, -values, 3)
+    with pytest.raises(ValueError, match="eigenvalues"):  # one is enough
+        valley_loss(angle, torch.cat([values[:1], -values[1:]]), 3)
     with pytest.raises(ValueError, match="direction"):
         valley_loss(angle, values, 3, 2)
     with pytest.raises(ValueError, match="n_context"):

@@ -54,7 +54,8 @@ class LayerStepsExplorer(Explorer):
         scales = torch.tensor([1.0, self.conditioning**-0.5], dtype=torch.float64)
         root, inverse = turn * scales @ turn.T, turn / scales @ turn.T
         covariates = torch.tensor(PROMPTS[self.prompt], dtype=torch.float64) @ root
-        return root @ root, covariates.T @ covariates / len(covariates), inverse @ torch.tensor(WEIGHTS_LATENT).double()
+        latent = torch.tensor(WEIGHTS_LATENT, dtype=torch.float64)
+        return root @ root, covariates.T @ covariates / len(covariates), inverse @ latent
 
     def _path(self, method: str) -> Tensor:
         """w_0 … w_k, shape (k + 1, 2)."""

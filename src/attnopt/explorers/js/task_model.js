@@ -10,7 +10,7 @@ const inner = (a, b) => a[0] * b[0] + a[1] * b[1];
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const normalised = (v) => (Math.hypot(...v) > 0 ? v.map((value) => value / Math.hypot(...v)) : [0, 0]);  // zero stays zero
 
-// The normal distribution function, from a series of positive terms; beyond 7 it is 0 or 1 to double precision.
+// The normal distribution function, from a series of positive terms; beyond 7 it is 0 or 1 but for 2e-12.
 function normalBelow(x) {
   if (Math.abs(x) > 7) return x > 0 ? 1 : 0;
   let term = x, total = x;
