@@ -133,7 +133,9 @@ def mutants(text: str, parts: list[Unit]) -> list[Change]:
 
 def program(common: str, text: str) -> str:
     """A function's body that returns the module's `compute`."""
-    both = re.sub(r"^export default ", "void ", f"{common}\n{text}", flags=re.MULTILINE)
+    from attnopt.explorers.base import IMPORT
+
+    both = re.sub(r"^export default ", "void ", f"{common}\n{IMPORT.sub('', text)}", flags=re.MULTILINE)
     return re.sub(r"^export ", "", both, flags=re.MULTILINE) + "\nreturn compute;"
 
 

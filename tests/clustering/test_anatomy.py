@@ -49,6 +49,7 @@ def test_attention_by_pair_needs_every_pair():
     torch.testing.assert_close(attention_by_pair(params, both), forward(params, both, return_stages=True)[1]["attention"])
 
 
+@pytest.mark.same_bits
 def test_activation_sparsity_counts_small_activations():
     params = init_model(4, 2, L, generator=torch.Generator().manual_seed(1), biases=True)
     active = torch.nn.functional.gelu(stages(params, "rms")["activations"])
