@@ -64,9 +64,9 @@ def command(folder: Path, *words: str, code: int = 0, **environment: str) -> str
     return _done(line(folder, *words), folder, code, environment)
 
 
-def tool(folder: Path, program: str, *words: str, code: int = 0) -> str:
+def tool(folder: Path, program: str, *words: str, code: int = 0, **environment: str) -> str:
     """Run `.venv/bin/PROGRAM WORDS` there; what it printed."""
-    return _done([str(VENV / "bin" / program), *words], folder, code, {})
+    return _done([str(VENV / "bin" / program), *words], folder, code, environment)
 
 
 def _done(words: list[str], folder: Path, code: int, environment: dict) -> str:

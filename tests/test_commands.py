@@ -84,6 +84,13 @@ def test_every_tool_of_the_environment_has_its_test():
         assert any(words[:2] == those[:2] and (words[1] != "-m" or words == those) for those in tested), words
 
 
+def test_the_extension_of_jupyterlab_can_be_disabled(project, tmp_path):
+    words = ("--level=user", "jupyterlab-myst")
+    tool(project, "jupyter", "labextension", "disable", *words, JUPYTER_CONFIG_DIR=str(tmp_path), HOME=str(tmp_path))
+    settings = json.loads((tmp_path / "labconfig" / "page_config.json").read_text(encoding="utf-8"))
+    assert settings["disabledExtensions"] == {"jupyterlab-myst": True}
+
+
 def test_new_writes_a_chapter_once(project):
     assert "# Next idea" in (project / "book" / f"{CHAPTER}.md").read_text(encoding="utf-8")
     said = command(project, "new", *CHAPTER.split("/"), code=1)
@@ -152,9 +159,10 @@ def test_book_builds_and_test_and_portability_compare(site):
     page = (site / "_build" / "html" / f"{CHAPTER}.html").read_text(encoding="utf-8")
     assert "<h1>Next idea" in page
     assert (site / "_build" / "html" / "objects.inv").is_file()
-    said = command(site, "portability", "1", "ledger")
-    assert "[1/1] OMP_NUM_THREADS=1" in said
-    assert re.findall("book/(.*)", said) == ["ledger.ipynb: compared 2 of 2 cells"]
+    said = command(site, "portability", "2", "ledger")
+    assert "[1/2] OMP_NUM_THREADS=1" in said
+    assert "[2/2] ROUNDING_NOISE=1" in said
+    assert re.findall("book/(.*)", said) == ["ledger.ipynb: compared 2 of 2 cells"] * 2
     twin = site / "book" / "ledger.ipynb"
     whole = twin.read_text(encoding="utf-8")
     twin.write_text(whole.replace('"42\\n"', '"43\\n"'), encoding="utf-8")
@@ -257,7 +265,8 @@ def test_mutants_of_modules_are_tried(tmp_path):
         (folder / "tests" / f"test_{name}.py").write_text(test, encoding="utf-8")
     table = "".join(f'[{name}]\ntests = ["tests/test_{name}.py"]\n' for name in ("double", "twice", "thrice"))
     (folder / "tests" / "mutants.toml").write_text(table, encoding="utf-8")
-    said = command(folder, "mutants", "double", "twice", code=1)
+    said = command(folder, "mutants", "--seed", "word", "--sample", "2", "double", "twice", code=1)
+    assert "drawn from the seed word" in said
     assert "double: 2 of 2 killed, 0 survivors without a reason" in said
     assert "twice: 0 of 2 killed, 2 survivors without a reason" in said
     assert "survived, line 5: twice: 2 → 3" in said
