@@ -129,6 +129,36 @@ def test_own_predictions_gain_nothing(kind):
     assert (torch.softmax(hard[5], 1).amax(1) > soft.amax(1)).all()  # only surer
 
 
+@pytest.mark.parametrize("nearest", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_every_step_widens_every_margin_of_the_stored_classifiers(seed, nearest):
+    theta, bias = model(seed, nearest)
+    generator = torch.Generator().manual_seed(seed)
+    for y in range(10):
+        apart = (theta[y] - theta)[torch.arange(10) != y]  # θ_y - θ_k
+        assert (apart @ apart.T).min() > 0.3
+        # so for any image, however far from the data, and any step
+        start = torch.randn(200, 784, generator=generator).double() @ theta.T + bias
+        open_still = torch.softmax(start, 1)[:, y] < 1 - 1e-6  # else a step is smaller than rounding
+        assert open_still.sum() > 100
+        label = torch.eye(10).double()[y].expand(200, 10)
+        for step in (0.1, 1.0, 20.0):
+            before, after = (
+                (n[:, y, None] - n)[:, torch.arange(10) != y] for n in unroll_logits(start, theta, label, "class", 1, step)
+            )
+            assert (after > before)[open_still].all()
+            assert (after > before - 1e-9).all()
+
+
+def test_another_classifier_can_turn_the_decision_that_it_was_given():
+    start = torch.tensor([[0.40, 0.35, 0.25]]).double().log()
+    theta = torch.tensor([[1.0], [2.0], [-5.0]]).double()
+    after = unroll_logits(start, theta, torch.eye(3).double()[[0]], "class", 1)[1]
+    assert after.argmax() == 1
+    pull = 1 - (0.40 * 1 + 0.35 * 2 - 0.25 * 5)  # by hand
+    torch.testing.assert_close(after, start + pull * theta.T)
+
+
 def test_oracles_are_copied():
     images, truth = validation(0)
     theta, bias = model(0)
