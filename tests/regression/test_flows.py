@@ -21,6 +21,7 @@ from attnopt.regression import (
     quadratic_gradient,
     quadratic_gradient_as_printed,
     separation_margin,
+    stationary_margin,
 )
 from attnopt.softmax import softmax
 
@@ -233,6 +234,37 @@ def test_one_hot_features_leave_like_a_logarithm(name, generator):
         u = logits[:, 0, 0] - (logits[:, 0, 1] if pair_axis == "class" else logits[:, 1, 0])
         torch.testing.assert_close(u + u.exp(), squared * seen + u[0] + u[0].exp(), rtol=1e-8, atol=1e-8)
         assert separation_margin(few, label, pair_axis) ** 2 == pytest.approx(squared.item(), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("axis", "weights", "label", "inner", "infimum"),
+    [
+        ("class", [[0.1, 0.1], [1, 0], [-0.5, 0.8], [-0.5, -0.8]], [0], True, None),
+        ("class", [[0, 0], [-1, 0], [2, 0], [0, 1]], [0], False, math.log(1 + 2 ** (1 / 3) + 2 ** (-2 / 3))),
+        ("sequence", [[1, 0], [1, 0]], [0, 1], True, 2 * math.log(2)),
+        ("sequence", [[1, 0], [1, 0], [0, 1]], [0, 1, 0], False, 2 * math.log(2)),
+    ],
+)
+def test_without_a_margin_features_settle_or_drift_to_a_positive_infimum(axis, weights, label, inner, infimum):
+    weights = double(weights)
+    labels = torch.eye(len(weights) if axis == "class" else 2).double()[label]
+    labels = labels if axis == "class" else labels.mT.contiguous()
+    assert separation_margin(weights, labels, axis) == 0
+    start = 0.3 * torch.arange(len(labels) * 2).double().reshape(-1, 2)
+    path = feature_flow(start, weights, labels, axis, double([100.0, 1000.0, 10_000.0]))
+    losses = loss(path, weights, labels, axis, "linear")
+    assert (losses >= math.log(2)).all()
+    growth = path.norm(dim=(-2, -1)).diff()
+    if inner:  # the flow has converged, to a point without a gradient
+        assert growth.abs().max() < 1e-6
+        assert linear_gradient(path[-1], weights, labels, axis).norm() < 1e-6
+        assert stationary_margin(weights, labels, axis) > 0.01
+    else:
+        assert growth.min() > 0.5
+        assert losses[-1] > infimum
+        assert stationary_margin(weights, labels, axis) == 0
+    if infimum is not None:
+        assert losses[-1].item() == pytest.approx(infimum, abs=2e-3)
 
 
 @pytest.mark.parametrize("axis", AXES)
