@@ -118,6 +118,14 @@ def test_values_are_free_where_keys_are_affinely_dependent(generator):
     # keys on a line in the plane: each difference of values may have a factor of its own
     line = double([[0.3, 0.1]]) + double([[-1.0], [0.2], [1.5]]) * double([[2.0, 1.0]])
     assert len(gradient_values(line, normal(generator, 40, 2))) == 2 + 2
+    # corners of a square, whose diagonals have equal sums: each side of it may have a factor of its own
+    corners = double(list(itertools.product((-1.0, 1.0), repeat=2)))
+    allowed = gradient_values(corners, normal(generator, 40, 2)).flatten(1)
+    assert len(allowed) == 2 + 2
+    values = (corners * double([1.0, 3.0])).flatten()
+    assert (values - values @ allowed.mT @ allowed).norm() < 1e-8
+    shifts = torch.stack([torch.outer(torch.ones(4).double(), e).flatten() for e in torch.eye(2).double()])
+    assert torch.linalg.matrix_rank(torch.cat([corners.flatten()[None], shifts, values[None]])) == 4  # none of c θ + 1vᵀ
 
 
 @pytest.mark.parametrize(("heads", "width"), [(2, 3), (3, 3), (4, 2), (5, 3), (6, 2), (6, 3)])
@@ -166,6 +174,31 @@ def test_orthogonal_heads_are_independent(axis, generator):
         assert (apart < 1e-12) == independent
         if independent:  # and what no head sees stays where it was
             torch.testing.assert_close(together @ basis[:, 4:], start @ basis[:, 4:], rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize(
+    ("first", "second", "independent_over"),
+    [
+        ([[1, 0, 0], [-1, 0, 0]], [[0, 1, 0], [0, -2, 0]], AXES),  # both see all features, and do not meet
+        ([[1, 0, 0], [-1, 0, 0]], [[1, 1, 0], [1, -2, 0]], ["class"]),  # they meet in what softmax over classes leaves out
+        ([[1, 0, 0], [-1, 0, 0]], [[0, 1, 0], [1, -2, 0]], []),
+    ],
+)
+def test_heads_interfere_through_the_product_of_their_weights(axis, first, second, independent_over, generator):
+    weights, projections = double([first, second]), torch.eye(3).double().expand(2, 3, 3)
+    across = weights[0] @ weights[1].mT
+    centring = torch.eye(2).double() - 0.5
+    seen = across if axis == "sequence" else centring @ across @ centring
+    assert (seen.norm() < 1e-12) == (axis in independent_over)
+    start, labels = normal(generator, 4, 3), softmax(normal(generator, 3, 2, 4, 2), axis)
+    ends = []
+    for others in labels[1:, 0]:  # the second head's labels stay, the first head's are exchanged
+        z = start
+        for _ in range(10):
+            z = z - 0.3 * multi_head_gradient(z, projections, weights, torch.stack([others, labels[0, 1]]), axis)
+        ends.append(softmax(z @ weights[1].mT, axis))
+    assert ((ends[0] - ends[1]).norm() < 1e-12) == (axis in independent_over)
 
 
 @pytest.mark.parametrize("axis", AXES)
