@@ -243,6 +243,24 @@ def test_optimum_approaches_its_limit_like_one_over_the_dimension(ratio, k):
     assert (limit_steps.diff() <= 0).all()
 
 
+@pytest.mark.parametrize("ratio", [0.25, 0.6, 1.0])
+def test_steps_of_the_largest_residual_lose_a_constant_below_ratio_one_and_everything_at_it(ratio):
+    theta = (np.arange(4000) + 0.5) * np.pi / 4000
+    values = 1 + ratio + 2 * ratio**0.5 * np.cos(theta)
+    for k in (1, 3, 6, 12, 24):
+        nodes = 1 + ratio + 2 * ratio**0.5 * np.cos((2 * np.arange(1, k + 1) - 1) * np.pi / (2 * k))
+        squares = np.prod(1 - values / nodes[:, None], 0) ** 2
+        loss = np.mean(2 * np.sin(theta) ** 2 / values * squares)
+        best = marchenko_pastur_steps(ratio, k)[1]
+        assert loss > best * (1 - 1e-9)
+        if ratio == 1:
+            assert loss == pytest.approx(1 / 2)
+            assert best == pytest.approx(1 / (k + 1))
+    if ratio < 1:
+        assert loss / ratio**k == pytest.approx(2, rel=1e-3)
+        assert best / ratio**k == pytest.approx(1 - ratio, rel=1e-3)
+
+
 def test_limit_loss_of_extreme_ratios():
     for ratio in (5e-324, 1e-200, 1e-3, 0.7, 1.0, 3.0, 1e200, 1e308):
         with mpmath.workdps(30):
