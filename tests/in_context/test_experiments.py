@@ -212,6 +212,20 @@ def test_softmax_transformer_against_loops(layers, heads, generator):
     torch.testing.assert_close(softmax_attention.softmax_transformer(prompts, P, W), expected, rtol=1e-12, atol=1e-12)
 
 
+def test_one_softmax_head_answers_the_query_zero_with_a_mean(generator):
+    prompts = sample_prompts(20, torch.eye(3, dtype=torch.float64), 6, generator)[0]
+    prompts[:, -1] = 0
+    P, W = normal(generator, 2, 1, 1, 4, 4)
+    tokens = prompts[:, :-1]
+    mean = -(tokens @ P[0, 0, -1]).sum(-1) / 7
+    torch.testing.assert_close(softmax_attention.softmax_transformer(prompts, P, W), mean, rtol=1e-12, atol=1e-12)
+    # a gradient step answers 0 there: that leaves no last row of P, as the means of prompts span all directions
+    assert torch.linalg.matrix_rank(tokens.sum(1)) == 4
+    P[0, 0, -1] = 0
+    prompts[:, -1, :-1] = normal(generator, 20, 3)
+    assert softmax_attention.softmax_transformer(prompts, P, W).abs().max() == 0
+
+
 def test_linear_prediction_is_that_of_the_loss(generator):
     prompts, targets = sample_prompts(6, torch.eye(5, dtype=torch.float64), 4, generator)
     P, W = 0.3 * normal(generator, 2, 2, 1, 6, 6)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sympy
 import torch
 from helpers import normal
 from hypothesis import given
@@ -351,6 +352,36 @@ def test_fragility_of_the_optimum_under_a_rescaled_spectrum():
     constant = torch.full((3,), TABLE["spectra"]["5,20"]["constant"][2], dtype=torch.float64)
     assert step_loss((0.5 * 1.5**2) * constant, 5, 20) < step_loss(0.5 * constant, 5, 20)
     assert step_loss(1.25**2 * optimal_step_sizes(5, 20, 3)[0], 5, 20) > 5
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_the_shifted_loss_crosses_that_of_no_prediction_once(k):
+    t = sympy.Symbol("t")  # s²; the loss minus d is t times a polynomial with these exact coefficients
+    found, constant = OPTIMA[5, 20, k], TABLE["spectra"]["5,20"]["constant"][k - 1]
+    moments = [sympy.Rational(m, 20**j) for j, m in enumerate(spectral_moments(5, 20, 3**k))]
+    plain = optimal_step_sizes(5, 20, k)[0].tolist()
+    for steps, curvatures in (
+        (found["steps"], found["curvatures"]),
+        (plain, [0.0] * (k - 1)),
+        ([constant] * k, [0.0] * (k - 1)),
+        ([constant / 2] * k, [0.0] * (k - 1)),
+    ):
+        residual, seen = sympy.Poly(1, t, domain="QQ"), sympy.Poly(t, t, domain="QQ")
+        for a, c in itertools.zip_longest(map(sympy.Rational, steps), map(sympy.Rational, curvatures), fillvalue=0):
+            residual, seen = residual * (1 + a * seen), seen * (1 + c * seen) ** 2
+        square = (residual**2).all_coeffs()[::-1]
+        excess = sympy.Poly([c * m for c, m in zip(square, moments, strict=False)][:0:-1], t, domain="QQ")
+        assert excess.eval(0) < 0  # small prompts: better than predicting 0
+        assert excess.LC() > 0
+        (((low, high), multiplicity),) = excess.intervals(inf=0, eps=sympy.Rational(1, 1000))
+        assert multiplicity == 1
+        at = [
+            gdpp_loss(
+                s * torch.tensor(steps, dtype=torch.float64), s * torch.tensor(curvatures, dtype=torch.float64), 5, 20
+            ).item()
+            for s in (float(low) - 0.01, float(high) + 0.01)
+        ]
+        assert at[0] < 5 < at[1]
 
 
 def test_a_sample_cannot_see_the_variance_of_the_optimum():
