@@ -19,11 +19,11 @@ PAPERS = {
 }
 VERDICTS = {
     "holds": "true as printed, proved and tested",
-    "holds, with a scope": "true under a condition, or for a part, that the finding names",
-    "corrected": "false as printed, or it cannot be meant as printed; the finding says what is true",
+    "holds, with a scope": "true under a condition that the finding names",
+    "corrected": "false, or cannot be meant as printed",
     "reproduced": "our runs give what the paper reports",
-    "reproduced in part": "our runs give a part of what the paper reports; the finding says which",
-    "undecided": "our runs are too few: an interval contains both answers",
+    "reproduced in part": "our runs give a part of what the paper reports",
+    "undecided": "too few runs: an interval contains both answers",
     "not reproduced": "our runs do not give what the paper reports",
     "open": "not yet judged",
 }
