@@ -19,9 +19,12 @@ PAPERS = {
 }
 VERDICTS = {
     "holds": "true as printed, proved and tested",
-    "corrected": "false or imprecise as printed; the finding says what is true",
-    "reproduced": "the experiment gives what the paper reports",
-    "not reproduced": "the experiment does not give what the paper reports",
+    "holds, with a scope": "true under a condition that the finding names",
+    "corrected": "false, or cannot be meant as printed",
+    "reproduced": "our runs give what the paper reports",
+    "reproduced in part": "our runs give a part of what the paper reports",
+    "undecided": "too few runs: an interval contains both answers",
+    "not reproduced": "our runs do not give what the paper reports",
     "open": "not yet judged",
 }
 KINDS = ("theorem", "equation", "experiment", "statement", "definition")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnopt.clustering import cluster_counts, modular_addition
+from attnopt.clustering.task import check_all_sequences
 
 SIZES = [(2, 5, 3), (3, 4, 2), (3, 4, 4), (4, 4, 3), (5, 3, 1), (6, 3, 2)]
 
@@ -146,3 +147,21 @@ def test_what_is_not_a_task_is_named():
         with pytest.raises(error, match=message):
             modular_addition(*arguments)
     assert len(modular_addition(2, 24, 3, 5, generator)[0]) == 5
+
+
+@pytest.mark.parametrize(("p", "length"), [(2, 1), (2, 4), (3, 2), (5, 3)])
+def test_what_is_computed_from_all_sequences_needs_all(p, length):
+    check_all_sequences(torch.zeros(2, p**length, 3), p, length)
+    for wrong in (torch.zeros(2, p**length - 1, 3), torch.zeros(p**length, 3), torch.zeros(1, 2, p**length, 3)):
+        with pytest.raises(ValueError, match=rf"all {p}\^{length} sequences are needed, in lexicographic order; got \("):
+            check_all_sequences(wrong, p, length)
+    with pytest.raises(TypeError, match="sequence must be a torch.Tensor, got list"):
+        check_all_sequences([0.0], p, length)
+    with pytest.raises(TypeError, match="sequence must have a real floating-point dtype"):
+        check_all_sequences(torch.zeros(2, p**length, 3, dtype=torch.long), p, length)
+
+
+def test_a_task_of_no_sequences_is_refused():
+    for p, length, name in ((1, 3, "p"), (2, 0, "length")):
+        with pytest.raises(ValueError, match=f"{name} must be at least"):
+            check_all_sequences(torch.zeros(1, 1, 1), p, length)

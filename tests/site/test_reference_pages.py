@@ -77,7 +77,7 @@ def test_cards_fit_a_phone(open_page):
 def test_errata_scripts_can_be_downloaded(open_page):
     page = open_page("errata.html", mathematics=False)
     links = page.locator("a.download[href$='.py']")
-    assert links.count() == sum(row.verdict == "corrected" for row in claims().values())
+    assert links.count() == len(list((HTML.parents[1] / "book" / "errata").glob("*.py")))
     answer = page.request.get(page.evaluate("link => link.href", links.first.element_handle()))
     assert answer.ok
     assert "import numpy as np" in answer.text()
