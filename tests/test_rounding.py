@@ -84,3 +84,33 @@ def test_eigenvectors_change_their_signs_and_nothing_else(found):
 def test_a_seed_says_how_everything_moves(found):
     assert probed(1) == found
     assert probed(2)["stream"] != found["stream"]
+
+
+STRINGS = """
+import rounding
+rounding.watch_strings()
+from IPython.core.interactiveshell import InteractiveShell
+import torch
+shell = InteractiveShell.instance()
+shell.user_ns["torch"] = torch
+def run(text):
+    done = shell.run_cell(text)
+    return type(done.error_in_exec).__name__ + ": " + str(done.error_in_exec)
+for text in {texts!r}:
+    print(run("x = " + text))
+"""
+
+
+def test_a_string_that_hangs_on_the_last_digits_is_an_error():
+    fine = ["f'{0.99854:.4f}'", "f'{0.125:.2f}'", "f'{7}'", "f'{3:5}'", "f'{1/3:.3g} {True} {\"a\":>4}'", "f'{1e3:.1e}'"]
+    tensor = "torch.tensor(0.99855, dtype=torch.float64, requires_grad=True)"
+    bad = ["f'{0.99855:.4f}'", "f'{0.2885:6.1%}'", "f'{1/3:.14f}'", f"f'{{{tensor}:.4f}}'"]
+    environment = os.environ | {"PYTHONPATH": str(TOOL)}
+    done = subprocess.run(
+        [sys.executable, "-c", STRINGS.format(texts=fine + bad)], capture_output=True, text=True, env=environment
+    )
+    said = [line for line in done.stdout.splitlines() if line.startswith(("NoneType", "ValueError"))]
+    assert said[: len(fine)] == ["NoneType: None"] * len(fine), done.stderr
+    assert said[len(fine)] == "ValueError: 0.99855 may print as 0.9985 or 0.9986: use `decimal` of attnopt.printing"
+    assert all(line.startswith("ValueError") for line in said[len(fine) :])
+    assert len(said) == len(fine) + len(bad)

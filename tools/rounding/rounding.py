@@ -7,11 +7,15 @@ Numbers of at most 32 significant bits (16 in single precision) stay, as any ord
 Eigenvectors and singular vectors change their signs, too, and bases of a repeated eigenvalue turn, since what is decomposed
 is moved before. Whatever then changes in a notebook or a test would be otherwise on somebody's machine.
 
+In a notebook, a formatted string that rounds a number which might as well have been rounded the other way is an error.
+
 Kernels of notebooks call `install` through `sitecustomize.py`; for tests this module is a plugin of pytest:
 
     ROUNDING_NOISE=1 PYTHONPATH=tools/rounding .venv/bin/python -m pytest -p rounding tests/regression
 """
 
+import ast
+import builtins
 import functools
 import importlib
 import os
@@ -38,6 +42,7 @@ SIZES = {
     np.dtype(np.float32): (np.int32, 0xFF, 0xFF << 23),
 }
 POOL = 1 << 14
+UNSURE = 3e-13  # numbers are taken to be known to this share of them
 
 
 class Shaker:
@@ -229,6 +234,54 @@ def install(seed: int) -> None:
     shaker = Shaker(seed)
     shake_numpy(shaker)
     Noise(shaker).__enter__()
+
+
+def told(value: object, spec: str) -> object:
+    """A value that is about to be formatted, if its text does not hang on its last digits.
+
+    Raises:
+        ValueError: if it does; short binary fractions, which are exact, never do.
+    """
+    number = value.detach() if isinstance(value, torch.Tensor) else value
+    if isinstance(number, bool | int | str) or spec[-1:] not in ("e", "f", "g", "%"):
+        return value
+    try:
+        number = np.float64(number)
+    except (TypeError, ValueError):
+        return value
+    kind, low, _ = SIZES[number.dtype]
+    texts = {format(float(number * (1 + change)), spec) for change in (-UNSURE, UNSURE)}
+    if len(texts) > 1 and number.view(kind) & low:
+        raise ValueError(f"{float(number)!r} may print as {' or '.join(sorted(texts))}: use `decimal` of attnopt.printing")
+    return value
+
+
+class Ties(ast.NodeTransformer):
+    """Sends what formatted strings format through `told`."""
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.FormattedValue:
+        """One number and its format."""
+        self.generic_visit(node)
+        if node.format_spec is not None and node.conversion == -1:
+            name = ast.Name("_told_by_rounding", ast.Load())
+            node.value = ast.copy_location(ast.Call(name, [node.value, node.format_spec], []), node.value)
+            ast.fix_missing_locations(node)
+        return node
+
+
+def watch_strings() -> None:
+    """Let every cell that IPython runs from here on format its numbers through `told`."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    builtins._told_by_rounding = told
+    make = InteractiveShell.__init__
+
+    @functools.wraps(make)
+    def made(shell, *args, **kwargs):
+        make(shell, *args, **kwargs)
+        shell.ast_transformers.append(Ties())
+
+    InteractiveShell.__init__ = made
 
 
 def pytest_configure(config) -> None:

@@ -22,6 +22,7 @@ class Hook(importlib.abc.MetaPathFinder):
             import rounding
 
             rounding.install(int(os.environ["ROUNDING_NOISE"]))
+            rounding.watch_strings()
 
         spec.loader.exec_module = loaded
         return spec
