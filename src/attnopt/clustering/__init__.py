@@ -1,33 +1,87 @@
-"""Part III: sparse modular addition, the clustering head and how it is learned."""
+"""Part III: sparse modular addition, the clustering head and how it is learned.
 
+The common workflow imports from here: a `Task`, `Settings`, `train` or `ensemble`, and the `Models` that they return;
+recorded runs by `load_run`; a head built by hand, `ideal_circuit`.
+"""
+
+from attnopt.clustering.anatomy import (
+    activation_sparsity,
+    attention_by_pair,
+    counting_form,
+    cyclic_step,
+    position_effects,
+    token_effects,
+)
 from attnopt.clustering.circuit import cluster_counts, ideal_circuit
 from attnopt.clustering.gradients import (
     closed_form_gradients,
     gelu_derivative,
     gradient_bound,
-    gradient_bound_as_printed,
+    gradient_bound_of_paper,
     gradient_bound_terms,
-    gradient_bound_terms_as_printed,
+    gradient_bound_terms_of_paper,
 )
 from attnopt.clustering.invariance import invariance, spurious_attention
-from attnopt.clustering.model import embedding_table, forward, init_model, normalise, sequences_by_table
-from attnopt.clustering.task import modular_addition
+from attnopt.clustering.model import Models, normalise
+from attnopt.clustering.plateau import curvature, find_drops, log_cosh_half, margins, parity_coefficient, walsh
+from attnopt.clustering.sandbox import Run, load_run, run_names
+from attnopt.clustering.spikes import Course, Spike, State, dissect, find_spikes
+from attnopt.clustering.task import Task
+from attnopt.clustering.training import (
+    PAPER,
+    Settings,
+    Training,
+    Watch,
+    ensemble,
+    initial_models,
+    load_training,
+    save_training,
+    train,
+    training_data,
+)
 
 __all__ = [
+    "PAPER",
+    "Course",
+    "Models",
+    "Run",
+    "Settings",
+    "Spike",
+    "State",
+    "Task",
+    "Training",
+    "Watch",
+    "activation_sparsity",
+    "attention_by_pair",
     "closed_form_gradients",
     "cluster_counts",
-    "embedding_table",
-    "forward",
+    "counting_form",
+    "curvature",
+    "cyclic_step",
+    "dissect",
+    "ensemble",
+    "find_drops",
+    "find_spikes",
     "gelu_derivative",
     "gradient_bound",
-    "gradient_bound_as_printed",
+    "gradient_bound_of_paper",
     "gradient_bound_terms",
-    "gradient_bound_terms_as_printed",
+    "gradient_bound_terms_of_paper",
     "ideal_circuit",
-    "init_model",
+    "initial_models",
     "invariance",
-    "modular_addition",
+    "load_run",
+    "load_training",
+    "log_cosh_half",
+    "margins",
     "normalise",
-    "sequences_by_table",
+    "parity_coefficient",
+    "position_effects",
+    "run_names",
+    "save_training",
     "spurious_attention",
+    "token_effects",
+    "train",
+    "training_data",
+    "walsh",
 ]

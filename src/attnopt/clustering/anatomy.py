@@ -7,77 +7,73 @@ from torch import Tensor
 from torch.nn.functional import gelu, one_hot
 
 from attnopt.checks import check_count, check_integers
-from attnopt.clustering.model import Norm, Params, forward
-from attnopt.clustering.task import check_all_sequences, check_task, modular_addition
+from attnopt.clustering.task import Task, check_all_sequences
 
 
-def attention_by_pair(params: Params, tokens: Tensor, norm: Norm = "unit") -> Tensor:
+def attention_by_pair(attention: Tensor, tokens: Tensor) -> Tensor:
     """The attention that each token gets at each position where it stands, as a mean over sequences.
 
     Args:
-        params: as from `init_model`.
+        attention: on each token of the sequences, shape (M, n, L), as from `Models.stages`.
         tokens: sequences, shape (n, L); each of the tokens 0 … p - 1 must stand at each position in one of them.
-        norm: the models' normalisation.
 
     Returns:
         Shape (M, p, L). Over all sequences, its mean over the tokens is the attention on each position.
 
     Raises:
-        ValueError: if a token never stands at some position, or tokens do not fit the models.
+        ValueError: if a token never stands at some position, or the shapes do not fit.
     """
-    attention = forward(params, tokens, return_stages=True, norm=norm)[1]["attention"]
+    if attention.ndim != 3 or attention.shape[1:] != tokens.shape:
+        raise ValueError(f"attention must have shape (M, *{tuple(tokens.shape)}), got {tuple(attention.shape)}")
     there = torch.stack([tokens == token for token in range(int(tokens.max()) + 1)]).to(attention.dtype)
     if (there.sum(1) == 0).any():
         raise ValueError("tokens must have every token at every position, got none of one of them somewhere")
     return torch.einsum("mnt,vnt->mvt", attention, there) / there.sum(1)
 
 
-def activation_sparsity(params: Params, tokens: Tensor, thresholds: Sequence[float], norm: Norm = "unit") -> Tensor:
+def activation_sparsity(activations: Tensor, thresholds: Sequence[float]) -> Tensor:
     """Share of the activations σ(Wξ̄ + b), over sequences and neurons, whose size lies below each threshold.
 
     Args:
-        params: as from `init_model`.
-        tokens: sequences, shape (n, L).
+        activations: before the GELU, shape (M, n, h), as from `Models.stages`.
         thresholds: ε, E of them, ascending.
-        norm: the models' normalisation.
 
     Returns:
         Shape (M, E), 1 if all activations are within ε of 0, 0 if none is.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.2.
     """
-    active = gelu(forward(params, tokens, return_stages=True, norm=norm)[1]["activations"]).abs().flatten(1)
+    active = gelu(activations).abs().flatten(1)
     limits = torch.tensor(thresholds, dtype=active.dtype)
     passed = torch.bucketize(active, limits, right=True)  # how many thresholds, in ascending order, do not exceed it
     counts = torch.stack([torch.bincount(row, minlength=len(limits) + 1) for row in passed])
     return counts.cumsum(1)[:, :-1].to(active.dtype) / active.shape[1]
 
 
-def position_effects(sequence: Tensor, p: int, length: int) -> Tensor:
+def position_effects(sequence: Tensor, task: Task) -> Tensor:
     """How much of the variance of ξ is left when all tokens but one are known, for each position: E Var(ξ | others)/Var ξ.
 
     Args:
         sequence: ξ of all pᴸ sequences in lexicographic order, shape (M, pᴸ, d).
-        p: size of the vocabulary.
-        length: L, tokens a sequence.
+        task: whose.
 
     Returns:
         Shape (M, L). The total-effect index of sensitivity analysis.
 
     Raises:
-        TypeError: if sequence is no tensor of floating-point numbers, or p or the length no integer.
+        TypeError: if sequence is no tensor of floating-point numbers, or the task none.
         ValueError: if it is not of all sequences.
     """
-    check_all_sequences(sequence, p, length)
+    check_all_sequences(sequence, task)
     total = (sequence - sequence.mean(1, keepdim=True)).square().sum(-1).mean(1)
     left = []
-    for position in range(length):
-        alone = sequence.unflatten(1, (p**position, p, -1))
+    for position in range(task.length):
+        alone = sequence.unflatten(1, (task.p**position, task.p, -1))
         left.append((alone - alone.mean(2, keepdim=True)).square().sum(-1).flatten(1).mean(1))
     return torch.stack(left, 1) / total.unsqueeze(1)
 
 
-def counting_form(sequence: Tensor, length: int, k: int) -> tuple[Tensor, Tensor]:
+def counting_form(sequence: Tensor, task: Task) -> tuple[Tensor, Tensor]:
     """The integer weights m for which ξ is most nearly a function of Σ m_t x_t, and how nearly, for p = 2.
 
     Sizes are the roots of the positions' total effects, in units of the least of the prefix, rounded; signs are those of
@@ -86,24 +82,24 @@ def counting_form(sequence: Tensor, length: int, k: int) -> tuple[Tensor, Tensor
 
     Args:
         sequence: ξ of all 2ᴸ sequences in lexicographic order, shape (M, 2ᴸ, d).
-        length: L, tokens a sequence.
-        k: length of the prefix.
+        task: whose, with p = 2.
 
     Returns:
         Weights, shape (M, L), the first one positive, and the share of the variance of ξ that Σ m_t x_t explains, shape
         (M,). Where some token of the prefix has no effect, both are 0.
 
     Raises:
-        TypeError: if sequence is no tensor of floating-point numbers, or the length or k no integer.
-        ValueError: if it is not of all sequences, or k not in 1 … L.
+        TypeError: if sequence is no tensor of floating-point numbers, or the task none.
+        ValueError: if it is not of all sequences, or p not 2.
 
     Source: the chapter "Circuits in the wild".
     """
-    check_all_sequences(sequence, 2, length)
-    check_task(2, length, k)
-    tokens = modular_addition(2, length, k)[0].to(sequence.dtype)
-    effects = position_effects(sequence, 2, length)
-    least = effects[:, :k].amin(1, keepdim=True)
+    check_all_sequences(sequence, task)
+    if task.p != 2:
+        raise ValueError(f"task must have two tokens, got {task.p}")
+    tokens = task.all()[0].to(sequence.dtype)
+    effects = position_effects(sequence, task)
+    least = effects[:, : task.k].amin(1, keepdim=True)
     sizes = torch.where(least > 1e-6, effects / least.clamp_min(1e-6), 0.0).sqrt().round()
     differences = torch.einsum("mnd,nt->mtd", sequence, 2 * tokens - 1)
     axis = torch.linalg.svd(differences, full_matrices=False).Vh[:, 0]

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import gelu, normalize
 
 from attnopt.checks import check_count, check_number, check_word
-from attnopt.clustering.model import Params
-from attnopt.clustering.task import check_task
+from attnopt.clustering.model import Models
+from attnopt.clustering.task import Task, check_task
 
 WIDEST = math.pi / 3  # the clusters' directions spread between minus and plus this angle
 FARTHEST = 1e8  # no position need lie further out: there, scores of unit tokens agree to rounding
@@ -33,15 +33,13 @@ def cluster_counts(p: int, k: int) -> Tensor:
 
 
 def ideal_circuit(
-    p: int,
-    length: int,
-    k: int,
+    task: Task,
     sharpness: float,
     scale: float = 10.0,
     *,
     clusters: Literal["counts", "sums"] = "counts",
     dim: Literal[2, 3] = 2,
-) -> Params:
+) -> Models:
     """Weights that attend to the first k tokens alike, average their heights, and map each mean to its class.
 
     Positions are two opposite points, one for the first k and one for the rest; the query points at the first. With
@@ -54,9 +52,7 @@ def ideal_circuit(
     plane they nearly do, from positions 2 exp(sharpness) away.
 
     Args:
-        p: size of the vocabulary.
-        length: L, tokens a sequence.
-        k: how many of them count.
+        task: that it solves.
         sharpness: of the attention, positive: the length of the query. A spurious token gets about exp(-√2 sharpness) of
             the attention of another, or exactly exp(-√(2/3) sharpness) in three dimensions.
         scale: length of the output, positive.
@@ -64,16 +60,17 @@ def ideal_circuit(
         dim: d, 2 or 3.
 
     Returns:
-        Parameters as from `init_model` for one model, float64, with as many neurons as there are clusters.
+        One model, float64, of the paper's norm "unit", with as many neurons as there are clusters.
 
     Raises:
-        TypeError: if p, length or k is not an integer, or ``sharpness`` or ``scale`` not a number.
-        ValueError: if they are out of range, ``sharpness`` or ``scale`` is not positive and finite, or ``clusters`` or
-            ``dim`` is not one of its values.
+        TypeError: if ``task`` is none, or ``sharpness`` or ``scale`` not a number.
+        ValueError: if ``sharpness`` or ``scale`` is not positive and finite, or ``clusters`` or ``dim`` is not one of its
+            values.
 
     Source: the chapter "The ideal circuit"; Odonnat, Bouaziz, Cabannes (2025), section 3.1 and Figure 1, for the idea.
     """
-    p, length, k = check_task(p, length, k)
+    check_task(task)
+    p, length, k = task.p, task.length, task.k
     check_number("sharpness", sharpness)
     check_number("scale", scale)
     check_word("clusters", clusters, ("counts", "sums"))
@@ -109,7 +106,7 @@ def ideal_circuit(
     receptors = torch.cat([torch.tensor([[1.0, 0.0]], **exact), torch.stack([-between.sin(), between.cos()], -1)])
     receptors = 8 / (angles[1:] - angles[:-1]).min() * receptors
     wanted = scale * normalize(token, dim=-1)[sums[order].long() % p] - means[order]
-    params = {
+    weights = {
         "token": token,
         "position": position,
         "query": query,
@@ -117,4 +114,4 @@ def ideal_circuit(
         "receptors": torch.nn.functional.pad(receptors, (0, dim - 2)),
         "assemblers": torch.linalg.solve(gelu(directions @ receptors.T), wanted).T,
     }
-    return {name: weight.unsqueeze(0).contiguous() for name, weight in params.items()}
+    return Models({name: weight.unsqueeze(0).contiguous() for name, weight in weights.items()}, "unit")

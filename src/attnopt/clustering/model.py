@@ -1,6 +1,11 @@
 """The small transformer of the clustering-head paper, many models at once."""
 
+import json
 import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as changed
+from pathlib import Path
 from typing import Literal, get_args
 
 import torch
@@ -8,69 +13,333 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 from attnopt.checks import check_count, check_dtype, check_generator, check_integers, check_tensors, check_word
-from attnopt.clustering.task import check_task
+from attnopt.clustering.anatomy import counting_form
+from attnopt.clustering.files import read_arrays, write_arrays, write_text
+from attnopt.clustering.task import Task, check_task
 
 Params = dict[str, Tensor]
 Norm = Literal["unit", "rms", "smooth"]
 TRAINED = ("query", "value", "receptors", "assemblers")  # the weights of the paper's theory
 BIASES = ("receptor_biases", "assembler_bias")
+STAGES = ("embeddings", "scores", "attention", "mixture", "sequence", "direction", "activations", "output")
 
 
-def init_model(
-    n_models: int,
-    p: int,
-    length: int,
-    dim: int = 2,
-    width: int = 32,
-    *,
-    generator: torch.Generator,
-    biases: bool = False,
-    dtype: torch.dtype = torch.float64,
-) -> Params:
-    """Random weights for an ensemble of models: embeddings N(0, 1), the rest uniform in ± 1/√(inputs).
+@dataclass(frozen=True, eq=False, repr=False)
+class Models:
+    """An ensemble of M small transformers: their weights and the normalisation that both layers use.
 
-    Args:
-        n_models: how many models, M.
-        p: size of the vocabulary.
-        length: L, tokens a sequence.
-        dim: d, the width of the embeddings.
-        width: h, neurons of the feed-forward layer.
-        generator: draws them, on its device.
-        biases: whether the feed-forward layer has them (section 2.2 and the released code do, the theory does not).
-        dtype: of the weights.
-
-    Returns:
-        ``token`` E (M, p, d), ``position`` P (M, L, d), ``query`` q (M, d), ``value`` V (M, d, d),
-        ``receptors`` W (M, h, d), ``assemblers`` U (M, d, h), and with biases ``receptor_biases``
-        (M, h), ``assembler_bias`` (M, d).
+    Attributes:
+        weights: ``token`` E (M, p, d), ``position`` P (M, L, d), ``query`` q (M, d), ``value`` V (M, d, d), ``receptors`` W
+            (M, h, d), ``assemblers`` U (M, d, h), with or without ``receptor_biases`` (M, h) and ``assembler_bias`` (M, d).
+        norm: "unit", the paper's formula, "rms", its released code, or "smooth"; see `normalise`.
 
     Raises:
-        TypeError: if a number is not an integer, ``generator`` none or ``dtype`` not that of real numbers.
-        ValueError: if a number is smaller than 1, or p than 2.
+        TypeError: if weights are no dict of real floating-point tensors of one dtype.
+        ValueError: if one is missing, unknown, of another shape or on another device, or ``norm`` is none of the three.
 
-    Source: Odonnat, Bouaziz, Cabannes (2025), section 2.2; the initialisation is that of their released code.
+    Source: Odonnat, Bouaziz, Cabannes (2025), section 2.2, Appendix C.2.
     """
-    p, length, _ = check_task(p, length, 1)
-    check_generator("generator", generator)
-    check_dtype("dtype", dtype)
-    models, dim, width = check_count("n_models", n_models), check_count("dim", dim), check_count("width", width)
-    like = {"dtype": dtype, "device": generator.device, "generator": generator}
 
-    def uniform(*shape: int, inputs: int) -> Tensor:
-        return (2 * torch.rand(models, *shape, **like) - 1) / inputs**0.5
+    weights: Params
+    norm: Norm
 
-    params = {
-        "token": torch.randn(models, p, dim, **like),
-        "position": torch.randn(models, length, dim, **like),
-        "query": uniform(dim, inputs=dim),
-        "value": uniform(dim, dim, inputs=dim),
-        "receptors": uniform(width, dim, inputs=dim),
-        "assemblers": uniform(dim, width, inputs=width),
-    }
-    if biases:
-        params["receptor_biases"] = uniform(width, inputs=dim)
-        params["assembler_bias"] = uniform(dim, inputs=width)
-    return params
+    def __post_init__(self):
+        check_word("norm", self.norm, get_args(Norm))
+        check_weights(self.weights)
+
+    @classmethod
+    def random(
+        cls,
+        count: int,
+        task: Task,
+        dim: int = 2,
+        width: int = 32,
+        *,
+        norm: Norm,
+        generator: torch.Generator,
+        biases: bool = False,
+        dtype: torch.dtype = torch.float64,
+    ) -> "Models":
+        """Models with random weights: embeddings N(0, 1), the rest uniform in ± 1/√(inputs).
+
+        Args:
+            count: how many, M.
+            task: whose p and L they have.
+            dim: d, the width of the embeddings.
+            width: h, neurons of the feed-forward layer.
+            norm: their normalisation.
+            generator: draws them, on its device.
+            biases: whether the feed-forward layer has them (section 2.2 and the released code do, the theory does not).
+            dtype: of the weights.
+
+        Raises:
+            TypeError: if a number is not an integer, ``task`` no task, ``generator`` none or ``dtype`` not of real numbers.
+            ValueError: if a number is smaller than 1.
+
+        Source: Odonnat, Bouaziz, Cabannes (2025), section 2.2; the initialisation is that of their released code.
+        """
+        check_task(task)
+        check_generator("generator", generator)
+        check_dtype("dtype", dtype)
+        models, dim, width = check_count("count", count), check_count("dim", dim), check_count("width", width)
+        like = {"dtype": dtype, "device": generator.device, "generator": generator}
+
+        def uniform(*shape: int, inputs: int) -> Tensor:
+            return (2 * torch.rand(models, *shape, **like) - 1) / inputs**0.5
+
+        weights = {
+            "token": torch.randn(models, task.p, dim, **like),
+            "position": torch.randn(models, task.length, dim, **like),
+            "query": uniform(dim, inputs=dim),
+            "value": uniform(dim, dim, inputs=dim),
+            "receptors": uniform(width, dim, inputs=dim),
+            "assemblers": uniform(dim, width, inputs=width),
+        }
+        if biases:
+            weights["receptor_biases"] = uniform(width, inputs=dim)
+            weights["assembler_bias"] = uniform(dim, inputs=width)
+        return cls(weights, norm)
+
+    def __len__(self) -> int:
+        return len(self.weights["token"])
+
+    def __getitem__(self, which: int | slice | Sequence[int] | Tensor) -> "Models":
+        """The models of a slice, of indices or of a mask; of a number, an ensemble of that one."""
+        if isinstance(which, int):
+            which = [range(len(self))[which]]  # raises as a list does
+        return self.map(lambda value: value[which])
+
+    def __iter__(self) -> Iterator["Models"]:
+        return (self[at] for at in range(len(self)))
+
+    def __repr__(self) -> str:
+        sizes = f"{self.vocabulary} tokens, L = {self.length}, d = {self.dim}, h = {self.width}"
+        biases = "with" if self.biased else "without"
+        return f"{len(self)} Models({sizes}, {biases} biases, norm {self.norm!r}, {self.weights['token'].dtype})"
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens with an embedding."""
+        return self.weights["token"].shape[1]
+
+    @property
+    def length(self) -> int:
+        """L, tokens a sequence."""
+        return self.weights["position"].shape[1]
+
+    @property
+    def dim(self) -> int:
+        """d, the width of the embeddings."""
+        return self.weights["token"].shape[2]
+
+    @property
+    def width(self) -> int:
+        """h, neurons of the feed-forward layer."""
+        return self.weights["receptors"].shape[1]
+
+    @property
+    def biased(self) -> bool:
+        """Whether the feed-forward layer has biases, one kind or both."""
+        return any(name in self.weights for name in BIASES)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Models":
+        """The models with every weight changed by a function."""
+        return changed(self, weights={name: change(value) for name, value in self.weights.items()})
+
+    def double(self) -> "Models":
+        """The models in float64."""
+        return self.map(Tensor.double)
+
+    def replace(self, **weights: Tensor) -> "Models":
+        """The models with some weights replaced.
+
+        Raises:
+            ValueError: if there is none of a name, or one does not fit.
+        """
+        return changed(self, weights=self.weights | weights)
+
+    def table(self) -> Tensor:
+        """Z(x, t), the normalised sum of the embeddings of token x and position t, for all pairs, shape (M, p, L, d)."""
+        return normalise(self.weights["token"].unsqueeze(-2) + self.weights["position"].unsqueeze(-3), self.norm)
+
+    def scores(self, embeddings: Tensor | None = None) -> Tensor:
+        """Attention scores (M, …) of embeddings (M, …, d), those of the table unless given."""
+        embeddings = self.table() if embeddings is None else embeddings
+        return torch.einsum("m...d,md->m...", embeddings, self.weights["query"]) / self.dim**0.5
+
+    def activations(self, direction: Tensor) -> Tensor:
+        """What the neurons are before the GELU (M, n, h), from ξ normalised (M, n, d)."""
+        activations = direction @ self.weights["receptors"].mT
+        return (
+            activations + self.weights["receptor_biases"].unsqueeze(1) if "receptor_biases" in self.weights else activations
+        )
+
+    def output(self, sequence: Tensor, activations: Tensor) -> Tensor:
+        """ψ (M, n, d), from ξ (M, n, d) and the neurons before the GELU (M, n, h)."""
+        output = sequence + gelu(activations) @ self.weights["assemblers"].mT
+        return output + self.weights["assembler_bias"].unsqueeze(1) if "assembler_bias" in self.weights else output
+
+    def feed_forward(self, sequence: Tensor) -> Tensor:
+        """ψ from sequence embeddings ξ, both (M, n, d): the feed-forward layer with its residual connection."""
+        return self.output(sequence, self.activations(normalise(sequence, self.norm)))
+
+    def classify(self, sequence: Tensor) -> Tensor:
+        """Logits (M, n, p) from sequence embeddings ξ (M, n, d)."""
+        return self.feed_forward(sequence) @ self.weights["token"].mT
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        """Logits ζ of every model on every sequence, shape (M, n, p); see `stages`."""
+        return self.stages(tokens)["logits"]
+
+    def stages(self, tokens: Tensor, patch: Params | None = None) -> dict[str, Tensor]:
+        """What each stage holds, on the way from sequences to logits.
+
+        Normalised, the zero vector stays zero: ξ = 0 gives the logits of the feed-forward layer at 0, and with "unit" its
+        gradient comes through the residual connection alone (likewise where ‖ξ‖² underflows to 0). A model with weights that
+        are not finite has such logits; the others of the ensemble are not affected.
+
+        Args:
+            tokens: sequences, integers in 0 … p - 1, shape (n, L), the same for all models, or (M, n, L).
+            patch: what stages shall hold instead of what is computed; later stages follow.
+
+        Returns:
+            ``embeddings`` z (M, n, L, d), ``scores`` and ``attention`` s (M, n, L), ``mixture`` zs, the mean embedding under
+            attention (M, n, d), ``sequence`` ξ (M, n, d), ``direction`` ξ normalised (M, n, d), ``activations`` (M, n, h)
+            before the GELU, ``output`` ψ (M, n, d) and ``logits`` ζ (M, n, p).
+
+        Raises:
+            TypeError: if tokens are not integers.
+            ValueError: if tokens lie outside 0 … p - 1, their length is not that of the positions, or a patch names no stage
+                or does not fit it.
+        """
+        self.check_tokens(tokens)
+        patch, held = patch or {}, {}
+        if unknown := sorted(set(patch) - set(STAGES)):
+            raise ValueError(f"patch must name stages, {', '.join(STAGES)}, got {', '.join(unknown)}")
+
+        def keep(name: str, value: Tensor) -> Tensor:
+            if name in patch and patch[name].shape != value.shape:
+                raise ValueError(f"patch of {name} must have shape {tuple(value.shape)}, got {tuple(patch[name].shape)}")
+            held[name] = patch.get(name, value)
+            return held[name]
+
+        table = self.table()
+        tokens = tokens.expand(len(self), -1, -1) if tokens.ndim == 2 else tokens
+        at = tokens * self.length + torch.arange(self.length, device=tokens.device)
+        flat = at.flatten(1)
+        of_pairs = table.flatten(1, 2).gather(1, flat.unsqueeze(-1).expand(-1, -1, self.dim)).unflatten(1, at.shape[1:])
+        embeddings = keep("embeddings", of_pairs)
+        if "embeddings" in patch:
+            scores = self.scores(embeddings)
+        else:
+            scores = self.scores(table).flatten(1).gather(1, flat).unflatten(1, at.shape[1:])
+        attention = keep("attention", keep("scores", scores).softmax(-1))
+        mixture = keep("mixture", torch.einsum("mnt,mntd->mnd", attention, embeddings))
+        sequence = keep("sequence", mixture @ self.weights["value"].mT)
+        direction = keep("direction", normalise(sequence, self.norm))
+        activations = keep("activations", self.activations(direction))
+        output = keep("output", self.output(sequence, activations))
+        return held | {"logits": output @ self.weights["token"].mT}
+
+    def sequences(self, tokens: Tensor) -> Tensor:
+        """The sequence embeddings ξ of `stages` as one matrix product for all models and sequences, shape (M, n, d).
+
+        A sequence, as a row of L ones among pL zeros, times the table with the rows (eˢVZ, eˢ) gives numerator and
+        denominator of ξ. Nothing is subtracted from a score s before exponentiating.
+
+        Args:
+            tokens: sequences, integers in 0 … p - 1, shape (n, L).
+
+        Raises:
+            TypeError: if tokens are not integers.
+            ValueError: if tokens do not fit, or exponentials of the scores may over- or underflow: scores must stay within
+                about ±700 in float64, ±80 in float32.
+
+        Source: the chapter "The task and the model".
+        """
+        self.check_tokens(tokens)
+        if tokens.ndim != 2:
+            raise ValueError(f"tokens must have shape (n, L), the same sequences for all models, got {tuple(tokens.shape)}")
+        table = self.table().flatten(1, 2)
+        scores, values = self.scores(table).unsqueeze(-1), table @ self.weights["value"].mT
+        numbers, largest = torch.finfo(scores.dtype), max(values.abs().max().item(), 1.0)
+        safe = min(math.log(numbers.max / self.length / largest), -math.log(numbers.tiny))
+        if not scores.abs().max() < safe:
+            raise ValueError(f"scores must lie within ±{safe:.0f}, got one of size {scores.abs().max().item():.4g}")
+        rows = torch.cat([scores.exp() * values, scores.exp()], -1)
+        marked = marks(tokens, self.vocabulary, table.dtype)
+        sums = (marked @ rows.permute(1, 0, 2).flatten(1)).unflatten(1, (len(self), self.dim + 1)).movedim(0, 1)
+        return sums[..., :-1] / sums[..., -1:]
+
+    def count(self, task: Task) -> tuple[Tensor, Tensor]:
+        """The integers m for which ξ is most nearly a function of Σ m_t x_t, (M, L), and how nearly, (M,); `counting_form`.
+
+        Raises:
+            TypeError: if ``task`` is none.
+            ValueError: if the models do not fit it, or p is not 2.
+        """
+        self.check_task(task)
+        return counting_form(self.sequences(task.all()[0]), task)
+
+    def save(self, file: Path | str) -> None:
+        """Write the models in one move, as ``.npz`` or, to read and to send, as ``.json`` with all digits.
+
+        Raises:
+            ValueError: if the name ends otherwise.
+        """
+        file = _model_file(file)
+        if file.suffix == ".npz":
+            write_arrays(file, {name: value.numpy(force=True) for name, value in self.weights.items()}, self.norm)
+        else:
+            kind = str(self.weights["token"].dtype).removeprefix("torch.")
+            weights = {name: value.tolist() for name, value in self.weights.items()}
+            write_text(file, json.dumps({"norm": self.norm, "dtype": kind, "weights": weights}))
+
+    @classmethod
+    def load(cls, file: Path | str) -> "Models":
+        """What `save` wrote, the same to the last bit.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: if it cannot be read, or the name ends neither in ``.npz`` nor in ``.json``.
+        """
+        file = _model_file(file)
+        if file.suffix == ".npz":
+            arrays, norm = read_arrays(file)
+            return cls({name: torch.from_numpy(value) for name, value in arrays.items()}, norm)
+        try:
+            said = json.loads(file.read_text(encoding="utf-8"))
+            dtype = {"float32": torch.float32, "float64": torch.float64}[said["dtype"]]
+            return cls({name: torch.tensor(value, dtype=dtype) for name, value in said["weights"].items()}, said["norm"])
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{file} holds no models ({error!r})") from error
+
+    def check_tokens(self, tokens: Tensor) -> None:
+        """Require sequences of tokens that the models know.
+
+        Raises:
+            TypeError: if tokens are not integers.
+            ValueError: if their shape or a token does not fit.
+        """
+        check_integers("tokens", tokens, self.vocabulary)
+        if tokens.ndim not in (2, 3) or tokens.shape[-1] != self.length or 0 in tokens.shape:
+            shapes = f"(n, {self.length}) or ({len(self)}, n, {self.length})"
+            raise ValueError(f"tokens must have shape {shapes}, got {tuple(tokens.shape)}")
+        if tokens.ndim == 3 and len(tokens) != len(self):
+            raise ValueError(f"tokens must have one set of sequences a model, {len(self)}, got {len(tokens)}")
+
+    def check_task(self, task: Task) -> None:
+        """Require a task whose sequences the models can read.
+
+        Raises:
+            TypeError: if it is none.
+            ValueError: if its length is another, or it has more tokens.
+        """
+        check_task(task)
+        if task.length != self.length or task.p > self.vocabulary:
+            raise ValueError(
+                f"task must have length {self.length} and at most {self.vocabulary} tokens, as the models have, got {task}"
+            )
 
 
 def normalise(vectors: Tensor, norm: Norm) -> Tensor:
@@ -98,155 +367,34 @@ def normalise(vectors: Tensor, norm: Norm) -> Tensor:
     return vectors.shape[-1] ** 0.5 * vectors * torch.where(inner, 2 - lengths, 1 / torch.where(inner, 1.0, lengths))
 
 
-def embedding_table(params: Params, norm: Norm = "unit") -> Tensor:
-    """Z(x, t), the normalised sum of the embeddings of token x and position t, for all pairs, shape (M, p, L, d).
-
-    Raises:
-        TypeError: if ``token`` or ``position`` is not a real floating-point tensor.
-        ValueError: if one of them is missing or does not fit the other, or ``norm`` is unknown.
-    """
-    check_embeddings(params)
-    return normalise(params["token"].unsqueeze(-2) + params["position"].unsqueeze(-3), norm)
-
-
-def forward(
-    params: Params, tokens: Tensor, return_stages: bool = False, norm: Norm = "unit"
-) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
-    """Logits of every model on every sequence.
-
-    Normalised, the zero vector stays zero: ξ = 0 gives the logits of the feed-forward layer at 0, and with "unit" its
-    gradient comes through the residual connection alone (likewise where ‖ξ‖² underflows to 0). A model with weights that
-    are not finite has such logits; the others of the ensemble are not affected.
-
-    Args:
-        params: as from `init_model`.
-        tokens: sequences, integers in 0 … p - 1, shape (n, L), the same for all models, or (M, n, L).
-        return_stages: also return what each stage holds.
-        norm: which normalisation both layers use, "unit", "rms" or "smooth".
-
-    Returns:
-        Logits ζ, shape (M, n, p). With ``return_stages`` also a dict of ``embeddings`` z (M, n, L, d), ``attention`` s
-        (M, n, L), ``mixture`` zs, the mean embedding under attention (M, n, d), ``sequence`` ξ (M, n, d), ``direction`` ξ
-        normalised (M, n, d), ``activations`` (M, n, h) before the GELU, ``output`` ψ (M, n, d).
-
-    Raises:
-        TypeError: if tokens are not integers.
-        ValueError: if tokens lie outside 0 … p - 1, their length is not that of the positions, or a parameter is missing,
-            unknown or of a shape that does not fit.
-
-    Source: Odonnat, Bouaziz, Cabannes (2025), section 2.2, Appendix C.2.
-    """
-    check_params(params)
-    check_tokens(params, tokens)
-    table = embedding_table(params, norm)
-    models, _, length, dim = table.shape
-    scores = torch.einsum("mptd,md->mpt", table, params["query"]) / dim**0.5
-    tokens = tokens.expand(models, -1, -1) if tokens.ndim == 2 else tokens
+def marks(tokens: Tensor, p: int, dtype: torch.dtype) -> Tensor:
+    """Sequences (…, L) as rows of ones and zeros over the p·L pairs of token and position, (…, pL)."""
+    length = tokens.shape[-1]
     at = tokens * length + torch.arange(length, device=tokens.device)
-    flat = at.flatten(1)
-    embeddings = table.flatten(1, 2).gather(1, flat.unsqueeze(-1).expand(-1, -1, dim)).unflatten(1, at.shape[1:])
-    attention = scores.flatten(1).gather(1, flat).unflatten(1, at.shape[1:]).softmax(-1)
-    mixture = torch.einsum("mnt,mntd->mnd", attention, embeddings)
-    sequence = mixture @ params["value"].mT
-    direction = normalise(sequence, norm)
-    activations = direction @ params["receptors"].mT
-    if "receptor_biases" in params:
-        activations = activations + params["receptor_biases"].unsqueeze(1)
-    output = sequence + gelu(activations) @ params["assemblers"].mT
-    if "assembler_bias" in params:
-        output = output + params["assembler_bias"].unsqueeze(1)
-    logits = output @ params["token"].mT
-    if not return_stages:
-        return logits
-    return logits, {
-        "embeddings": embeddings,
-        "attention": attention,
-        "mixture": mixture,
-        "sequence": sequence,
-        "direction": direction,
-        "activations": activations,
-        "output": output,
-    }
+    return torch.zeros(*tokens.shape[:-1], p * length, dtype=dtype, device=tokens.device).scatter_(-1, at, 1.0)
 
 
-def sequences_by_table(params: Params, tokens: Tensor, norm: Norm = "unit") -> Tensor:
-    """The sequence embeddings ξ of `forward` as one matrix product for all models and sequences.
-
-    A sequence, as a row of L ones among pL zeros, times the table with the rows (eˢVZ, eˢ) gives numerator and denominator
-    of ξ. Nothing is subtracted from a score s before exponentiating.
-
-    Args:
-        params: as from `init_model`.
-        tokens: sequences, integers in 0 … p - 1, shape (n, L).
-        norm: the normalisation.
-
-    Returns:
-        ξ, shape (M, n, d).
+def check_weights(weights: Params) -> None:
+    """Require the weights of an ensemble, each shaped to fit ``token`` (M, p, d), ``position`` (M, L, d) and h.
 
     Raises:
-        TypeError: if tokens are not integers.
-        ValueError: if tokens or parameters do not fit, or exponentials of the scores may over- or underflow: scores must
-            stay within about ±700 in float64, ±80 in float32.
-
-    Source: the chapter "The task and the model".
-    """
-    check_params(params)
-    check_tokens(params, tokens)
-    if tokens.ndim != 2:
-        raise ValueError(f"tokens must have shape (n, L), the same sequences for all models, got {tuple(tokens.shape)}")
-    table = embedding_table(params, norm).flatten(1, 2)
-    models, pairs, dim = table.shape
-    scores = table @ params["query"].unsqueeze(-1) / dim**0.5
-    values = table @ params["value"].mT
-    numbers, largest = torch.finfo(scores.dtype), max(values.abs().max().item(), 1.0)
-    safe = min(math.log(numbers.max / tokens.shape[1] / largest), -math.log(numbers.tiny))
-    if not scores.abs().max() < safe:
-        raise ValueError(f"scores must lie within ±{safe:.0f}, got one of size {scores.abs().max().item():.4g}")
-    rows = torch.cat([scores.exp() * values, scores.exp()], -1)
-    at = tokens * tokens.shape[1] + torch.arange(tokens.shape[1], device=tokens.device)
-    marks = torch.zeros(len(tokens), pairs, dtype=table.dtype, device=table.device).scatter_(1, at, 1.0)
-    sums = (marks @ rows.permute(1, 0, 2).flatten(1)).unflatten(1, (models, dim + 1)).movedim(0, 1)
-    return sums[..., :-1] / sums[..., -1:]
-
-
-def check_embeddings(params: Params) -> None:
-    """Require ``token`` (M, p, d) and ``position`` (M, L, d).
-
-    Raises:
-        TypeError: if params is no dict, or one of them not a real floating-point tensor, or of another dtype.
-        ValueError: if one of them is missing, or of a shape or on a device that does not fit.
-    """
-    if not isinstance(params, dict):
-        raise TypeError(f"params must be a dict as from init_model, got {type(params).__name__}")
-    if missing := [name for name in ("token", "position") if name not in params]:
-        raise ValueError(f"params must have the names of init_model, missing {missing}")
-    token, position = params["token"], params["position"]
-    check_tensors(token=token, position=position)
-    for name, value in (("token", token), ("position", position)):
-        if value.ndim != 3 or 0 in value.shape:
-            raise ValueError(f"{name} must have three dimensions, none empty, got {tuple(value.shape)}")
-    if position.shape[::2] != token.shape[::2]:
-        raise ValueError(f"position must have shape ({len(token)}, L, {token.shape[2]}), got {tuple(position.shape)}")
-
-
-def check_params(params: Params) -> None:
-    """Require the parameters of an ensemble, each shaped to fit ``token`` (M, p, d), ``position`` (M, L, d) and h.
-
-    Raises:
-        TypeError: if params is no dict, or one of them not a real floating-point tensor, or of another dtype.
+        TypeError: if they are no dict, or one of them not a real floating-point tensor, or of another dtype.
         ValueError: if one is missing, unknown, of another shape or on another device.
     """
-    check_embeddings(params)
-    missing = [name for name in TRAINED if name not in params]
-    unknown = [name for name in params if name not in ("token", "position", *TRAINED, *BIASES)]
+    if not isinstance(weights, dict):
+        raise TypeError(f"weights must be a dict as those of Models.random, got {type(weights).__name__}")
+    missing = [name for name in ("token", "position", *TRAINED) if name not in weights]
+    unknown = [name for name in weights if name not in ("token", "position", *TRAINED, *BIASES)]
     if missing or unknown:
-        raise ValueError(f"params must have the names of init_model, missing {missing}, unknown {unknown}")
-    check_tensors(**params)
-    models, _, dim = params["token"].shape
-    if params["receptors"].ndim != 3 or 0 in params["receptors"].shape:
-        raise ValueError(f"receptors must have three dimensions, none empty, got {tuple(params['receptors'].shape)}")
-    width = params["receptors"].shape[1]
+        raise ValueError(f"weights must have the names that Models says, missing {missing}, unknown {unknown}")
+    check_tensors(**weights)
+    for name in ("token", "position", "receptors"):
+        if weights[name].ndim != 3 or 0 in weights[name].shape:
+            raise ValueError(f"{name} must have three dimensions, none empty, got {tuple(weights[name].shape)}")
+    models, _, dim = weights["token"].shape
+    length, width = weights["position"].shape[1], weights["receptors"].shape[1]
     for name, shape in {
+        "position": (models, length, dim),
         "query": (models, dim),
         "value": (models, dim, dim),
         "receptors": (models, width, dim),
@@ -254,21 +402,23 @@ def check_params(params: Params) -> None:
         "receptor_biases": (models, width),
         "assembler_bias": (models, dim),
     }.items():
-        if name in params and params[name].shape != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {tuple(params[name].shape)}")
+        if name in weights and weights[name].shape != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {tuple(weights[name].shape)}")
 
 
-def check_tokens(params: Params, tokens: Tensor) -> None:
-    """Require sequences of tokens that the models know.
+def check_models(models: Models) -> None:
+    """Require an ensemble.
 
     Raises:
-        TypeError: if tokens are not integers.
-        ValueError: if their shape or a token does not fit the parameters.
+        TypeError: if it is none.
     """
-    models, p, _ = params["token"].shape
-    check_integers("tokens", tokens, p)
-    length = params["position"].shape[-2]
-    if tokens.ndim not in (2, 3) or tokens.shape[-1] != length or 0 in tokens.shape:
-        raise ValueError(f"tokens must have shape (n, {length}) or ({models}, n, {length}), got {tuple(tokens.shape)}")
-    if tokens.ndim == 3 and tokens.shape[0] != models:
-        raise ValueError(f"tokens must have one set of sequences a model, {models}, got {tokens.shape[0]}")
+    if not isinstance(models, Models):
+        raise TypeError(f"models must be Models, got {type(models).__name__}")
+
+
+def _model_file(file: Path | str) -> Path:
+    """The path, if its name ends as it may."""
+    file = Path(file)
+    if file.suffix not in (".npz", ".json"):
+        raise ValueError(f"file must end in .npz or .json, got {file.name!r}")
+    return file

@@ -2,23 +2,24 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, gelu, one_hot, softplus
+from torch.nn.functional import cross_entropy, softplus
 
 from attnopt.checks import check_count, check_number, check_tensors
-from attnopt.clustering.model import Norm, Params, check_params, check_tokens, forward, normalise
-from attnopt.clustering.task import modular_addition
+from attnopt.clustering.model import Models, check_models, marks
+from attnopt.clustering.task import Task
 
 
-def margins(params: Params, norm: Norm = "unit") -> Tensor:
+def margins(models: Models) -> Tensor:
     """ζ₁ - ζ₀ of every model on all 2ᴸ sequences in lexicographic order, shape (M, 2ᴸ).
 
     Raises:
+        TypeError: if ``models`` is none.
         ValueError: if the models have another vocabulary than two tokens, or 2ᴸ exceeds 2²⁴.
     """
-    check_params(params)
-    if params["token"].shape[1] != 2:
-        raise ValueError(f"params must be of models of two tokens, got {params['token'].shape[1]}")
-    logits = forward(params, modular_addition(2, params["position"].shape[1], 1)[0], norm=norm)
+    check_models(models)
+    if models.vocabulary != 2:
+        raise ValueError(f"models must have two tokens, got {models.vocabulary}")
+    logits = models.logits(Task(2, models.length, 1).all()[0])
     return logits[..., 1] - logits[..., 0]
 
 
@@ -53,7 +54,7 @@ def parity_coefficient(margin: Tensor, k: int) -> Tensor:
         ValueError: if k is not in 1 … L.
     """
     length = margin.shape[-1].bit_length() - 1
-    sign = 2 * modular_addition(2, length, k)[1].to(margin.dtype) - 1
+    sign = 2 * Task(2, length, k).all()[1].to(margin.dtype) - 1
     return (margin * sign).mean(-1)
 
 
@@ -68,51 +69,47 @@ def log_cosh_half(margin: Tensor) -> Tensor:
     return torch.where(size < 0.01, square / 8 - square.square() / 192, formula)
 
 
-def curvature(params: Params, tokens: Tensor, targets: Tensor, norm: Norm = "unit") -> tuple[Tensor, Tensor]:
-    """Gradient (n,) and Hessian (n, n) of the mean cross-entropy of one model, in all its parameters, in params' order.
+def curvature(model: Models, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradient (n,) and Hessian (n, n) of the mean cross-entropy of one model, in all its weights, in their order.
 
     Sequences that occur several times are computed once, and attention as one product with the table of pairs of token and
     position.
 
     Args:
-        params: as from `init_model`, of one model.
+        model: one.
         tokens: sequences (N, L).
         targets: their labels (N,).
-        norm: the model's normalisation.
 
     Raises:
-        TypeError: if tokens are not integers.
+        TypeError: if ``model`` is no `Models`, or tokens are not integers.
         ValueError: if there are several models, tokens do not fit, or the scores span so much that exponentials vanish.
     """
-    check_params(params)
-    check_tokens(params, tokens)
-    if len(params["token"]) != 1:
-        raise ValueError(f"params must be of one model, got {len(params['token'])}")
-    shapes = [value.shape[1:] for value in params.values()]
-    sizes = [value.numel() for value in params.values()]
+    check_models(model)
+    model.check_tokens(tokens)
+    if len(model) != 1:
+        raise ValueError(f"model must be one, got {len(model)}")
+    shapes = [value.shape for value in model.weights.values()]
+    sizes = [value.numel() for value in model.weights.values()]
     rows, counts = torch.cat([tokens, targets.unsqueeze(1)], 1).unique(dim=0, return_counts=True)
-    here = torch.cat([value.flatten() for value in params.values()])
+    here = torch.cat([value.flatten() for value in model.weights.values()])
     shares = counts.to(here) / len(tokens)
-    p, dim = params["token"].shape[1:]
-    marks = one_hot(rows[:, :-1], p).mT.flatten(1).to(here)
+    marked = marks(rows[:, :-1], model.vocabulary, here.dtype)
 
     def loss(flat: Tensor) -> Tensor:
         parts = [part.reshape(shape) for part, shape in zip(flat.split(sizes), shapes, strict=True)]
-        model = dict(zip(params, parts, strict=True))
-        table = normalise(model["token"].unsqueeze(1) + model["position"], norm).flatten(0, 1)
-        scores = table @ model["query"] / dim**0.5
-        weights = (scores - scores.amax()).exp().unsqueeze(1)
-        totals = marks @ torch.cat([weights * (table @ model["value"].mT), weights], 1)
-        sequence = totals[:, :dim] / totals[:, dim:]
-        before = normalise(sequence, norm) @ model["receptors"].mT + model.get("receptor_biases", 0.0)
-        output = sequence + gelu(before) @ model["assemblers"].mT + model.get("assembler_bias", 0.0)
-        return (shares * cross_entropy(output @ model["token"].mT, rows[:, -1], reduction="none")).sum()
+        at = model.replace(**dict(zip(model.weights, parts, strict=True)))
+        table = at.table().flatten(1, 2)
+        scores = at.scores(table)
+        weights = (scores - scores.amax()).exp().unsqueeze(-1)
+        totals = marked @ torch.cat([weights * (table @ at.weights["value"].mT), weights], -1)
+        logits = at.classify(totals[..., :-1] / totals[..., -1:])[0]
+        return (shares * cross_entropy(logits, rows[:, -1], reduction="none")).sum()
 
     slope = torch.func.grad(loss)
     along = torch.func.vmap(lambda direction: torch.func.jvp(slope, (here,), (direction,))[1], chunk_size=28)
     gradient = slope(here)
     if not gradient.isfinite().all():
-        raise ValueError("params must be finite and their scores span less than about 700, or a sequence's weights vanish")
+        raise ValueError("weights must be finite and their scores span less than about 700, or a sequence's weights vanish")
     return gradient, along(torch.eye(len(here), dtype=here.dtype))
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu
 
-from attnopt.clustering.model import BIASES, TRAINED, Norm, Params, embedding_table, forward, normalise
-from attnopt.clustering.task import check_task
+from attnopt.clustering.model import BIASES, TRAINED, Models, Norm, Params
+from attnopt.clustering.task import Task, check_task
 
 DATA = Path(__file__).parents[1] / "data" / "sandbox_runs.npz"
 PARTS = ("token", "position", *TRAINED, *BIASES)
@@ -28,9 +27,7 @@ class Run:
         name: of the run.
         title: a few words for a chooser.
         description: one sentence.
-        p: size of the vocabulary; k of length tokens count.
-        length: tokens of a sequence, L.
-        k: tokens that count.
+        task: what is learned.
         norm: the model's normalisation.
         settings: of the training.
         epochs: of the frames, shape (F,), increasing.
@@ -43,9 +40,7 @@ class Run:
     name: str
     title: str
     description: str
-    p: int
-    length: int
-    k: int
+    task: Task
     norm: Norm
     settings: dict
     epochs: np.ndarray
@@ -54,13 +49,13 @@ class Run:
     history: dict[str, np.ndarray]
 
     @functools.cached_property
-    def params(self) -> Params:
-        """The parameters as an ensemble, a model a frame, float64."""
-        return {name: torch.from_numpy(values * step) for name, (values, step) in self.packed.items()}
+    def models(self) -> Models:
+        """The model of every frame, as an ensemble, float64."""
+        return Models({name: torch.from_numpy(values * step) for name, (values, step) in self.packed.items()}, self.norm)
 
-    def at(self, frame: int) -> Params:
-        """The parameters of one frame as an ensemble of one."""
-        return {name: value[frame][None] for name, value in self.params.items()}
+    def at(self, epoch: int) -> Models:
+        """The model after an epoch, or of the last frame before it, as an ensemble of one."""
+        return self.models[self.frame(epoch)]
 
     def frame(self, epoch: int) -> int:
         """The last frame not after an epoch."""
@@ -69,7 +64,7 @@ class Run:
     @functools.cached_property
     def sentences(self) -> tuple[Tensor, Tensor]:
         """The prefixes and suffixes whose combinations are shown, see `sentence_parts`."""
-        return sentence_parts(self.p, self.length, self.k)
+        return sentence_parts(self.task)
 
     @functools.cached_property
     def tokens(self) -> Tensor:
@@ -84,41 +79,36 @@ class Run:
             ``embeddings`` Z (p, L, d), ``values`` VZ (p, L, d), and for the n sentences ``attention`` (n, L), ``sequence`` ξ
             (n, d) and ``probabilities`` (n, p).
         """
-        params = self.at(frame)
-        table = embedding_table(params, self.norm)[0]
-        logits, held = forward(params, self.tokens, return_stages=True, norm=self.norm)
+        model = self.models[frame]
+        table, held = model.table()[0], model.stages(self.tokens)
         return {
             "embeddings": table,
-            "values": table @ params["value"][0].T,
+            "values": table @ model.weights["value"][0].T,
             "attention": held["attention"][0],
             "sequence": held["sequence"][0],
-            "probabilities": logits[0].softmax(-1),
+            "probabilities": held["logits"][0].softmax(-1),
         }
 
     def classify(self, frame: int, points: Tensor) -> Tensor:
         """Probabilities that the feed-forward layer of a frame gives to sequence embeddings, shape (…, d) to (…, p)."""
-        params = {name: value[frame] for name, value in self.params.items()}
-        active = gelu(normalise(points, self.norm) @ params["receptors"].T + params["receptor_biases"])
-        output = points + active @ params["assemblers"].T + params["assembler_bias"]
-        return (output @ params["token"].T).softmax(-1)
+        logits = self.models[frame].classify(points.reshape(1, -1, points.shape[-1]))
+        return logits.softmax(-1).view(*points.shape[:-1], -1)
 
     @functools.cached_property
     def reaches(self) -> dict[str, np.ndarray]:
         """Half the width of each plane at each frame, such that it holds all that is drawn there and changes slowly."""
-        table = embedding_table(self.params, self.norm)
-        values = table @ self.params["value"].mT.unsqueeze(1)
-        sequence = forward(self.params, self.tokens, return_stages=True, norm=self.norm)[1]["sequence"]
+        weights = self.models.weights
         drawn = {
-            "embeddings": [self.params["token"], self.params["position"]],
-            "values": [values],
-            "sequence": [sequence],
-            "neurons": [self.params["receptors"], self.params["assemblers"]],
+            "embeddings": [weights["token"], weights["position"]],
+            "values": [self.models.table() @ weights["value"].mT.unsqueeze(1)],
+            "sequence": [self.models.stages(self.tokens)["sequence"]],
+            "neurons": [weights["receptors"], weights["assemblers"]],
         }
         extent = lambda parts: torch.stack([part.abs().flatten(1).amax(1) for part in parts]).amax(0).numpy()  # noqa: E731
         return {name: _slowly(extent(parts)) for name, parts in drawn.items()}
 
 
-def sentence_parts(p: int, length: int, k: int) -> tuple[Tensor, Tensor]:
+def sentence_parts(task: Task) -> tuple[Tensor, Tensor]:
     """Prefixes and suffixes of the sentences that are shown.
 
     Every multiset of k tokens is there in up to three orders (two if p > 2), and there are four suffixes (two if p > 2), the
@@ -128,10 +118,10 @@ def sentence_parts(p: int, length: int, k: int) -> tuple[Tensor, Tensor]:
         Prefixes, sorted by multiset, shape (n, k), and suffixes, shape (m, L - k).
 
     Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if p < 2 or k is not in 1 … length.
+        TypeError: if ``task`` is none.
     """
-    p, length, k = check_task(p, length, k)
+    check_task(task)
+    p, length, k = task.p, task.length, task.k
     prefixes = []
     for multiset in itertools.combinations_with_replacement(range(p), k):
         turned = [multiset, multiset[::-1], multiset[2:] + multiset[:2], multiset[3:] + multiset[:3]]
@@ -141,11 +131,11 @@ def sentence_parts(p: int, length: int, k: int) -> tuple[Tensor, Tensor]:
     return torch.tensor(prefixes), torch.tensor(suffixes[: 4 if p == 2 else 2])
 
 
-def pack(params: Params) -> dict[str, tuple[np.ndarray, float]]:
-    """Parameters of a run, shape (F, …) each, as 16-bit integers and the step that they count."""
+def pack(weights: Params) -> dict[str, tuple[np.ndarray, float]]:
+    """Weights of a run, shape (F, …) each, as 16-bit integers and the step that they count."""
     packed = {}
     for name in PARTS:
-        values = params[name].double().numpy()
+        values = weights[name].double().numpy()
         step = float(np.abs(values).max() / LARGEST) or 1.0
         packed[name] = np.round(values / step).astype("<i2"), step
     return packed
@@ -171,6 +161,7 @@ def load_run(name: str) -> Run:
         part = {key.split("/", 1)[1]: arrays[key] for key in arrays.files if key.startswith(f"{name}/")}
     return Run(
         name=name,
+        task=Task(*(about.pop(key) for key in ("p", "length", "k"))),
         **about,
         epochs=part["epochs"],
         packed={key: (part[f"params/{key}"], float(part[f"step/{key}"])) for key in PARTS},
@@ -181,8 +172,9 @@ def load_run(name: str) -> Run:
 
 def save_runs(path: Path, runs: list[Run], provenance: dict) -> None:
     """Write runs and their provenance to one compressed file without pickles."""
-    kept = ("title", "description", "p", "length", "k", "norm", "settings")
-    about = {"provenance": provenance, "runs": {run.name: {key: getattr(run, key) for key in kept} for run in runs}}
+    kept = ("title", "description", "norm", "settings")
+    about = {run.name: {key: getattr(run, key) for key in kept} | dataclasses.asdict(run.task) for run in runs}
+    about = {"provenance": provenance, "runs": about}
     arrays = {"about": np.array(json.dumps(about, sort_keys=True))}
     for run in runs:
         arrays[f"{run.name}/epochs"] = run.epochs

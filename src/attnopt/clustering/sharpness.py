@@ -5,7 +5,7 @@ from torch import Tensor
 
 from attnopt.checks import check_count
 from attnopt.clustering.model import Norm
-from attnopt.clustering.training.step import Layout, loss_and_gradients
+from attnopt.clustering.training.backward import Layout, loss_and_gradients
 
 CHUNK = 2**22  # activations at a time
 

@@ -10,10 +10,11 @@ from torch.nn.functional import gelu, one_hot
 
 from attnopt.checks import check_number
 from attnopt.clustering.gradients import gelu_derivative
-from attnopt.clustering.model import Norm, Params, normalise
-from attnopt.clustering.training import initial_models, training_data
-from attnopt.clustering.training.group import BETAS, EPSILON, ORDER_SEED
-from attnopt.clustering.training.step import Layout, exponentials, loss_and_gradients, marks
+from attnopt.clustering.model import Models, marks, normalise
+from attnopt.clustering.training import Settings, initial_models, training_data
+from attnopt.clustering.training.adam import Adam
+from attnopt.clustering.training.backward import Layout, exponentials, loss_and_gradients
+from attnopt.clustering.training.group import ORDER_SEED
 
 
 class Spike(NamedTuple):
@@ -73,55 +74,51 @@ def find_spikes(loss: Tensor, factor: float = 2.0, rise: float = 0.02, window: i
 
 
 class State(NamedTuple):
-    """What a step of training needs of M models: weights and Adam's moments (M, n), and the steps done so far (M,)."""
+    """What a step of training needs of M models: their weights (M, n), and Adam, each with its own number of steps."""
 
     rows: Tensor
-    first: Tensor
-    second: Tensor
-    steps: Tensor
+    adam: Adam
 
 
 class Course:
-    """Training runs with the engine's defaults, step by step.
+    """Training runs step by step, each in an epoch of its own.
 
     Args:
         seeds: of the M models, one may come again.
-        norm: the models' normalisation.
-        batch_size: sequences a step.
-        learning_rate: Adam's.
+        settings: with neither weight decay nor clipping, and one value for all models.
         dtype: of all arithmetic. The ensembles were trained in float32; in float64 a course is the same on every machine,
             to many digits, for as long as it does not magnify a difference 10¹⁰ times.
-        settings: p, length, k, n_train, dim, width, as for `train`.
+
+    Raises:
+        ValueError: if the settings ask for more than a course knows.
     """
 
-    def __init__(
-        self,
-        seeds: Sequence[int],
-        norm: Norm = "rms",
-        batch_size: int = 32,
-        learning_rate: float = 3e-3,
-        dtype: torch.dtype = torch.float32,
-        **settings: int,
-    ) -> None:
-        task = [settings.get(name, value) for name, value in (("p", 2), ("length", 12), ("k", 5), ("n_train", 2048))]
-        start = initial_models(seeds, task[0], task[1], settings.get("dim", 2), settings.get("width", 32))
-        tokens, targets = training_data(seeds, *task)
-        self.norm, self.batch_size, self.learning_rate = norm, batch_size, learning_rate
+    def __init__(self, seeds: Sequence[int], settings: Settings = PAPER, dtype: torch.dtype = torch.float32) -> None:
+        plain = Settings()
+        for name in ("mlp_discount", "weight_decay", "clip"):
+            if getattr(settings, name) != getattr(plain, name):
+                raise ValueError(
+                    f"{name} must be {getattr(plain, name)}, as in the runs of a course, got {getattr(settings, name)}"
+                )
+        for name in ("width", "batch_size", "learning_rate"):
+            if isinstance(getattr(settings, name), tuple):
+                raise ValueError(f"{name} must be one for all models, got {getattr(settings, name)}")
+        start = initial_models(seeds, settings).weights
+        self.tokens, self.targets = training_data(seeds, settings.task, settings.n_train)
+        self.settings, self.norm = settings, settings.norm
         self.layout = Layout.of(start)
         self.start = self.layout.rows(start).to(dtype)
-        self.marks = marks(tokens, task[0], dtype)
-        self.truth = one_hot(targets, task[0]).to(dtype)
-        self.tokens, self.targets = tokens, targets
+        self.marks = marks(self.tokens, settings.tokens, dtype)
+        self.truth = one_hot(self.targets, settings.tokens).to(dtype)
 
     def initial(self) -> State:
         """The state before the first step."""
-        zeros = torch.zeros_like(self.start)
-        return State(self.start.clone(), zeros.clone(), zeros.clone(), torch.zeros(len(zeros), dtype=torch.long))
+        return State(self.start.clone(), Adam.of(self.start))
 
     def epoch(self, state: State) -> Iterator[Tensor]:
         """Step through every model's own next epoch, updating the state; after each step, the mini-batches' losses."""
-        total = self.marks.shape[1]
-        number = state.steps // math.ceil(total / self.batch_size)
+        total, size = self.marks.shape[1], self.settings.batch_size
+        number = state.adam.steps // math.ceil(total / size)
         orders = {
             int(n): torch.randperm(total, generator=torch.Generator().manual_seed(ORDER_SEED + int(n)))
             for n in number.unique()
@@ -131,80 +128,65 @@ class Course:
         truth = self.truth.gather(1, order.unsqueeze(-1).expand_as(self.truth)).mT.contiguous()
         gradient = torch.zeros_like(state.rows)
         views, gradients = self.layout.views(state.rows), self.layout.views(gradient)
-        slow, slower = BETAS
-        for at in range(0, total, self.batch_size):
-            part = slice(at, at + self.batch_size)
+        for at in range(0, total, size):
+            part = slice(at, at + size)
             batch = loss_and_gradients(views, gradients, batches[:, part], truth[..., part], self.norm)
-            state.steps.add_(1)
-            steps = state.steps.double().unsqueeze(-1)
-            state.first.lerp_(gradient, 1 - slow)
-            state.second.mul_(slower).addcmul_(gradient, gradient, value=1 - slower)
-            root = (state.second / (1 - slower**steps).to(gradient)).sqrt_().add_(EPSILON)
-            state.rows.addcdiv_(state.first * self.learning_rate * (1 / (1 - slow**steps)).to(gradient), root, value=-1)
+            state.adam.step(state.rows, gradient, self.settings.learning_rate)
             yield batch
 
-    def params(self, rows: Tensor) -> Params:
+    def models(self, rows: Tensor) -> Models:
         """The models of rows, in float64."""
-        return {name: view.double() for name, view in self.layout.views(rows).items()}
+        return Models(self.layout.views(rows), self.norm).double()
 
 
 def stages(
-    params: Params, marked: Tensor, norm: Norm, held: dict[str, Tensor] | None = None, how: dict[str, str] | None = None
+    models: Models, marked: Tensor, held: dict[str, Tensor] | None = None, how: dict[str, str] | None = None
 ) -> dict[str, Tensor]:
-    """What each stage of the model holds on sequences given by their marks (M, n, pL).
+    """What each stage of the models holds on sequences given by their marks (M, n, pL).
 
     Args:
-        params: the models.
+        models: M of them.
         marked: the sequences, as from `marks`.
-        norm: the models' normalisation.
         held: the stages at another moment.
         how: what the normalisation does with the change of ``sums`` or ``sequence`` since then. "far": the change is carried
             out as if vectors shorter than 1 had been of length 1, in the same direction, before it. "straight": it is taken
             to first order. Either way what was held is met (with "rms" up to its 1e-5).
 
     Returns:
-        ``sums`` E + P (M, pL, d), ``table``, ``sequence`` ξ (M, n, d) and ``direction``.
+        ``sums`` E + P (M, pL, d), ``table``, ``sequence`` ξ (M, n, d), ``direction``, ``activations`` and ``logits``.
     """
 
     def directions(name: str, vectors: Tensor) -> Tensor:
         kind = (how or {}).get(name)
         if held is None or kind is None:
-            return normalise(vectors, norm)
+            return normalise(vectors, models.norm)
         if kind == "straight":
             change = vectors - held[name]
-            return sum(torch.func.jvp(lambda x: normalise(x, norm), (held[name],), (change,)))
+            return sum(torch.func.jvp(lambda x: normalise(x, models.norm), (held[name],), (change,)))
         pushed = held[name] * (1 / held[name].norm(dim=-1, keepdim=True)).clamp_min(1.0)
-        return normalise(pushed + (vectors - held[name]), norm)
+        return normalise(pushed + (vectors - held[name]), models.norm)
 
-    token, position = params["token"], params["position"]
+    token, position = models.weights["token"], models.weights["position"]
     sums = (token.unsqueeze(2) + position.unsqueeze(1)).flatten(1, 2)
     table = directions("sums", sums)
-    scores = table @ params["query"].unsqueeze(-1) / token.shape[-1] ** 0.5
-    weights = exponentials(scores)  # as in training
-    totals = marked @ torch.cat([weights * (table @ params["value"].mT), weights], -1)
+    weights = exponentials(models.scores(table).unsqueeze(-1))  # as in training
+    totals = marked @ torch.cat([weights * (table @ models.weights["value"].mT), weights], -1)
     sequence = totals[..., :-1] / totals[..., -1:]
-    return {"sums": sums, "table": table, "sequence": sequence, "direction": directions("sequence", sequence)}
+    direction = directions("sequence", sequence)
+    activations = models.activations(direction)
+    logits = models.output(sequence, activations) @ token.mT
+    found = {"sums": sums, "table": table, "sequence": sequence, "direction": direction}
+    return found | {"activations": activations, "logits": logits}
 
 
-def layer(params: Params, direction: Tensor) -> Tensor:
-    """What the feed-forward layer adds to ξ, shape (M, n, d)."""
-    before = direction @ params["receptors"].mT + params["receptor_biases"].unsqueeze(1)
-    return gelu(before) @ params["assemblers"].mT + params["assembler_bias"].unsqueeze(1)
-
-
-def straight_layer(held: Params, held_direction: Tensor, params: Params, direction: Tensor) -> Tensor:
-    """`layer` to first order in the changes of its weights and of the direction since what is held."""
-    before = held_direction @ held["receptors"].mT + held["receptor_biases"].unsqueeze(1)
-    moved = direction @ held["receptors"].mT + held_direction @ (params["receptors"] - held["receptors"]).mT
-    moved = moved + params["receptor_biases"].unsqueeze(1)
-    active = gelu(before) + gelu_derivative(before) * (moved - before)
-    out = active @ held["assemblers"].mT + gelu(before) @ (params["assemblers"] - held["assemblers"]).mT
-    return out + params["assembler_bias"].unsqueeze(1)
-
-
-def answers(params: Params, now: dict[str, Tensor]) -> Tensor:
-    """Logits (M, n, p) from the stages."""
-    return (now["sequence"] + layer(params, now["direction"])) @ params["token"].mT
+def straight_layer(before: Models, held: dict[str, Tensor], after: Models, direction: Tensor) -> Tensor:
+    """What the feed-forward layer adds to ξ, to first order in the changes of its weights and of the direction."""
+    old, new = before.weights, after.weights
+    moved = direction @ old["receptors"].mT + held["direction"] @ (new["receptors"] - old["receptors"]).mT
+    moved = moved + new["receptor_biases"].unsqueeze(1) - held["activations"]
+    active = gelu(held["activations"])
+    out = (active + gelu_derivative(held["activations"]) * moved) @ old["assemblers"].mT
+    return out + active @ (new["assemblers"] - old["assemblers"]).mT + new["assembler_bias"].unsqueeze(1)
 
 
 def losses(logits: Tensor, truth: Tensor) -> Tensor:
@@ -219,15 +201,14 @@ GROUPS = {
 }
 
 
-def dissect(before: Params, after: Params, marked: Tensor, truth: Tensor, norm: Norm) -> dict[str, Tensor]:
+def dissect(before: Models, after: Models, marked: Tensor, truth: Tensor) -> dict[str, Tensor]:
     """How much a step raised the mean loss, and how much it would have raised it had something been otherwise.
 
     Args:
-        before: M models.
+        before: M models, with biases.
         after: the same a step later.
         marked: the training sequences of each, as from `marks`, (M, n, pL).
         truth: ones at their labels, (M, n, p).
-        norm: the models' normalisation.
 
     Returns:
         Shape (M,) each. ``loss`` before and ``rise``, then the rise under interventions. For ``far sums`` and ``far
@@ -236,25 +217,26 @@ def dissect(before: Params, after: Params, marked: Tensor, truth: Tensor, norm: 
         layer, the logits as a whole or the loss itself are taken to first order in the step. For ``embeddings``,
         ``attention`` and ``feed-forward`` only these weights make their step.
     """
-    held = stages(before, marked, norm)
-    logits = answers(before, held)
+    held = stages(before, marked)
+    logits = held["logits"]
     start = losses(logits, truth).mean(1)
 
-    def rise(how: dict[str, str] | None = None, only: tuple[str, ...] = tuple(after)) -> Tensor:
-        moved = before | {name: after[name] for name in only}
-        return losses(answers(moved, stages(moved, marked, norm, held, how)), truth).mean(1) - start
+    def rise(how: dict[str, str] | None = None, only: Sequence[str] = tuple(after.weights)) -> Tensor:
+        moved = before.replace(**{name: after.weights[name] for name in only})
+        return losses(stages(moved, marked, held, how)["logits"], truth).mean(1) - start
 
-    now = stages(after, marked, norm)
-    straight = straight_layer(before, held["direction"], after, now["direction"])
-    step = {name: after[name] - before[name] for name in after}
-    change = torch.func.jvp(lambda params: answers(params, stages(params, marked, norm)), (before,), (step,))[1]
+    now = stages(after, marked)
+    straight = straight_layer(before, held, after, now["direction"])
+    step = {name: value - before.weights[name] for name, value in after.weights.items()}
+    follow = lambda weights: stages(before.replace(**weights), marked)["logits"]  # noqa: E731
+    change = torch.func.jvp(follow, (before.weights,), (step,))[1]
     return {
         "loss": start,
         "rise": rise(),
         "far sums": rise({"sums": "far"}),
         "far sequence": rise({"sequence": "far"}),
         "straight normalisation": rise({"sums": "straight", "sequence": "straight"}),
-        "straight layer": losses((now["sequence"] + straight) @ after["token"].mT, truth).mean(1) - start,
+        "straight layer": losses((now["sequence"] + straight) @ after.weights["token"].mT, truth).mean(1) - start,
         "straight logits": losses(logits + change, truth).mean(1) - start,
         "straight loss": ((logits.softmax(-1) - truth) * change).sum(-1).mean(1),
         **{name: rise(only=names) for name, names in GROUPS.items()},

@@ -1,5 +1,7 @@
 """Sparse modular addition: sequences of tokens whose first k tokens, added modulo p, are the label."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -8,65 +10,87 @@ from attnopt.checks import check_count, check_generator, check_tensors
 LARGEST = 2**24  # sequences that are listed in full
 
 
-def modular_addition(
-    p: int, length: int, k: int, n_samples: int | None = None, generator: torch.Generator | None = None
-) -> tuple[Tensor, Tensor]:
-    """Sequences of tokens 0 … p - 1 and the sum of their first k tokens modulo p.
+@dataclass(frozen=True)
+class Task:
+    """Sequences of tokens 0 … p - 1 whose label is the sum of the first k modulo p; the paper's sizes unless given.
 
-    Args:
+    Attributes:
         p: size of the vocabulary, at least 2.
         length: L, tokens a sequence.
         k: how many of them count.
-        n_samples: draw that many sequences uniformly, with replacement; all pᴸ in lexicographic order unless given.
-        generator: draws the samples.
-
-    Returns:
-        Tokens, int64, shape (n, L), and targets, int64, shape (n,).
-
-    Raises:
-        TypeError: if a number is not an integer, or samples are asked for without a generator.
-        ValueError: if p < 2, length < 1, k is not in 1 … length, n_samples < 1, or pᴸ exceeds 2²⁴ with no n_samples.
-
-    Source: Odonnat, Bouaziz, Cabannes (2025), section 2.1.
-    """
-    p, length, k = check_task(p, length, k)
-    if n_samples is None:
-        if p**length > LARGEST:
-            raise ValueError(f"n_samples must be given, all {p}^{length} sequences are more than {LARGEST}")
-        index = torch.arange(p**length)
-        tokens = index[:, None] // p ** torch.arange(length - 1, -1, -1) % p
-    else:
-        check_generator("generator", generator)
-        tokens = torch.randint(
-            p, (check_count("n_samples", n_samples), length), generator=generator, device=generator.device
-        )
-    return tokens, tokens[:, :k].sum(1) % p
-
-
-def check_all_sequences(sequence: Tensor, p: int, length: int) -> None:
-    """Require what is computed from all pᴸ sequences to be of all of them, shape (M, pᴸ, d).
-
-    Raises:
-        TypeError: if it is no tensor, or p or the length no integer.
-        ValueError: if it has another shape.
-    """
-    check_tensors(sequence=sequence)
-    count = check_count("p", p, 2) ** check_count("length", length)
-    if sequence.ndim != 3 or sequence.shape[1] != count:
-        raise ValueError(
-            f"sequence must have shape (M, {count}, d): all {p}^{length} sequences are needed, in lexicographic order; "
-            f"got {tuple(sequence.shape)}"
-        )
-
-
-def check_task(p: int, length: int, k: int) -> tuple[int, int, int]:
-    """Require p ≥ 2 and 1 ≤ k ≤ length.
 
     Raises:
         TypeError: if a number is not an integer.
-        ValueError: if they are not in range.
+        ValueError: if p < 2, length < 1 or k is not in 1 … length.
+
+    Source: Odonnat, Bouaziz, Cabannes (2025), section 2.1.
     """
-    check_count("p", p, 2)
-    if check_count("k", k) > check_count("length", length):
-        raise ValueError(f"k must be at most length, {length}, got {k}")
-    return int(p), int(length), int(k)
+
+    p: int = 2
+    length: int = 12
+    k: int = 5
+
+    def __post_init__(self):
+        check_count("p", self.p, 2)
+        if check_count("k", self.k) > check_count("length", self.length):
+            raise ValueError(f"k must be at most length, {self.length}, got {self.k}")
+        for name in ("p", "length", "k"):  # integers of NumPy among them
+            object.__setattr__(self, name, int(getattr(self, name)))
+
+    @property
+    def size(self) -> int:
+        """How many sequences there are, pᴸ."""
+        return self.p**self.length
+
+    def labels(self, tokens: Tensor) -> Tensor:
+        """The sums (…) modulo p of the first k of the tokens (…, L)."""
+        return tokens[..., : self.k].sum(-1) % self.p
+
+    def all(self) -> tuple[Tensor, Tensor]:
+        """All pᴸ sequences in lexicographic order, int64, shape (pᴸ, L), and their labels (pᴸ,).
+
+        Raises:
+            ValueError: if there are more than 2²⁴.
+        """
+        if self.size > LARGEST:
+            raise ValueError(f"the sequences can not be listed, all {self.p}^{self.length} are more than {LARGEST}: sample")
+        tokens = torch.arange(self.size)[:, None] // self.p ** torch.arange(self.length - 1, -1, -1) % self.p
+        return tokens, self.labels(tokens)
+
+    def sample(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Sequences drawn uniformly, with replacement, int64, shape (count, L), and their labels (count,).
+
+        Raises:
+            TypeError: if ``count`` is not an integer, or ``generator`` none.
+            ValueError: if ``count`` is smaller than 1.
+        """
+        check_generator("generator", generator)
+        shape = check_count("count", count), self.length
+        tokens = torch.randint(self.p, shape, generator=generator, device=generator.device)
+        return tokens, self.labels(tokens)
+
+
+def check_all_sequences(sequence: Tensor, task: Task) -> None:
+    """Require what is computed from all pᴸ sequences to be of all of them, shape (M, pᴸ, d).
+
+    Raises:
+        TypeError: if it is no tensor, or the task none.
+        ValueError: if it has another shape.
+    """
+    check_tensors(sequence=sequence)
+    check_task(task)
+    if sequence.ndim != 3 or sequence.shape[1] != task.size:
+        raise ValueError(
+            f"sequence must have shape (M, {task.size}, d): all {task.p}^{task.length} sequences are needed, in "
+            f"lexicographic order; got {tuple(sequence.shape)}"
+        )
+
+
+def check_task(task: Task) -> None:
+    """Require a task.
+
+    Raises:
+        TypeError: if it is none.
+    """
+    if not isinstance(task, Task):
+        raise TypeError(f"task must be a Task, got {type(task).__name__}")

@@ -49,17 +49,17 @@ def draw_frame(figure: Figure, run: Run, frame: int, sentence: int = 0) -> None:
         frame: its number.
         sentence: the one whose embeddings stand out.
     """
-    held, params = run.stages(frame), {name: value[frame] for name, value in run.params.items()}
+    held, params = run.stages(frame), {name: value[frame] for name, value in run.models.weights.items()}
     reaches = {name: values[frame] for name, values in run.reaches.items()}
     tokens, weights = run.tokens[sentence], held["attention"][sentence]
-    prefixes = run.tokens[:, : run.k]
-    labels = prefixes.sum(1) % run.p
+    prefixes = run.tokens[:, : run.task.k]
+    labels = prefixes.sum(1) % run.task.p
     colours = [colour for colour in prefix_colours(run) for _ in run.sentences[1]]
     planes = figure.subplots(3, 3)
 
     axes = _plane(planes[0, 0], reaches["embeddings"], "embeddings E and P")
     for t, place in enumerate(params["position"].tolist()):
-        inside = t < run.k
+        inside = t < run.task.k
         axes.plot(*place, "os"[not inside], ms=9, color=GREY if inside else "white", mec=GREY)
         axes.annotate(str(t + 1), place, ha="center", va="center", fontsize=6, color="white" if inside else "black")
     for x, place in enumerate(params["token"].tolist()):
@@ -79,7 +79,7 @@ def draw_frame(figure: Figure, run: Run, frame: int, sentence: int = 0) -> None:
     shade = torch.tensor([to_rgb(colour) for colour in TOKENS])[run.tokens]
     image = torch.cat([shade, held["attention"].sqrt().unsqueeze(-1)], -1)
     axes.imshow(image.numpy(), aspect="auto", interpolation="nearest")
-    axes.axvline(run.k - 0.5, color="black", lw=1)
+    axes.axvline(run.task.k - 0.5, color="black", lw=1)
     axes.axhline(sentence, color="black", lw=0.6)
     axes.set(xticks=[], yticks=[], xlabel="attention, a row a sentence", box_aspect=1)
     axes.grid(False)
@@ -95,7 +95,7 @@ def draw_frame(figure: Figure, run: Run, frame: int, sentence: int = 0) -> None:
     axes = _plane(planes[1, 2], reaches["sequence"], "answers over the plane of ξ, × wrong")
     cells = ((torch.arange(CELLS, dtype=torch.float64) + 0.5) * 2 / CELLS - 1) * reaches["sequence"]
     sure, best = run.classify(frame, torch.stack(torch.meshgrid(cells, cells, indexing="xy"), -1)).max(-1)
-    alpha = 0.6 * (sure - 1 / run.p) / (1 - 1 / run.p)
+    alpha = 0.6 * (sure - 1 / run.task.p) / (1 - 1 / run.task.p)
     shade = torch.tensor([to_rgb(colour) for colour in TOKENS])[best]
     extent = [reaches["sequence"] * side for side in (-1, 1, -1, 1)]
     axes.imshow(torch.cat([shade, alpha.unsqueeze(-1)], -1).numpy(), origin="lower", extent=extent)
@@ -104,7 +104,7 @@ def draw_frame(figure: Figure, run: Run, frame: int, sentence: int = 0) -> None:
     axes.plot(*wrong.T, "x", color="black", ms=5, mew=1)
 
     axes = _plane(planes[2, 0], reaches["neurons"], "receptors ●, assemblers ▲")
-    turns = torch.atan2(*run.params["receptors"][-1].flip(-1).T)
+    turns = torch.atan2(*run.models.weights["receptors"][-1].flip(-1).T)
     hues = [colorsys.hls_to_rgb(turn / (2 * math.pi) % 1, 0.5, 0.65) for turn in turns.tolist()]
     for part, marker in ((params["receptors"], "o"), (params["assemblers"].T, "^")):
         axes.scatter(*part.T, c=hues, marker=marker, s=18, ec="black", lw=0.3)
@@ -201,7 +201,9 @@ def _cloud(axes: Axes, run: Run, vectors: Tensor, tokens: Tensor, weights: Tenso
         for t, place in enumerate(row):
             own = tokens[t] == x
             size, alpha = (4 + 9 * weights[t].item() ** 0.5, 0.9) if own else (3.5, 0.35)
-            axes.plot(*place, "os"[t >= run.k], ms=size, alpha=alpha, color=TOKENS[x], mec="black", mew=0.6 * float(own))
+            axes.plot(
+                *place, "os"[t >= run.task.k], ms=size, alpha=alpha, color=TOKENS[x], mec="black", mew=0.6 * float(own)
+            )
 
 
 def _sentences(axes: Axes, sequence: Tensor, labels: Tensor, colours: list[str]) -> None:

@@ -2,7 +2,19 @@
 
 from attnopt.clustering.training.draws import initial_models, training_data
 from attnopt.clustering.training.ensemble import ensemble
-from attnopt.clustering.training.loop import train
 from attnopt.clustering.training.record import Training, load_training, save_training
+from attnopt.clustering.training.settings import PAPER, Settings, Watch
+from attnopt.clustering.training.trainer import train
 
-__all__ = ["Training", "ensemble", "initial_models", "load_training", "save_training", "train", "training_data"]
+__all__ = [
+    "PAPER",
+    "Settings",
+    "Training",
+    "Watch",
+    "ensemble",
+    "initial_models",
+    "load_training",
+    "save_training",
+    "train",
+    "training_data",
+]

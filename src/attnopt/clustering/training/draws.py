@@ -7,48 +7,39 @@ import torch
 from torch import Tensor
 
 from attnopt.checks import check_count, check_dtype
-from attnopt.clustering.model import Params, init_model
-from attnopt.clustering.task import modular_addition
+from attnopt.clustering.model import Models
+from attnopt.clustering.task import Task, check_task
+from attnopt.clustering.training.settings import PAPER, Settings
 
 
-def initial_models(
-    seeds: Sequence[int],
-    vocabulary: int = 2,
-    length: int = 12,
-    dim: int = 2,
-    width: int | Sequence[int] = 32,
-    dtype: torch.dtype = torch.float32,
-) -> Params:
-    """One model a seed, initialised by `init_model` with biases; a narrower model has zero neurons, which stay zero.
+def initial_models(seeds: Sequence[int], settings: Settings = PAPER, dtype: torch.dtype = torch.float32) -> Models:
+    """One model a seed, by `Models.random` with biases; a narrower model has zero neurons, which stay zero.
 
     Args:
         seeds: M of them.
-        vocabulary: tokens with an embedding.
-        length: L, tokens a sequence.
-        dim: d, the width of the embeddings.
-        width: neurons of the feed-forward layer, one number or one a model.
+        settings: whose sizes and norm they have.
         dtype: of the weights; they are drawn in float64.
 
     Raises:
-        TypeError: if a number is not an integer or ``dtype`` not that of real numbers.
-        ValueError: if there is no seed, one is out of range, widths are neither one nor M, or a number is too small.
+        TypeError: if a seed is not an integer or ``dtype`` not that of real numbers.
+        ValueError: if there is no seed, one is out of range, or widths are neither one nor M.
     """
-    seeds, vocabulary = check_seeds(seeds), check_count("vocabulary", vocabulary, 2)
+    seeds = check_seeds(seeds)
     check_dtype("dtype", dtype)
-    widths = [check_count("width", value) for value in per_model("width", width, len(seeds))]
-    widest, models = max(widths), []
-    for seed, neurons in zip(seeds, widths, strict=True):
+    widths = settings.each(len(seeds)).width
+    task, widest, models = Task(settings.tokens, settings.task.length, 1), max(widths), []
+    for seed, width in zip(seeds, widths, strict=True):
         generator = torch.Generator().manual_seed(seed)
-        model = init_model(1, vocabulary, length, dim, neurons, generator=generator, biases=True)
+        model = Models.random(1, task, settings.dim, width, norm=settings.norm, generator=generator, biases=True).weights
         for name, axis in (("receptors", 1), ("assemblers", 2), ("receptor_biases", 1)):
             shape = list(model[name].shape)
             shape[axis] = widest - shape[axis]
             model[name] = torch.cat([model[name], model[name].new_zeros(shape)], axis)
         models.append(model)
-    return {name: torch.cat([model[name] for model in models]).to(dtype) for name in models[0]}
+    return Models({name: torch.cat([model[name] for model in models]).to(dtype) for name in models[0]}, settings.norm)
 
 
-def training_data(seeds: Sequence[int], p: int, length: int, k: int, n_train: int = 2048) -> tuple[Tensor, Tensor]:
+def training_data(seeds: Sequence[int], task: Task, n_train: int = PAPER.n_train) -> tuple[Tensor, Tensor]:
     """The sequences (M, n, L) and labels (M, n) that the models of these seeds are trained on, drawn with replacement.
 
     The numbers drawn are those that a model's weights begin with, the generator being the same: weights read the high bits
@@ -56,32 +47,17 @@ def training_data(seeds: Sequence[int], p: int, length: int, k: int, n_train: in
 
     Args:
         seeds: M of them.
-        p: size of the vocabulary.
-        length: L, tokens a sequence.
-        k: how many of them count.
+        task: whose.
         n_train: sequences of each model.
 
     Raises:
-        TypeError: if a number is not an integer.
+        TypeError: if a seed or ``n_train`` is not an integer, or the task none.
         ValueError: if there is no seed or a number is out of range.
     """
     check_count("n_train", n_train)
-    generators = [torch.Generator().manual_seed(seed) for seed in check_seeds(seeds)]
-    draws = [modular_addition(p, length, k, n_train, generator) for generator in generators]
+    check_task(task)
+    draws = [task.sample(n_train, torch.Generator().manual_seed(seed)) for seed in check_seeds(seeds)]
     return torch.stack([tokens for tokens, _ in draws]), torch.stack([targets for _, targets in draws])
-
-
-def per_model(name: str, value: float | Sequence[float], models: int) -> list:
-    """One value a model, from one for all or a sequence of them.
-
-    Raises:
-        ValueError: if a sequence has another number of values.
-    """
-    value = value.tolist() if isinstance(value, np.ndarray | np.generic | Tensor) else value
-    values = list(value) if isinstance(value, Sequence) else [value] * models
-    if len(values) != models:
-        raise ValueError(f"{name} must be one value or one a model, {models}, got {len(values)}")
-    return values
 
 
 def check_seeds(seeds: Sequence[int]) -> list[int]:

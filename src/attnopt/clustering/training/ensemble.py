@@ -1,30 +1,48 @@
 """Ensembles larger than one batch: chunks of models, fanned out through joblib, each saved when it is done."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
+import torch
 from joblib import Parallel, delayed
 
 from attnopt.checks import check_count
-from attnopt.clustering.training.draws import check_seeds, per_model
-from attnopt.clustering.training.loop import train
+from attnopt.clustering.model import Models
+from attnopt.clustering.training.draws import check_seeds
 from attnopt.clustering.training.record import Training, checksum, join, load_training, save_training
-
-PER_MODEL = ("width", "batch_size", "learning_rate", "mlp_discount", "weight_decay", "clip")
+from attnopt.clustering.training.settings import EACH_EPOCH, PAPER, Settings, Watch
+from attnopt.clustering.training.trainer import check_plan, check_start, train
 
 
 def ensemble(
-    seeds: Sequence[int], folder: Path | str | None = None, *, chunk: int = 50, jobs: int = -1, **settings
+    seeds: Sequence[int],
+    settings: Settings = PAPER,
+    folder: Path | str | None = None,
+    *,
+    watch: Watch = EACH_EPOCH,
+    start: Models | None = None,
+    chunk: int = 50,
+    jobs: int = -1,
+    checkpoint_every: int = 100,
+    progress: bool = False,
+    dtype: torch.dtype = torch.float32,
 ) -> Training:
     """Train one model a seed, some at a time, on all cores; a chunk that was finished before is read, not trained again.
 
     Args:
         seeds: M of them.
+        settings: as for `train`.
         folder: where each finished chunk is saved at once and a running one leaves its checkpoints; nothing is saved unless
             given. Chunks that other settings wrote are refused.
+        watch: what is recorded.
+        start: models to go on from, as for `train`.
         chunk: models a task.
         jobs: tasks at a time, joblib's ``n_jobs``; its ``parallel_config`` moves them to a cluster.
-        settings: as for `train`, but for its checkpoint.
+        checkpoint_every: epochs between writings.
+        progress: show progress bars on stderr.
+        dtype: of the weights.
 
     Returns:
         As from `train`, and the same numbers whatever ``chunk`` and ``jobs`` are.
@@ -35,34 +53,32 @@ def ensemble(
     """
     seeds = check_seeds(seeds)
     check_count("chunk", chunk)
-    if "checkpoint" in settings:
-        raise TypeError("checkpoint is not for ensembles: name a folder")
-    settings = {name: per_model(name, value, len(seeds)) if name in PER_MODEL else value for name, value in settings.items()}
-    if "snapshots" in settings:
-        settings["snapshots"] = sorted(set(settings["snapshots"]))
-    start = settings.pop("start", None)
-    if start is not None and any(len(value) != len(seeds) for value in start.values()):
-        raise ValueError(f"start must hold one model a seed, {len(seeds)}, got {[len(value) for value in start.values()]}")
+    check_plan(settings, watch)
+    settings = settings.each(len(seeds))
+    if start is not None:
+        check_start(start, settings, len(seeds))
+    how = {"checkpoint_every": checkpoint_every, "progress": progress, "dtype": dtype}
     tasks = []
     for at in range(0, len(seeds), chunk):
-        part = slice(at, at + chunk)
-        own = {name: value[part] if name in PER_MODEL else value for name, value in settings.items()}
-        if start is not None:
-            own["start"] = {name: value[part] for name, value in start.items()}
-        tasks.append(delayed(_chunk)(seeds[part], folder and Path(folder) / f"chunk_{at:05d}.npz", own))
+        part = range(at, min(at + chunk, len(seeds)))
+        file = Path(folder) / f"chunk_{at:05d}.npz" if folder else None
+        begin = None if start is None else start[list(part)]
+        tasks.append(delayed(_chunk)(seeds[at : at + chunk], settings.of(part), watch, begin, file, how))
     return join(Parallel(n_jobs=jobs)(tasks))
 
 
-def _chunk(seeds: list[int], file: Path | None, settings: dict) -> Training:
+def _chunk(
+    seeds: list[int], settings: Settings, watch: Watch, start: Models | None, file: Path | None, how: dict
+) -> Training:
     """One task: read its result, or train and save it."""
     if file is None:
-        return train(seeds, **settings)
-    said = {name: value for name, value in settings.items() if name not in ("start", "checkpoint_every", "progress")}
-    description = repr((seeds, sorted(said.items()), "start" in settings and checksum(settings["start"])))
+        return train(seeds, settings, watch, start=start, **how)
+    said = {"seeds": seeds, "settings": asdict(settings), "watch": asdict(watch), "dtype": str(how["dtype"])}
+    description = json.dumps(said | {"start": None if start is None else checksum(start)})
     if file.exists():
         return load_training(file, description)
     checkpoint = file.with_suffix(".checkpoint")
-    training = train(seeds, checkpoint=checkpoint, **settings)
+    training = train(seeds, settings, watch, start=start, checkpoint=checkpoint, **how)
     save_training(file, training, description)
     for left in file.parent.glob(f"{checkpoint.name}.*"):
         left.unlink()

@@ -1,23 +1,22 @@
 """What a training comes to: its models and their history, in memory and in files."""
 
-import os
-import zipfile
+import json
 import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from attnopt.clustering.model import Params
+from attnopt.clustering.files import read_arrays, write_arrays
+from attnopt.clustering.model import Models
 
 
 class Training(NamedTuple):
     """An ensemble's training: what it came to, and how.
 
     Args:
-        params: the trained models, as from `init_model`.
+        models: the trained ones.
         history: each of shape (evaluations, M): ``loss`` and ``accuracy`` on the training set, ``loss_unseen`` and
             ``accuracy_unseen`` on the other sequences (nan if there is none), ``accuracy_all`` on all, ``suffix`` and
             ``permutation``, as from `invariance`, and ``gradient_…`` for every parameter, the root mean square over the
@@ -28,9 +27,9 @@ class Training(NamedTuple):
         snapshots: models after chosen epochs.
     """
 
-    params: Params
+    models: Models
     history: dict[str, Tensor]
-    snapshots: dict[int, Params]
+    snapshots: dict[int, Models]
 
 
 def join(parts: list[Training], order: Tensor | None = None) -> Training:
@@ -42,8 +41,9 @@ def join(parts: list[Training], order: Tensor | None = None) -> Training:
         return {name: value.movedim(axis, 0)[order].movedim(0, axis) for name, value in joined.items()}
 
     history = merge([part.history for part in parts], 1) | {"epoch": parts[0].history["epoch"]}
-    kept = {epoch: merge([part.snapshots[epoch] for part in parts], 0) for epoch in parts[0].snapshots}
-    return Training(merge([part.params for part in parts], 0), history, kept)
+    together = lambda models: Models(merge([part.weights for part in models], 0), models[0].norm)  # noqa: E731
+    kept = {epoch: together([part.snapshots[epoch] for part in parts]) for epoch in parts[0].snapshots}
+    return Training(together([part.models for part in parts]), history, kept)
 
 
 def save_training(file: Path | str, training: Training, description: str = "") -> None:
@@ -54,11 +54,11 @@ def save_training(file: Path | str, training: Training, description: str = "") -
         training: as from `train`.
         description: of where it comes from, for `load_training` to compare.
     """
-    arrays = {f"params/{name}": value for name, value in training.params.items()}
-    arrays |= {f"history/{name}": value for name, value in training.history.items()}
-    for epoch, params in training.snapshots.items():
-        arrays |= {f"snapshots/{epoch}/{name}": value for name, value in params.items()}
-    write_arrays(Path(file), {name: value.numpy() for name, value in arrays.items()}, description)
+    arrays = {f"history/{name}": value for name, value in training.history.items()}
+    for at, models in {"end": training.models, **training.snapshots}.items():
+        arrays |= {f"models/{at}/{name}": value for name, value in models.weights.items()}
+    about = json.dumps({"norm": training.models.norm, "description": description})
+    write_arrays(Path(file), {name: value.numpy() for name, value in arrays.items()}, about)
 
 
 def load_training(file: Path | str, description: str | None = None) -> Training:
@@ -75,45 +75,19 @@ def load_training(file: Path | str, description: str | None = None) -> Training:
         FileNotFoundError: if there is no such file.
         ValueError: if it cannot be read, or bears another description than the one given.
     """
-    arrays = read_arrays(Path(file), description)
-    params, history, snapshots = {}, {}, {}
-    for path, array in arrays.items():
-        kind, *rest = path.split("/")
-        value: Tensor = torch.from_numpy(array)
-        if kind == "snapshots":
-            snapshots.setdefault(int(rest[0]), {})[rest[1]] = value
-        else:
-            (params if kind == "params" else history)[rest[0]] = value
-    return Training(params, history, snapshots)
-
-
-def write_arrays(file: Path, arrays: dict[str, np.ndarray], description: str) -> None:
-    """Write named arrays and a description to an npz file, in one move: nobody ever sees half of it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(f".{os.getpid()}.partial")
-    with partial.open("wb") as stream:
-        np.savez(stream, description=np.frombuffer(description.encode(), np.uint8), **arrays)
-    partial.replace(file)
-
-
-def read_arrays(file: Path, description: str | None) -> dict[str, np.ndarray]:
-    """What `write_arrays` wrote, with this description or, if none is given, with any.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it cannot be read, or bears another description.
-    """
-    try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        found = arrays.pop("description").tobytes().decode()
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError) as error:
-        raise ValueError(f"{file} cannot be read ({error}): remove it and start again") from error
-    if description is not None and found != description:
+    arrays, about = read_arrays(Path(file))
+    about = json.loads(about)
+    if description is not None and about["description"] != description:
         raise ValueError(f"{file} was written by other settings: remove it, or name another place")
-    return arrays
+    history, kept = {}, {}
+    for path, array in arrays.items():
+        kind, *at, name = path.split("/")
+        place = history if kind == "history" else kept.setdefault(at[0], {})
+        place[name] = torch.from_numpy(array)
+    models = {at: Models(weights, about["norm"]) for at, weights in kept.items()}
+    return Training(models.pop("end"), history, {int(epoch): snapshot for epoch, snapshot in models.items()})
 
 
-def checksum(params: Params) -> int:
+def checksum(models: Models) -> int:
     """A number that tells ensembles apart."""
-    return zlib.crc32(b"".join(value.cpu().contiguous().numpy().tobytes() for value in params.values()))
+    return zlib.crc32(b"".join(value.cpu().contiguous().numpy().tobytes() for value in models.weights.values()))

@@ -29,7 +29,7 @@ class Layout:
 
     @classmethod
     def of(cls, params: Params) -> "Layout":
-        """The layout of an ensemble's parameters, as from `init_model`."""
+        """The layout of an ensemble's weights."""
         return cls({name: tuple(value.shape[1:]) for name, value in params.items()})
 
     @property
@@ -56,13 +56,6 @@ class Layout:
         for name, view in self.views(rows).items():
             view.copy_(params[name])
         return rows
-
-
-def marks(tokens: Tensor, p: int, dtype: torch.dtype) -> Tensor:
-    """Sequences (…, L) as rows of ones and zeros over the p·L pairs of token and position, (…, pL)."""
-    length = tokens.shape[-1]
-    at = tokens * length + torch.arange(length, device=tokens.device)
-    return torch.zeros(*tokens.shape[:-1], p * length, dtype=dtype, device=tokens.device).scatter_(-1, at, 1.0)
 
 
 def normaliser(vectors: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:

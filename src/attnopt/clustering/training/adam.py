@@ -1,0 +1,45 @@
+"""Adam on the rows of many models at once."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam's moments, and how many steps it has made.
+
+    Attributes:
+        first: running mean of the gradients, shape (M, n).
+        second: running mean of their squares, shape (M, n).
+        steps: made so far, of every model, shape (M,), int64.
+    """
+
+    first: Tensor
+    second: Tensor
+    steps: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor) -> "Adam":
+        """Adam before its first step on these rows."""
+        steps = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
+        return cls(torch.zeros_like(rows), torch.zeros_like(rows), steps)
+
+    def step(self, rows: Tensor, gradient: Tensor, rates: Tensor | float, shrink: Tensor | None = None) -> None:
+        """Change rows and moments by a step; decoupled weight decay shrinks the rows before it."""
+        slow, slower = BETAS
+        self.steps.add_(1)
+        counts = self.steps.tolist()
+        biases = {count: (1 / (1 - slow**count), 1 - slower**count) for count in set(counts)}
+        bias, bias_of_squares = (
+            torch.tensor([biases[count] for count in counts], dtype=torch.float64).to(rows).mT.unsqueeze(-1)
+        )
+        self.first.lerp_(gradient, 1 - slow)
+        self.second.mul_(slower).addcmul_(gradient, gradient, value=1 - slower)
+        if shrink is not None:
+            rows.mul_(shrink)
+        root = (self.second / bias_of_squares).sqrt_().add_(EPSILON)
+        rows.addcdiv_(self.first * rates * bias, root, value=-1)

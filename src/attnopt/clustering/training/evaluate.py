@@ -1,0 +1,92 @@
+"""How well models do, on what they are trained on and on all sequences."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from attnopt.clustering.invariance import variance_shares
+from attnopt.clustering.model import Norm, Params, marks
+from attnopt.clustering.training.backward import attend, cross_entropy, feed_forward, normaliser, pair_table
+from attnopt.clustering.training.settings import Settings
+
+LISTED = 2**13  # up to so many sequences the models are evaluated on all of them, beyond on a sample of half as many
+CHUNK = 2**19  # activations that are evaluated at a time
+TEST_SEED = 2**31  # of that sample, apart from small seeds' data
+
+
+class Evaluation:
+    """The sequences that models are judged on; those that fill an ensemble up are judged with it.
+
+    Args:
+        settings: of the training.
+        tokens: its sequences, shape (M, n, L).
+        marked: their marks, shape (M or more, n, pL).
+        truth: ones at their labels, shape (M or more, n, p).
+    """
+
+    def __init__(self, settings: Settings, tokens: Tensor, marked: Tensor, truth: Tensor):
+        self.task, self.marks, self.truth = settings.task, marked, truth.mT
+        like = {"dtype": marked.dtype, "device": marked.device}
+        self.listed = self.task.size <= LISTED
+        if self.listed:
+            test, labels = self.task.all()
+            powers = self.task.p ** torch.arange(self.task.length - 1, -1, -1, device=like["device"])
+            self.seen = torch.zeros(len(marked), len(test), **like)  # how often each is in the training set
+            at = (tokens * powers).sum(-1)
+            self.seen[: len(at)].scatter_add_(1, at, torch.ones_like(at, dtype=like["dtype"]))
+            self.seen[len(at) :] = self.seen[len(at) - 1]
+        else:
+            test, labels = self.task.sample(LISTED // 2, torch.Generator().manual_seed(TEST_SEED))
+        self.test = marks(test.to(like["device"]), settings.tokens, like["dtype"])
+        self.labels = torch.nn.functional.one_hot(labels.to(like["device"]), settings.tokens).mT.to(like["dtype"])
+
+    def of(self, views: Params, norm: Norm) -> dict[str, Tensor]:
+        """Losses, accuracies and, where all sequences are listed, invariances of the models, each of shape (M,)."""
+        losses, right, sequence = predict(views, norm, self.test.expand(len(self.marks), -1, -1), self.labels)
+        if not self.listed:
+            on_training, right_there, _ = predict(views, norm, self.marks, self.truth)
+            return {
+                "loss": on_training.mean(1),
+                "accuracy": right_there.mean(1),
+                "loss_unseen": losses.mean(1),
+                "accuracy_unseen": right.mean(1),
+                "accuracy_all": right.mean(1),
+            }
+        share = self.seen / self.seen.sum(1, keepdim=True)
+        unseen = (self.seen == 0).to(losses.dtype)
+        unseen = unseen / unseen.sum(1, keepdim=True)
+        return {
+            "loss": (losses * share).sum(1),
+            "accuracy": (right * share).sum(1),
+            "loss_unseen": (losses * unseen).sum(1),
+            "accuracy_unseen": (right * unseen).sum(1),
+            "accuracy_all": right.mean(1),
+            **variance_shares(sequence.mT, self.task),
+        }
+
+
+def predict(views: Params, norm: Norm, batch: Tensor, truth: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses and whether the label's logit exceeds all others, (M, n), and sequence embeddings (M, d, n).
+
+    Args:
+        views: weights, as from `Layout.views`.
+        norm: the models' normalisation.
+        batch: marks of the sequences, shape (M, n, pL).
+        truth: ones at the labels, shape (M, p, n) or (p, n).
+    """
+    models, count = batch.shape[:2]
+    batch = torch.cat([batch, batch[:, :1].expand(-1, -count % 32, -1)], 1) if count % 32 else batch
+    chunk = max(32, CHUNK // (models * views["receptors"].shape[1]) // 32 * 32)
+    rows = pair_table(views, norm)["rows"]
+    logits, sequences = [], []
+    for part in batch.split(chunk, 1):
+        sequence, _ = attend(rows, part)
+        factor, _ = normaliser(sequence, norm)
+        logits.append(torch.bmm(views["token"], feed_forward(views, sequence, sequence * factor)[2]))
+        sequences.append(sequence)
+    logits, sequence = torch.cat(logits, 2)[..., :count], torch.cat(sequences, 2)[..., :count]
+    losses, _ = cross_entropy(logits, truth)
+    rival = logits.masked_fill(truth > 0, -math.inf).amax(1)
+    right = (rival < (logits * truth).sum(1)).to(losses.dtype)
+    return losses, right, sequence

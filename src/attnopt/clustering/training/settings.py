@@ -1,0 +1,133 @@
+"""What a training is to do: its settings, those of the paper's released code unless said, and what is recorded of it."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import get_args
+
+import numpy as np
+from torch import Tensor
+
+from attnopt.checks import check_count, check_word
+from attnopt.clustering.model import Norm
+from attnopt.clustering.task import Task, check_task
+
+PER_MODEL = ("width", "batch_size", "learning_rate", "mlp_discount", "weight_decay", "clip")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that decides, with a seed, what a training comes to; each default is that of the released code's ``run``.
+
+    The last six are one number or a sequence of one a model, so that a grid of settings is one training.
+
+    Attributes:
+        task: what is learned.
+        vocabulary: tokens with an embedding, the task's p unless given; those from p on are trained as labels that are never
+            right.
+        dim: d, the width of the embeddings.
+        norm: the models' normalisation.
+        n_train: training sequences of each model.
+        epochs: passes through the training set.
+        width: h, neurons of the feed-forward layer.
+        batch_size: sequences a step; the last batch of an epoch may be smaller.
+        learning_rate: Adam's.
+        mlp_discount: divides the learning rate of the feed-forward layer.
+        weight_decay: shrinks weights by this times the learning rate each step, apart from Adam's step.
+        clip: longest gradient of a step; longer ones are scaled down to it.
+
+    Raises:
+        TypeError: if a value is not of its kind.
+        ValueError: if a number is out of range.
+
+    Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A, and their released code.
+    """
+
+    task: Task = field(default_factory=Task)
+    vocabulary: int | None = None
+    dim: int = 2
+    norm: Norm = "rms"
+    n_train: int = 2048
+    epochs: int = 1000
+    width: int | Sequence[int] = 32
+    batch_size: int | Sequence[int] = 32
+    learning_rate: float | Sequence[float] = 3e-3
+    mlp_discount: float | Sequence[float] = 1.0
+    weight_decay: float | Sequence[float] = 0.0
+    clip: float | Sequence[float] = math.inf
+
+    def __post_init__(self):
+        check_task(self.task)
+        check_word("norm", self.norm, get_args(Norm))
+        for name, least in (("dim", 1), ("n_train", 1), ("epochs", 0)):
+            object.__setattr__(self, name, check_count(name, getattr(self, name), least))
+        if self.vocabulary is not None:
+            object.__setattr__(self, "vocabulary", check_count("vocabulary", self.vocabulary, self.task.p))
+        for name in PER_MODEL:
+            value = getattr(self, name)
+            value = value.tolist() if isinstance(value, np.ndarray | np.generic | Tensor) else value
+            value = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+            object.__setattr__(self, name, value)
+            for one in value if isinstance(value, tuple) else (value,):
+                _check_number(name, one)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens have an embedding."""
+        return self.task.p if self.vocabulary is None else self.vocabulary
+
+    def each(self, models: int) -> "Settings":
+        """The same with a value a model, for so many, wherever there may be one.
+
+        Raises:
+            ValueError: if there are values for another number of models.
+        """
+        values = {name: getattr(self, name) for name in PER_MODEL}
+        values = {name: value if isinstance(value, tuple) else (value,) * models for name, value in values.items()}
+        for name, value in values.items():
+            if len(value) != models:
+                raise ValueError(f"{name} must be one value or one a model, {models}, got {len(value)}")
+        return dataclasses.replace(self, **values)
+
+    def of(self, members: Sequence[int]) -> "Settings":
+        """Those of some of the models, from settings with a value a model."""
+        return dataclasses.replace(self, **{name: tuple(getattr(self, name)[at] for at in members) for name in PER_MODEL})
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What is recorded of a training, none of whose numbers it changes.
+
+    Attributes:
+        every: epochs between evaluations; before the first and after the last epoch there is always one.
+        snapshots: epochs after which the models are kept; 0 is the start.
+
+    Raises:
+        TypeError: if an epoch is not an integer.
+        ValueError: if one is negative, or ``every`` smaller than 1.
+    """
+
+    every: int = 1
+    snapshots: Iterable[int] = ()
+
+    def __post_init__(self):
+        if not isinstance(self.snapshots, Iterable):
+            raise TypeError(f"snapshots must be epochs, got {self.snapshots!r}")
+        object.__setattr__(self, "every", check_count("every", self.every))
+        kept = sorted({check_count("snapshots", epoch, 0) for epoch in self.snapshots})
+        object.__setattr__(self, "snapshots", tuple(kept))
+
+
+PAPER, EACH_EPOCH = Settings(), Watch()  # what is meant where nothing is said
+
+
+def _check_number(name: str, value: float) -> None:
+    """Require a positive, finite number; weight decay may be zero and the longest gradient infinite."""
+    if name in ("width", "batch_size"):
+        check_count(name, value)
+    elif not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    elif not (value >= 0 if name == "weight_decay" else value > 0) or (value == math.inf and name != "clip"):
+        least = "0 or more" if name == "weight_decay" else "positive"
+        raise ValueError(f"{name} must be {least}{'' if name == 'clip' else ' and finite'}, got {value}")

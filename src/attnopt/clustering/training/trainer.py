@@ -1,0 +1,106 @@
+"""Training many models side by side: one call for an ensemble or a grid of settings."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from attnopt.checks import check_count
+from attnopt.clustering.model import Models, check_models
+from attnopt.clustering.training.draws import check_seeds, initial_models
+from attnopt.clustering.training.group import Group
+from attnopt.clustering.training.record import Training, join
+from attnopt.clustering.training.settings import EACH_EPOCH, PAPER, Settings, Watch
+
+
+def train(
+    seeds: Sequence[int],
+    settings: Settings = PAPER,
+    watch: Watch = EACH_EPOCH,
+    *,
+    start: Models | None = None,
+    checkpoint: Path | str | None = None,
+    checkpoint_every: int = 100,
+    progress: bool = False,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Training:
+    """Train one model a seed, all at once, with Adam on shuffled mini-batches.
+
+    A model's initial weights and data follow from its seed alone; the order of the mini-batches is drawn anew each epoch,
+    the same for all models, whose data are independent. Who else is in the ensemble does not change a model's numbers: not
+    a bit of them at the paper's sizes, on the CPU; at other sizes products are rounded by how a model's matrices happen to
+    be aligned in memory. One thread of the CPU is used; `ensemble` uses all cores. A model takes less than 1 MB of memory at
+    the defaults.
+
+    Args:
+        seeds: M of them.
+        settings: what is learned, by which models, and how.
+        watch: what is recorded.
+        start: models to go on from, with a fresh Adam, instead of new ones; they must be of the settings' sizes and norm.
+        checkpoint: start of the names of files, one a batch size, written now and then, from which the same call,
+            interrupted, goes on to the same numbers.
+        checkpoint_every: epochs between writings.
+        progress: show a progress bar on stderr.
+        device: where to compute.
+        dtype: of the weights.
+
+    Returns:
+        What `Training` says, on the CPU.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number is out of range, a setting has neither one nor M values, ``start`` does not fit, or the
+            checkpoint cannot be read or belongs to other settings.
+
+    Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.
+    """
+    seeds = check_seeds(seeds)
+    check_plan(settings, watch)
+    settings = settings.each(len(seeds))
+    checkpoint_every = check_count("checkpoint_every", checkpoint_every)
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+    start = initial_models(seeds, settings, dtype) if start is None else start
+    check_start(start, settings, len(seeds))
+    start = start.map(lambda value: value.detach().to(device, dtype))
+    parts, order = [], []
+    for size in sorted(set(settings.batch_size)):  # models that share a batch size step together
+        members = [at for at, other in enumerate(settings.batch_size) if other == size]
+        group = Group([seeds[at] for at in members], settings.of(members), watch, start[members])
+        file = Path(f"{checkpoint}.{size}.npz") if checkpoint else None
+        parts.append(group.run(file, checkpoint_every, progress))
+        order += members
+    return join(parts, torch.tensor(order).argsort())
+
+
+def check_plan(settings: Settings, watch: Watch) -> None:
+    """Require settings and what to record of them, up to their last epoch.
+
+    Raises:
+        TypeError: if one of them is none.
+        ValueError: if a snapshot is due after the last epoch.
+    """
+    for name, value, kind in (("settings", settings, Settings), ("watch", watch, Watch)):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} must be {kind.__name__}(…), got {value!r}")
+    if watch.snapshots and watch.snapshots[-1] > settings.epochs:
+        raise ValueError(f"snapshots must be epochs from 0 to {settings.epochs}, got {watch.snapshots[-1]}")
+
+
+def check_start(start: Models, settings: Settings, models: int) -> None:
+    """Require models with biases, one a seed, of the sizes and the norm that the settings say.
+
+    Raises:
+        TypeError: if they are no `Models`.
+        ValueError: if they are others.
+    """
+    check_models(start)
+    if not {"receptor_biases", "assembler_bias"} <= start.weights.keys():
+        raise ValueError(f"start must have both biases, got {start}")
+    said = [models, settings.tokens, settings.task.length, settings.dim, max(settings.width), settings.norm]
+    found = [len(start), start.vocabulary, start.length, start.dim, start.width, start.norm]
+    names = ("number of models", "vocabulary", "length", "dim", "width", "norm")
+    for name, ours, theirs in zip(names, said, found, strict=True):
+        if ours != theirs:
+            raise ValueError(f"start must be as settings say: {name} {ours!r}, got {theirs!r}")
