@@ -51,7 +51,8 @@ class Models:
     def random(
         cls,
         count: int,
-        task: Task,
+        p: int,
+        length: int,
         dim: int = 2,
         width: int = 32,
         *,
@@ -64,7 +65,8 @@ class Models:
 
         Args:
             count: how many, M.
-            task: whose p and L they have.
+            p: tokens with an embedding, at least 2.
+            length: L, tokens a sequence.
             dim: d, the width of the embeddings.
             width: h, neurons of the feed-forward layer.
             norm: their normalisation.
@@ -73,23 +75,23 @@ class Models:
             dtype: of the weights.
 
         Raises:
-            TypeError: if a number is not an integer, ``task`` no task, ``generator`` none or ``dtype`` not of real numbers.
-            ValueError: if a number is smaller than 1.
+            TypeError: if a number is not an integer, ``generator`` none or ``dtype`` not that of real numbers.
+            ValueError: if a number is smaller than 1, or p than 2.
 
         Source: Odonnat, Bouaziz, Cabannes (2025), section 2.2; the initialisation is that of their released code.
         """
-        check_task(task)
         check_generator("generator", generator)
         check_dtype("dtype", dtype)
-        models, dim, width = check_count("count", count), check_count("dim", dim), check_count("width", width)
+        models, p, length = check_count("count", count), check_count("p", p, 2), check_count("length", length)
+        dim, width = check_count("dim", dim), check_count("width", width)
         like = {"dtype": dtype, "device": generator.device, "generator": generator}
 
         def uniform(*shape: int, inputs: int) -> Tensor:
             return (2 * torch.rand(models, *shape, **like) - 1) / inputs**0.5
 
         weights = {
-            "token": torch.randn(models, task.p, dim, **like),
-            "position": torch.randn(models, task.length, dim, **like),
+            "token": torch.randn(models, p, dim, **like),
+            "position": torch.randn(models, length, dim, **like),
             "query": uniform(dim, inputs=dim),
             "value": uniform(dim, dim, inputs=dim),
             "receptors": uniform(width, dim, inputs=dim),

@@ -11,10 +11,11 @@ from torch.nn.functional import gelu, one_hot
 from attnopt.checks import check_number
 from attnopt.clustering.gradients import gelu_derivative
 from attnopt.clustering.model import Models, marks, normalise
-from attnopt.clustering.training import Settings, initial_models, training_data
+from attnopt.clustering.training import PAPER, Settings, initial_models, training_data
 from attnopt.clustering.training.adam import Adam
 from attnopt.clustering.training.backward import Layout, exponentials, loss_and_gradients
 from attnopt.clustering.training.group import ORDER_SEED
+from attnopt.clustering.training.settings import PER_MODEL
 
 
 class Spike(NamedTuple):
@@ -94,15 +95,12 @@ class Course:
     """
 
     def __init__(self, seeds: Sequence[int], settings: Settings = PAPER, dtype: torch.dtype = torch.float32) -> None:
-        plain = Settings()
-        for name in ("mlp_discount", "weight_decay", "clip"):
-            if getattr(settings, name) != getattr(plain, name):
-                raise ValueError(
-                    f"{name} must be {getattr(plain, name)}, as in the runs of a course, got {getattr(settings, name)}"
-                )
-        for name in ("width", "batch_size", "learning_rate"):
-            if isinstance(getattr(settings, name), tuple):
-                raise ValueError(f"{name} must be one for all models, got {getattr(settings, name)}")
+        for name in PER_MODEL:
+            given, plain = getattr(settings, name), getattr(PAPER, name)
+            if isinstance(given, tuple):
+                raise ValueError(f"{name} must be one for all models, got {given}")
+            if name in ("mlp_discount", "weight_decay", "clip") and given != plain:
+                raise ValueError(f"{name} must be {plain} here, got {given}")
         start = initial_models(seeds, settings).weights
         self.tokens, self.targets = training_data(seeds, settings.task, settings.n_train)
         self.settings, self.norm = settings, settings.norm

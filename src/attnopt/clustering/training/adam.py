@@ -33,10 +33,9 @@ class Adam:
         slow, slower = BETAS
         self.steps.add_(1)
         counts = self.steps.tolist()
-        biases = {count: (1 / (1 - slow**count), 1 - slower**count) for count in set(counts)}
-        bias, bias_of_squares = (
-            torch.tensor([biases[count] for count in counts], dtype=torch.float64).to(rows).mT.unsqueeze(-1)
-        )
+        factors = {count: (1 / (1 - slow**count), 1 - slower**count) for count in set(counts)}
+        factors = torch.tensor([factors[count] for count in counts], dtype=torch.float64).to(rows)
+        bias, bias_of_squares = factors.mT.unsqueeze(-1)
         self.first.lerp_(gradient, 1 - slow)
         self.second.mul_(slower).addcmul_(gradient, gradient, value=1 - slower)
         if shrink is not None:

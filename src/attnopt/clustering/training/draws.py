@@ -27,10 +27,11 @@ def initial_models(seeds: Sequence[int], settings: Settings = PAPER, dtype: torc
     seeds = check_seeds(seeds)
     check_dtype("dtype", dtype)
     widths = settings.each(len(seeds)).width
-    task, widest, models = Task(settings.tokens, settings.task.length, 1), max(widths), []
+    widest, models = max(widths), []
+    sizes = settings.tokens, settings.task.length, settings.dim
     for seed, width in zip(seeds, widths, strict=True):
         generator = torch.Generator().manual_seed(seed)
-        model = Models.random(1, task, settings.dim, width, norm=settings.norm, generator=generator, biases=True).weights
+        model = Models.random(1, *sizes, width, norm=settings.norm, generator=generator, biases=True).weights
         for name, axis in (("receptors", 1), ("assemblers", 2), ("receptor_biases", 1)):
             shape = list(model[name].shape)
             shape[axis] = widest - shape[axis]
