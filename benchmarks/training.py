@@ -38,7 +38,7 @@ RESULT = Path(__file__).resolve().parents[1] / "results" / "training_benchmark.j
 MEMORY = """
 import sys
 from attnopt.clustering.training import train
-train(range(int(sys.argv[1])), epochs=1)
+train(range(int(sys.argv[1])), Settings(epochs=1))
 print(next(int(line.split()[1]) / 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
@@ -69,7 +69,7 @@ class Plain(nn.Module):
 def plain_epoch(by_index: bool, **adam) -> Callable[[], None]:
     """An epoch of the plain loop with evaluation; batches are fetched item by item, or all at once (``by_index``)."""
     generator = torch.Generator().manual_seed(0)
-    data, test = (modular_addition(2, 12, 5, 2048, generator) for _ in range(2))
+    data, test = (Task().sample(2048, generator) for _ in range(2))
     model = Plain()
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3, **adam)
     dataset = TensorDataset(*data)
@@ -96,9 +96,9 @@ def same_model() -> None:
     weights = {"token.weight": "token", "position.weight": "position", "query.weight": "query", "value.weight": "value"}
     weights |= {"receptors.weight": "receptors", "receptors.bias": "receptor_biases"}
     weights |= {"assemblers.weight": "assemblers", "assemblers.bias": "assembler_bias"}
-    plain.load_state_dict({ours: params[name].view_as(plain.state_dict()[ours]) for ours, name in weights.items()})
-    tokens = modular_addition(2, 12, 5)[0]
-    torch.testing.assert_close(plain(tokens), forward(params, tokens, norm="rms")[0])
+    plain.load_state_dict({ours: params.weights[name].view_as(plain.state_dict()[ours]) for ours, name in weights.items()})
+    tokens = Task().all()[0]
+    torch.testing.assert_close(plain(tokens), Models(params.weights, "rms").logits(tokens)[0])
 
 
 def seconds(function: Callable[[], object]) -> tuple[float, float]:
@@ -112,7 +112,7 @@ def ours(processes: int, epochs: int, every: int) -> tuple[float, float]:
     """Seconds that training takes, divided as `ensemble` does."""
 
     def part(seeds: range) -> tuple[float, float]:
-        return seconds(lambda: train(seeds, epochs=epochs, evaluate_every=every))
+        return seconds(lambda: train(seeds, Settings(epochs=epochs), Watch(every=every)))
 
     if processes == 1:
         return part(range(RUNS))

@@ -22,10 +22,11 @@ from common import guarded, put
 from ensembles import CACHE, record, settings
 from scipy.stats import mannwhitneyu, spearmanr
 from torch import Tensor
-from torch.nn.functional import gelu
 
-from attnopt.clustering import forward, modular_addition, normalise, sequences_by_table
-from attnopt.clustering.anatomy import (
+from attnopt.clustering import (
+    Models,
+    Task,
+    Training,
     activation_sparsity,
     attention_by_pair,
     counting_form,
@@ -34,31 +35,29 @@ from attnopt.clustering.anatomy import (
     token_effects,
 )
 from attnopt.clustering.invariance import variance_shares
-from attnopt.clustering.model import Norm, Params
-from attnopt.clustering.training import Training
-from attnopt.clustering.training.group import TEST_SEED
+from attnopt.clustering.training.evaluate import TEST_SEED
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "circuits_in_the_wild.json"
-LENGTH, K, SUCCESS, AT_A_TIME = 12, 5, 0.9, 10
-TOKENS, TARGETS = modular_addition(2, LENGTH, K)
+TASK = Task()
+K, SUCCESS, AT_A_TIME = TASK.k, 0.9, 10
+TOKENS, TARGETS = TASK.all()
 THRESHOLDS = torch.logspace(-5, 2, 57, dtype=torch.float64).tolist()
 DIMS = {2: "main"} | {dim: f"dim_{dim}" for dim in (3, 4, 8, 16, 32, 64)}
 
 
 def finished(name: str) -> bool:
     """Whether all of an ensemble's chunks are there."""
-    return len(list((CACHE / name).glob("chunk_?????.npz"))) == math.ceil(settings()[name]["runs"] / 100)
+    return len(list((CACHE / name).glob("chunk_?????.npz"))) == math.ceil(settings()[name].runs / 100)
 
 
-def exact(params: Params, chosen: Tensor | slice = slice(None)) -> Params:
+def exact(models: Models, chosen: Tensor | slice = slice(None)) -> Models:
     """The chosen models in float64."""
-    return {name: value[chosen].double() for name, value in params.items()}
+    return models[chosen].double()
 
 
-def in_parts(params: Params, function: Callable[[Params], dict[str, Tensor]]) -> dict[str, Tensor]:
+def in_parts(models: Models, function: Callable[[Models], dict[str, Tensor]]) -> dict[str, Tensor]:
     """A function of some models at a time, joined."""
-    models = len(params["token"])
-    parts = [function(exact(params, slice(at, at + AT_A_TIME))) for at in range(0, models, AT_A_TIME)]
+    parts = [function(exact(models, slice(at, at + AT_A_TIME))) for at in range(0, len(models), AT_A_TIME)]
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -75,31 +74,31 @@ def auc(larger: Tensor, smaller: Tensor) -> float:
     return float(mannwhitneyu(larger, smaller).statistic / (len(larger) * len(smaller)))
 
 
-def anatomy(params: Params, norm: Norm = "rms") -> dict[str, Tensor]:
+def anatomy(models: Models) -> dict[str, Tensor]:
     """All that is said of a model with p = 2 from its sequence embeddings and its attention."""
-    stages = forward(params, TOKENS, return_stages=True, norm=norm)[1]
-    shares = variance_shares(stages["sequence"], 2, LENGTH, K)
-    weights, explained = counting_form(stages["sequence"], LENGTH, K)
+    stages = models.stages(TOKENS)
+    shares = variance_shares(stages["sequence"], TASK)
+    weights, explained = counting_form(stages["sequence"], TASK)
     return {
         **shares,
-        "mixture_suffix": variance_shares(stages["mixture"], 2, LENGTH, K)["suffix"],
+        "mixture_suffix": variance_shares(stages["mixture"], TASK)["suffix"],
         "weights": weights,
         "explained": explained,
-        "effects": position_effects(stages["sequence"], 2, LENGTH),
-        "pairs": attention_by_pair(params, TOKENS, norm),
+        "effects": position_effects(stages["sequence"], TASK),
+        "pairs": attention_by_pair(stages["attention"], TOKENS),
     }
 
 
-def one(params: Params, model: int) -> dict:
+def one(models: Models, model: int) -> dict:
     """A single model, to be drawn."""
-    return {name: rounded(value[model], 6) for name, value in params.items()}
+    return {name: rounded(value[model], 6) for name, value in models.weights.items()}
 
 
 def realisations() -> dict:
     """Section 3.2: what the 200 models of "main" compute."""
     main = record("main")
     accuracy = main.history["accuracy_all"][-1]
-    found = in_parts(main.params, anatomy)
+    found = in_parts(main.models, anatomy)
     mass = found["pairs"].mean(1)[:, :K].sum(1)
     short = {
         epoch: [rounded(main.history[name][epoch, :10]) for name in ("loss", "accuracy_all")] for epoch in (0, 2, 5, 10, 20)
@@ -130,7 +129,7 @@ def realisations() -> dict:
         index = among.nonzero().flatten()
         order = measure[index].argsort()
         model = int(index[order[(len(order) - 1) // 2]])
-        result["typical"][name] = {"seed": model, "params": one(main.params, model)}
+        result["typical"][name] = {"seed": model, "params": one(main.models, model)}
     return result
 
 
@@ -139,7 +138,7 @@ def initialisation() -> dict:
     main = record("main")
     success = main.history["accuracy_all"][-1] > SUCCESS
     before = in_parts(main.snapshots[0], anatomy)
-    after = in_parts(main.params, anatomy)
+    after = in_parts(main.models, anatomy)
     result = {"pairs_before": rounded(before["pairs"].flatten(1), 3), "pairs_after": rounded(after["pairs"].flatten(1), 3)}
     own, others = rank_correlations(before["pairs"].flatten(1)[success], after["pairs"].flatten(1)[success])
     result["own"], result["others"] = rounded(own), rounded(np.quantile(others, [0.05, 0.25, 0.5, 0.75, 0.95]))
@@ -162,9 +161,9 @@ def sparsity() -> dict:
         if finished(name) and dim <= 32:
             result[str(dim)] = sparsity_of(record(name))
     main = record("main")
-    accuracy, dense = main.history["accuracy_all"], -sparse(main.params)  # in the models' own float32
+    accuracy, dense = main.history["accuracy_all"], -sparse(main.models)  # in the models' own float32
     success = accuracy[-1] > SUCCESS
-    norm = receptor_norm(main.params)
+    norm = receptor_norm(main.models)
     pairs = [(a, b) for a in success.nonzero().flatten() for b in (~success).nonzero().flatten()]
     pairs = [(a, b) for a, b in pairs if (norm[a] / norm[b]).log().abs() < math.log(1.1)]
     ahead = torch.stack([(dense[a] > dense[b]).double() + (dense[a] == dense[b]).double() / 2 for a, b in pairs])
@@ -184,20 +183,21 @@ def sparsity() -> dict:
     return result
 
 
-def receptor_norm(params: Params) -> Tensor:
+def receptor_norm(models: Models) -> Tensor:
     """Frobenius norm of the receptors and their biases."""
-    return (params["receptors"].double().square().sum((1, 2)) + params["receptor_biases"].double().square().sum(1)).sqrt()
+    weights = models.double().weights
+    return (weights["receptors"].square().sum((1, 2)) + weights["receptor_biases"].square().sum(1)).sqrt()
 
 
-def sparse(params: Params) -> Tensor:
+def sparse(models: Models) -> Tensor:
     """Sparsity of each model at every threshold."""
-    parts = [{name: value[at : at + 10] for name, value in params.items()} for at in range(0, len(params["token"]), 10)]
-    return torch.cat([activation_sparsity(part, TOKENS, THRESHOLDS, "rms").double() for part in parts])
+    parts = [models[at : at + 10] for at in range(0, len(models), 10)]
+    return torch.cat([activation_sparsity(part.stages(TOKENS)["activations"], THRESHOLDS).double() for part in parts])
 
 
 def sparsity_of(training: Training) -> dict:
     """Curves of one ensemble."""
-    accuracy, share = training.history["accuracy_all"][-1], sparse(training.params)
+    accuracy, share = training.history["accuracy_all"][-1], sparse(training.models)
     success = accuracy > SUCCESS
     found = {"runs": len(accuracy), "succeeded": int(success.sum()), "accuracy": rounded(accuracy)}
     for name, group in (("success", share[success]), ("failure", share[~success])):
@@ -238,14 +238,14 @@ def transfer() -> dict:
         for kind in ("scratch", "tuned", "grown"):
             if finished(f"{kind}_p{p}"):
                 training = record(f"{kind}_p{p}")
-                accuracy = judged(training.params, p)
+                accuracy = judged(training.models, p)
                 result[kind][p] = rounded(accuracy)
                 result[kind][f"training_{p}"] = rounded(training.history["accuracy"][-1])
                 result["cyclic"][f"{kind}_{p}"] = cyclic(training, accuracy, p)
     if not finished("vocabulary_10"):
         return result
     start = record("vocabulary_10")
-    two = {name: value[:, :2] if name == "token" else value for name, value in start.params.items()}
+    two = start.models.replace(token=start.models.weights["token"][:, :2])
     found = in_parts(two, anatomy)
     result["start"] = {
         "accuracy": rounded(start.history["accuracy_all"][-1]),
@@ -255,7 +255,7 @@ def transfer() -> dict:
         "explained": rounded(found["explained"]),
         "mass": rounded(found["pairs"].mean(1)[:, :K].sum(1)),
     }
-    before = {name: value[:, :3] if name == "token" else value for name, value in start.params.items()}
+    before = start.models.replace(token=start.models.weights["token"][:, :3])
     if finished("tuned_p3"):
         result["tuned_p3"] = followed(before, record("tuned_p3"))
     if finished("grown_p3"):
@@ -264,19 +264,19 @@ def transfer() -> dict:
     return result
 
 
-def judged(params: Params, p: int) -> Tensor:
+def judged(models: Models, p: int) -> Tensor:
     """Accuracies of models on the 4096 random sequences that `train` tests them on, drawn apart from all training data."""
-    tokens, targets = modular_addition(p, LENGTH, K, 4096, torch.Generator().manual_seed(TEST_SEED))
-    right = lambda part: {"right": (forward(part, tokens, norm="rms").argmax(-1) == targets).double().mean(1)}  # noqa: E731
-    return in_parts(params, right)["right"]
+    tokens, targets = Task(p).sample(4096, torch.Generator().manual_seed(TEST_SEED))
+    right = lambda part: {"right": (part.logits(tokens).argmax(-1) == targets).double().mean(1)}  # noqa: E731
+    return in_parts(models, right)["right"]
 
 
 def cyclic(training: Training, accuracy: Tensor, p: int) -> dict:
     """Of the models that succeed on a larger p: do they count u x + c_t modulo p, and the best one's parameters."""
-    tokens, _ = modular_addition(p, LENGTH, K, 20000, torch.Generator().manual_seed(1))
+    tokens, _ = Task(p).sample(20000, torch.Generator().manual_seed(1))
     found = {"success": (accuracy > SUCCESS).nonzero().flatten().tolist(), "step": [], "explained": [], "plain": []}
     for model in found["success"]:
-        xi = forward(exact(training.params, slice(model, model + 1)), tokens, return_stages=True, norm="rms")[1]["sequence"]
+        xi = exact(training.models[model]).stages(tokens)["sequence"]
         effects, explained = token_effects(xi, tokens, p)
         ranks = effects[0, :K].argsort(-1).argsort(-1)
         found["step"].append(int(cyclic_step(effects, K)))
@@ -284,31 +284,31 @@ def cyclic(training: Training, accuracy: Tensor, p: int) -> dict:
         found["plain"].append(bool((ranks == ranks[0]).all()))
     if found["success"] and p > 3:
         best = int(accuracy.argmax())
-        found["best"] = {"seed": best, "params": one(training.params, best)}
+        found["best"] = {"seed": best, "params": one(training.models, best)}
     return found
 
 
-def followed(before: Params, training: Training) -> dict:
+def followed(before: Models, training: Training) -> dict:
     """What becomes of models that go on to p = 3: errors, and attention before and after in those that succeed."""
-    accuracy = judged(training.params, 3)
-    tokens, _ = modular_addition(3, LENGTH, K, 4096, torch.Generator().manual_seed(TEST_SEED))
+    accuracy = judged(training.models, 3)
+    tokens, _ = Task(3).sample(4096, torch.Generator().manual_seed(TEST_SEED))
     other = torch.cat([tokens[:, :K], tokens.roll(1, 0)[:, K:]], 1)
 
-    def seen(params: Params) -> dict[str, Tensor]:
-        stages, again = (forward(params, batch, return_stages=True, norm="rms")[1] for batch in (tokens, other))
+    def seen(models: Models) -> dict[str, Tensor]:
+        stages, again = (models.stages(batch) for batch in (tokens, other))
         leak = {}
         for name in ("mixture", "sequence"):
             change = (stages[name] - again[name]).square().sum(-1).mean(1) / 2
             leak[name] = change / stages[name].var(1, correction=0).sum(-1)
-        return {"pairs": attention_by_pair(params, tokens, "rms"), **leak}
+        return {"pairs": attention_by_pair(stages["attention"], tokens), **leak}
 
     success = accuracy > SUCCESS
-    first, last = (in_parts(exact(params, success), seen) for params in (before, training.params))
+    first, last = (in_parts(exact(models, success), seen) for models in (before, training.models))
     own, others = rank_correlations(*(part["pairs"].flatten(1) for part in (first, last)))
     typical = np.argsort(own)[(len(own) - 1) // 2]
     return {
         "accuracy": rounded(accuracy),
-        "errors": close_calls(training.params, accuracy),
+        "errors": close_calls(training.models, accuracy),
         "own": rounded(own),
         "others": rounded(np.quantile(others, [0.05, 0.25, 0.5, 0.75, 0.95])),
         "mass_before": rounded(first["pairs"].mean(1)[:, :K].sum(1)),
@@ -321,21 +321,18 @@ def followed(before: Params, training: Training) -> dict:
     }
 
 
-def close_calls(params: Params, accuracy: Tensor) -> dict[int, int]:
+def close_calls(models: Models, accuracy: Tensor) -> dict[int, int]:
     """For each model that is almost always right on p = 3, how many of all sequences it gets wrong."""
     close = (accuracy > 0.99).nonzero().flatten()
-    return dict(zip(close.tolist(), errors_at_three(exact(params, close)).tolist(), strict=True))
+    return dict(zip(close.tolist(), errors_at_three(exact(models, close)).tolist(), strict=True))
 
 
-def errors_at_three(params: Params) -> Tensor:
+def errors_at_three(models: Models) -> Tensor:
     """Sequences of all 3^12 that each model gets wrong."""
-    wrong = torch.zeros(len(params["token"]), dtype=torch.int64)
-    everything, answers = modular_addition(3, LENGTH, K)
+    wrong = torch.zeros(len(models), dtype=torch.int64)
+    everything, answers = Task(3).all()
     for tokens, wanted in zip(everything.split(2**14), answers.split(2**14), strict=True):
-        xi = sequences_by_table(params, tokens, "rms")
-        before = normalise(xi, "rms") @ params["receptors"].mT + params["receptor_biases"].unsqueeze(1)
-        output = xi + gelu(before) @ params["assemblers"].mT + params["assembler_bias"].unsqueeze(1)
-        wrong += ((output @ params["token"].mT).argmax(-1) != wanted).sum(1)
+        wrong += (models.classify(models.sequences(tokens)).argmax(-1) != wanted).sum(1)
     return wrong
 
 
@@ -348,10 +345,10 @@ def wider() -> dict:
         training = record(name)
         history = training.history
         accuracy = history["accuracy_all"][-1]
-        found = in_parts(training.params, anatomy)
+        found = in_parts(training.models, anatomy)
         every = slice(None, None, 5 if dim == 2 else 1)  # "main" is evaluated every epoch, the others every fifth
         loss = history["loss"][every].double()
-        squares = sum(history[f"gradient_{part}"].double().square() for part in training.params)
+        squares = sum(history[f"gradient_{part}"].double().square() for part in training.models.weights)
         if dim == 2:
             squares = torch.cat([squares[:1], squares[1:].unflatten(0, (-1, 5)).mean(1)])
         result[str(dim)] = {

@@ -8,48 +8,56 @@ default settings takes about a second and a half.
 """
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from common import guarded
 
-from attnopt.clustering.training import Training, ensemble
+from attnopt.clustering import PAPER, Settings, Task, Training, Watch, ensemble
 
 CACHE = Path(__file__).resolve().parents[1] / ".cache" / "ensembles"
 EPOCHS = 1000
 EVERY_TENTH = [0, 1, 2, 5, *range(10, EPOCHS + 1, 10)]
-FINAL = {"evaluate_every": EPOCHS}  # only the outcome is of interest
+FINAL = Watch(every=EPOCHS)  # only the outcome is of interest
+ENDS = (0, EPOCHS)
 
 
-def settings() -> dict[str, dict]:
-    """The settings of each ensemble: number of runs, and what differs from the defaults of `train`."""
-    found: dict[str, dict] = {
-        "main": {"runs": 200, "snapshots": EVERY_TENTH},
-        "full_batch": {"runs": 200, "batch_size": 2048, "snapshots": EVERY_TENTH},
-        "smooth": {"runs": 100, "norm": "smooth", "snapshots": [0, EPOCHS]},
-        "unit": {"runs": 100, "norm": "unit", "snapshots": [0, EPOCHS]},
-        "clip": {"runs": 100, "clip": 0.1, "snapshots": [0, EPOCHS]},
-        "decay": {"runs": 100, "weight_decay": 0.1, "snapshots": [0, EPOCHS]},
-        "vocabulary_10": {"runs": 100, "vocabulary": 10} | FINAL,
+class Plan(NamedTuple):
+    """An ensemble: number of runs, settings, what is recorded, and the ensemble whose models it goes on from."""
+
+    runs: int
+    settings: Settings = PAPER
+    watch: Watch = FINAL
+    start: str | None = None
+
+
+def settings() -> dict[str, Plan]:
+    """The plan of each ensemble."""
+    found = {
+        "main": Plan(200, watch=Watch(snapshots=EVERY_TENTH)),
+        "full_batch": Plan(200, Settings(batch_size=2048), Watch(snapshots=EVERY_TENTH)),
+        "smooth": Plan(100, Settings(norm="smooth"), Watch(snapshots=ENDS)),
+        "unit": Plan(100, Settings(norm="unit"), Watch(snapshots=ENDS)),
+        "clip": Plan(100, Settings(clip=0.1), Watch(snapshots=ENDS)),
+        "decay": Plan(100, Settings(weight_decay=0.1), Watch(snapshots=ENDS)),
+        "vocabulary_10": Plan(100, Settings(vocabulary=10)),
     }
     for p in range(3, 11):
-        found[f"scratch_p{p}"] = {"runs": 100, "p": p} | FINAL
-        found[f"tuned_p{p}"] = {"runs": 100, "p": p, "start": "vocabulary_10"} | FINAL
-        found[f"grown_p{p}"] = {"runs": 100, "p": p, "start": "main", "snapshots": [0]} | FINAL
+        found[f"scratch_p{p}"] = Plan(100, Settings(Task(p)))
+        found[f"tuned_p{p}"] = Plan(100, Settings(Task(p)), start="vocabulary_10")
+        found[f"grown_p{p}"] = Plan(100, Settings(Task(p)), Watch(EPOCHS, snapshots=[0]), "main")
     for dim in (3, 4, 8, 16, 32, 64):
-        found[f"dim_{dim}"] = {"runs": 20 if dim == 64 else 50, "dim": dim, "evaluate_every": 5, "snapshots": [0, EPOCHS]}
+        found[f"dim_{dim}"] = Plan(20 if dim == 64 else 50, Settings(dim=dim), Watch(5, ENDS))
     for dim in (3, 64):
-        own = {"runs": 20, "dim": dim, "batch_size": 2048, "evaluate_every": 5, "snapshots": [0, EPOCHS]}
-        found[f"full_batch_dim_{dim}"] = own
-    for value in (1e-3, 1e-2, 3e-2):
-        found[f"learning_rate_{value:g}"] = {"runs": 100, "learning_rate": value} | FINAL
-    for value in (0.1, 3.0, 10.0, 100.0):
-        found[f"mlp_discount_{value:g}"] = {"runs": 100, "mlp_discount": value} | FINAL
-    for value in (4, 8, 16, 64, 128):
-        found[f"width_{value}"] = {"runs": 100, "width": value} | FINAL
-    for value in (512, 128, 64, 16, 8):
-        found[f"batch_size_{value}"] = {"runs": 100, "batch_size": value} | FINAL
+        found[f"full_batch_dim_{dim}"] = Plan(20, Settings(dim=dim, batch_size=2048), Watch(5, ENDS))
+    for factor, values in {
+        "learning_rate": (1e-3, 1e-2, 3e-2),
+        "mlp_discount": (0.1, 3.0, 10.0, 100.0),
+        "width": (4, 8, 16, 64, 128),
+        "batch_size": (512, 128, 64, 16, 8),
+    }.items():
+        found |= {f"{factor}_{value:g}": Plan(100, Settings(**{factor: value})) for value in values}
     return found
 
 
@@ -63,16 +71,16 @@ def seeded(seed: int) -> torch.Generator:
 
 def record(name: str, progress: bool = False) -> Training:
     """The ensemble of that name, trained unless it has been."""
-    chosen: Mapping = settings()[name]
-    runs, own = chosen["runs"], {key: value for key, value in chosen.items() if key != "runs"}
-    if "start" in own:
-        before = {key: value[:runs] for key, value in record(own["start"]).params.items()}
-        tokens = before["token"][:, : own["p"]]
-        if tokens.shape[1] < own["p"]:  # a row that was never trained, N(0, 1) as at the start
-            new = [torch.randn(own["p"] - tokens.shape[1], 2, generator=seeded(seed)) for seed in range(runs)]
+    plan, start = settings()[name], None
+    if plan.start:
+        start = record(plan.start).models[: plan.runs]
+        tokens, missing = start.weights["token"][:, : plan.settings.tokens], plan.settings.tokens - start.vocabulary
+        if missing > 0:  # a row that was never trained, N(0, 1) as at the start
+            new = [torch.randn(missing, 2, generator=seeded(seed)) for seed in range(plan.runs)]
             tokens = torch.cat([tokens, torch.stack(new)], 1)
-        own["start"] = before | {"token": tokens}
-    return ensemble(range(runs), CACHE / name, chunk=100, epochs=EPOCHS, progress=progress, **own)
+        start = start.replace(token=tokens)
+    seeds = range(plan.runs)
+    return ensemble(seeds, plan.settings, CACHE / name, watch=plan.watch, start=start, chunk=100, progress=progress)
 
 
 def main() -> None:

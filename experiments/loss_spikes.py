@@ -38,18 +38,22 @@ from common import guarded, put
 from ensembles import CACHE, settings
 from torch import Tensor
 
-from attnopt.clustering.sharpness import sharpness
-from attnopt.clustering.spikes import (
+from attnopt.clustering import (
     Course,
+    Models,
+    Settings,
     Spike,
     State,
-    answers,
+    Task,
+    Training,
     dissect,
+    ensemble,
     find_spikes,
-    losses,
-    stages,
+    load_training,
 )
-from attnopt.clustering.training import Training, ensemble, load_training
+from attnopt.clustering.model import marks
+from attnopt.clustering.sharpness import sharpness
+from attnopt.clustering.spikes import losses, stages
 from attnopt.clustering.training.record import join
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,7 +72,7 @@ SHOWN = 4  # spikes that the chapter trains through
 
 def finished(name: str) -> Training | None:
     """The ensemble of that name, if it has been trained to the end."""
-    runs = settings()[name]["runs"]
+    runs = settings()[name].runs
     files = [CACHE / name / f"chunk_{at:05d}.npz" for at in range(0, runs, 100)]
     return join([load_training(file) for file in files]) if all(file.exists() for file in files) else None
 
@@ -133,7 +137,7 @@ def wider() -> dict:
     """See above."""
     found = {}
     for dim, (runs, epochs) in WIDER.items():
-        training = ensemble(range(runs), OWN / f"dim_{dim}", chunk=runs, jobs=1, dim=dim, epochs=epochs)
+        training = ensemble(range(runs), Settings(dim=dim, epochs=epochs), OWN / f"dim_{dim}", chunk=runs, jobs=1)
         found[f"dim_{dim}"] = around(training)
     return found
 
@@ -182,16 +186,14 @@ def around(training: Training) -> dict:
 
 def measures(training: Training, epoch: int, tokens: Tensor) -> dict[str, Tensor]:
     """What may foretell a spike, of every model after an epoch."""
-    params = {name: value.double() for name, value in training.snapshots[epoch].items()}
-    marked = torch.nn.functional.one_hot(tokens, 2).double()  # (n, L, p)
-    marked = marked.permute(0, 2, 1).flatten(1).expand(len(params["token"]), -1, -1)
-    now = stages(params, marked, "rms")
-    receptors, assemblers = params["receptors"], params["assemblers"]
+    models = training.snapshots[epoch].double()
+    now = stages(models, marks(tokens, 2, torch.double).expand(len(models), -1, -1))
+    receptors, assemblers = models.weights["receptors"], models.weights["assemblers"]
     unit = receptors / receptors.norm(dim=-1, keepdim=True)
     answer = assemblers / assemblers.norm(dim=1, keepdim=True)
     off = 1 - torch.eye(receptors.shape[1], dtype=torch.double)
     mean_off = lambda gram: (gram.abs() * off).sum((1, 2)) / off.sum()  # noqa: E731
-    logits = answers(params, now)
+    logits = now["logits"]
     margin = (logits[..., 0] - logits[..., 1]).abs()
     return {
         "norm of W": receptors.flatten(1).norm(dim=1),
@@ -203,7 +205,7 @@ def measures(training: Training, epoch: int, tokens: Tensor) -> dict[str, Tensor
         "median length of ξ": now["sequence"].norm(dim=-1).median(1).values,
         "least length of ξ": now["sequence"].norm(dim=-1).amin(1),
         "least margin": margin.amin(1),
-        "norm of V": params["value"].flatten(1).norm(dim=1),
+        "norm of V": models.weights["value"].flatten(1).norm(dim=1),
     }
 
 
@@ -213,9 +215,8 @@ def before() -> dict:
     loss = training.history["loss"].double()
     spikes = [spike for spike in find_spikes(loss) if spike.end is not None]
     runs = sorted({spike.model for spike in spikes})
-    index = torch.arange(4096)
-    tokens = index[:, None] // 2 ** torch.arange(11, -1, -1) % 2
-    few = Training({}, {}, {e: {n: v[runs] for n, v in p.items()} for e, p in training.snapshots.items()})
+    tokens = Task().all()[0]
+    few = training._replace(snapshots={epoch: models[runs] for epoch, models in training.snapshots.items()})
     tens = range(10, 1000, 10)
     sample = torch.randperm(4096, generator=torch.Generator().manual_seed(0))[:512]
     table = {epoch: measures(few, epoch, tokens[sample]) for epoch in tens}
@@ -321,8 +322,8 @@ def stacked(chosen: list) -> tuple[list[tuple[str, int, int]], State]:
 
 def mean_loss(course: Course, rows: Tensor) -> Tensor:
     """On the training set, in single precision."""
-    params = course.layout.views(rows)
-    return losses(answers(params, stages(params, course.marks, course.norm)), course.truth).mean(1)
+    models = Models(course.layout.views(rows), course.norm)
+    return losses(stages(models, course.marks)["logits"], course.truth).mean(1)
 
 
 def dissection(chunk: int = 12) -> dict:
@@ -347,9 +348,10 @@ def dissection(chunk: int = 12) -> dict:
         lengths = (rows.diff(dim=0) / RATE).square().sum(2).div(196).sqrt()
         first, then = rows[top, many], rows[top + 1, many]
         marked, truth = course.marks.double(), course.truth.double()
-        parts = dissect(course.params(first), course.params(then), marked, truth, "rms")
-        one, other = (stages(course.params(r), marked, "rms") for r in (first, then))
-        gain = losses(answers(course.params(then), other), truth) - losses(answers(course.params(first), one), truth)
+        ends = [course.models(rows) for rows in (first, then)]
+        parts = dissect(*ends, marked, truth)
+        one, other = (stages(models, marked) for models in ends)
+        gain = losses(other["logits"], truth) - losses(one["logits"], truth)
         weight = gain.clamp_min(0)
         weight = weight / weight.sum(1, keepdim=True)
 
@@ -398,7 +400,8 @@ def onset(chunk: int = 12) -> list:
         over = above[1:] & ~above[:-1]
         many, top = torch.arange(len(chosen)), over.int().argmax(0)
         first, then = rows[top, many], rows[top + 1, many]
-        parts = dissect(course.params(first), course.params(then), course.marks.double(), course.truth.double(), "rms")
+        ends = [course.models(rows) for rows in (first, then)]
+        parts = dissect(*ends, course.marks.double(), course.truth.double())
         felt = []
         for back in BACK:
             at = (top + 1 - back).clamp_min(0)
@@ -445,7 +448,7 @@ def edges() -> dict:
     found["mini-batch"] = rows
     full = finished("full_batch")
     best = full.history["accuracy_all"].amax(0).argsort(descending=True)[:TRACED].tolist()
-    course = Course(best, batch_size=2048)
+    course = Course(best, Settings(batch_size=2048))
     state, epochs, plain, felt, loss = course.initial(), [], [], [], []
     for epoch in range(1, 1001):
         for _ in course.epoch(state):

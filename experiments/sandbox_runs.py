@@ -31,24 +31,22 @@ from ensembles import CACHE, record
 from gdpp_training import provenance
 from torch import Tensor
 
-from attnopt.clustering import forward, modular_addition, sequences_by_table
+from attnopt.clustering import Models, Run, Settings, Task, Training, Watch, train
 from attnopt.clustering.invariance import variance_shares
-from attnopt.clustering.model import Params
-from attnopt.clustering.sandbox import DATA, LAYERS, Run, pack, save_runs
-from attnopt.clustering.training import Training, train
+from attnopt.clustering.sandbox import DATA, LAYERS, pack, save_runs
 
 FRAMES, THINNED = 120, 5  # frames a run, about; epochs from one point of the history to the next
-LENGTH, PREFIX, NORM, EPOCHS = 12, 5, "rms", 1000
+TASK, EPOCHS = Task(), 1000
+PREFIX = TASK.k
 WITH_BIAS = {"receptors": "receptor_biases", "assemblers": "assembler_bias"}
 HISTORY = {"loss": "loss", "train": "accuracy", "unseen": "accuracy_unseen", "all": "accuracy_all"}
 SETTINGS = {"n_train": 2048, "epochs": EPOCHS, "batch_size": 32, "learning_rate": 3e-3, "optimiser": "Adam", "width": 32}
 
 
-def spurious_share(params: Params) -> Tensor:
+def spurious_share(models: Models) -> Tensor:
     """Attention on the tokens after the prefix, as a mean over all sequences, shape (M,)."""
-    tokens, _ = modular_addition(2, LENGTH, PREFIX)
-    parts = [{name: value[at : at + 10] for name, value in params.items()} for at in range(0, len(params["token"]), 10)]
-    attention = [forward(part, tokens, return_stages=True, norm=NORM)[1]["attention"] for part in parts]
+    tokens, _ = TASK.all()
+    attention = [models[at : at + 10].stages(tokens)["attention"] for at in range(0, len(models), 10)]
     return torch.cat([weights[..., PREFIX:].sum(-1).mean(1) for weights in attention])
 
 
@@ -86,10 +84,8 @@ def choose(training: Training, spurious: Tensor) -> dict[str, int]:
 
 def best_pattern(training: Training, model: int) -> tuple[list[int], float]:
     """The pattern that starts with 0 from which to count differing prefix tokens, and what this explains of their mean ξ."""
-    params = {name: value[model : model + 1].double() for name, value in training.params.items()}
-    tokens, _ = modular_addition(2, LENGTH, PREFIX)
-    means = sequences_by_table(params, tokens, NORM)[0].unflatten(0, (2**PREFIX, -1)).mean(1)
-    prefixes, found = modular_addition(2, PREFIX, PREFIX)[0], []
+    means = training.models[model].double().sequences(TASK.all()[0])[0].unflatten(0, (2**PREFIX, -1)).mean(1)
+    prefixes, found = Task(2, PREFIX, PREFIX).all()[0], []
     for pattern in prefixes[: len(prefixes) // 2]:
         count = (prefixes != pattern).sum(1)
         centres = torch.stack([means[count == number].mean(0) for number in range(PREFIX + 1)])
@@ -121,37 +117,31 @@ def figures(values: Tensor, digits: int = 3) -> np.ndarray:
     return np.array([float(f"{value:.{digits}g}") for value in values.tolist()])
 
 
-def frame_of(training: Training, model: int, epoch: int) -> Params:
+def frame_of(training: Training, model: int, epoch: int) -> Models:
     """One model after an epoch, as an ensemble of one in float64."""
-    return {name: value[model : model + 1].double() for name, value in training.snapshots[epoch].items()}
+    return training.snapshots[epoch][model].double()
 
 
-def recorded(name: str, title: str, description: str, training: Training, model: int, seed: int, p: int = 2) -> Run:
+def recorded(name: str, title: str, description: str, training: Training, model: int, seed: int, task: Task = TASK) -> Run:
     """One model of a training with snapshots of every epoch, as a run."""
     history = {key: values[:, model] for key, values in training.history.items() if key != "epoch"}
     epochs = chosen_epochs(history["loss"])
     points = np.union1d(epochs, np.arange(0, len(history["loss"]), THINNED))
-    tokens, _ = modular_addition(p, LENGTH, PREFIX)
-    shares = []
-    for epoch in epochs:
-        sequence = sequences_by_table(frame_of(training, model, epoch), tokens, NORM)
-        shares.append(variance_shares(sequence, p, LENGTH, PREFIX))
+    frames = [frame_of(training, model, epoch) for epoch in epochs]
+    shares = [variance_shares(frame.sequences(task.all()[0]), task) for frame in frames]
     norms = {
         layer: torch.stack([history[f"gradient_{part}"] for part in (layer, WITH_BIAS.get(layer)) if part]).norm(dim=0)
         for layer in LAYERS
     }
-    frames = [frame_of(training, model, epoch) for epoch in epochs]
     return Run(
         name=name,
         title=title,
         description=description,
-        p=p,
-        length=LENGTH,
-        k=PREFIX,
-        norm=NORM,
+        task=task,
+        norm=training.models.norm,
         settings=SETTINGS | {"seed": seed},
         epochs=epochs,
-        packed=pack({key: torch.cat([frame[key] for frame in frames]) for key in frames[0]}),
+        packed=pack(Models.join(frames).weights),
         frames={key: torch.cat([share[key] for share in shares]).numpy().round(4) for key in ("suffix", "permutation")},
         history={"epoch": points}
         | {ours: figures(history[theirs][points], 4 if ours != "loss" else 3) for ours, theirs in HISTORY.items()}
@@ -205,28 +195,29 @@ def main() -> None:
     torch.set_num_threads(1)
     began = time.perf_counter()
     trained = record("main")
-    spurious = spurious_share(trained.params)
+    spurious = spurious_share(trained.models)
     kinds = choose(trained, spurious)
     told = described(trained, spurious, kinds)
     seeds = sorted(set(kinds.values()))
-    again = train(seeds, snapshots=range(EPOCHS + 1), epochs=EPOCHS, checkpoint=CACHE / "sandbox.npz", progress=True)
+    watch = Watch(snapshots=range(EPOCHS + 1))
+    again = train(seeds, watch=watch, checkpoint=CACHE / "sandbox.npz", progress=True)
     assert torch.equal(again.history["loss"], trained.history["loss"][:, seeds])
     runs = [recorded(kind, *told[kind], again, seeds.index(seed), seed) for kind, seed in kinds.items()]
 
     before, after = record("vocabulary_10"), record("tuned_p3")
     accuracy, loss = after.history["accuracy_all"][-1], after.history["loss"][-1]
     seed = median(accuracy >= 0.98, loss)
-    start = {name: value[seed : seed + 1] for name, value in before.params.items()}
-    start["token"] = start["token"][:, :3]
+    start = before.models[seed]
+    start = start.replace(token=start.weights["token"][:, :3])
     file = CACHE / "sandbox_p3.npz"
-    tuned = train([seed], p=3, start=start, snapshots=range(EPOCHS + 1), epochs=EPOCHS, checkpoint=file, progress=True)
+    tuned = train([seed], Settings(Task(3)), watch, start=start, checkpoint=file, progress=True)
     assert tuned.history["loss"][-1, 0] == loss[seed]
     solved = 100 * before.history["accuracy_all"][-1, seed]
     text = (
         f"Trained on sequences of zeros and ones, {solved:.0f} % of them right, the model goes on with p = 3. The token "
         f"2 had an embedding before, but no sequence contained it. At the end {100 * accuracy[seed]:.1f} % are right."
     )
-    runs.append(recorded("fine_tuning", "fine-tuning", text, tuned, 0, seed, p=3))
+    runs.append(recorded("fine_tuning", "fine-tuning", text, tuned, 0, seed, Task(3)))
     for run in runs:
         print(f"{run.name:20} seed {run.settings['seed']:3}, {len(run.epochs)} frames: {run.description}")
     save_runs(DATA, runs, provenance("sandbox_runs.py", time.perf_counter() - began))

@@ -40,6 +40,7 @@ import platform
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import ensembles
@@ -50,14 +51,26 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 from tqdm import tqdm
 
-from attnopt.clustering import forward, modular_addition
-from attnopt.clustering.plateau import curvature, find_drops, log_cosh_half, margins, parity_coefficient
-from attnopt.clustering.training import Training, load_training, train, training_data
+from attnopt.clustering import (
+    Models,
+    Settings,
+    Task,
+    Training,
+    Watch,
+    curvature,
+    find_drops,
+    load_training,
+    log_cosh_half,
+    margins,
+    parity_coefficient,
+    train,
+    training_data,
+)
 from attnopt.clustering.training.record import join
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "two_phase_learning.json"
-LENGTH, K = 12, 5
+TASK = Task()
 LEFT, LEVELS, SOLVED = 0.6, {"escape_early": 0.65, "escape_late": 0.5}, 0.9
 CRITERIA, SHARES = [(0.1, 20), (0.05, 20), (0.2, 20), (0.1, 10), (0.1, 40)], (0.5, 0.7, 0.9)
 BEFORE, AROUND = 60, range(-50, 101, 5)
@@ -77,7 +90,7 @@ ARMS = {
 
 def finished(name: str) -> Training | None:
     """The ensemble, if all its runs are there."""
-    files = [ensembles.CACHE / name / f"chunk_{at:05d}.npz" for at in range(0, ensembles.settings()[name]["runs"], 100)]
+    files = [ensembles.CACHE / name / f"chunk_{at:05d}.npz" for at in range(0, ensembles.settings()[name].runs, 100)]
     return join([load_training(file) for file in files]) if all(file.exists() for file in files) else None
 
 
@@ -107,7 +120,7 @@ def events(training: Training) -> dict:
     share = history["suffix"] + history["permutation"] - 1
     gradients = {name: history[f"gradient_{name}"].double() for name in NAMES}
     result: dict = {"every": step, "escape": first(loss < LEFT, epochs), "crossing": first(accuracy > SOLVED, epochs)}
-    result |= {name: first(loss < level, epochs) for name, level in LEVELS.items()}
+    result |= LEVELS.map(lambda level: first(loss < level, epochs))
     if step == 1:
         result["slice"] = {str(run): loss[:SLICE_EPOCHS, run].tolist() for run in SLICE}
     result |= {"final": accuracy[-1].tolist(), "final_training": history["accuracy"][-1].tolist()}
@@ -151,9 +164,9 @@ def around_escape(training: Training, escape: list) -> dict[int, list[int | None
     return {offset: [None if at is None else snap(at + offset) for at in escape] for offset in OFFSETS}
 
 
-def pick(training: Training, epoch: int, runs: list[int]) -> dict[str, Tensor]:
+def pick(training: Training, epoch: int, runs: list[int]) -> Models:
     """The models of these runs after an epoch, in double precision."""
-    return {name: value[runs].double() for name, value in training.snapshots[epoch].items()}
+    return training.snapshots[epoch][runs].double()
 
 
 def nearest_accuracy(sequence: np.ndarray, targets: np.ndarray) -> float:
@@ -165,17 +178,17 @@ def nearest_accuracy(sequence: np.ndarray, targets: np.ndarray) -> float:
     return float(((targets[found[:, 1:]].mean(1) > 0.5) == targets).mean())
 
 
-def measure(params: dict[str, Tensor], nearest: bool = True) -> dict[str, list[float]]:
+def measure(models: Models, nearest: bool = True) -> dict[str, list[float]]:
     """Parity coefficient and its company, of each model."""
-    tokens, targets = modular_addition(2, LENGTH, K)
-    margin = margins(params, "rms")
-    parity = parity_coefficient(margin, K)
-    stages = forward(params, tokens, return_stages=True, norm="rms")[1]
+    tokens, targets = TASK.all()
+    stages, token = models.stages(tokens), models.weights["token"]
+    margin = margins(models)
+    parity = parity_coefficient(margin, TASK.k)
     return {
         "parity": parity.tolist(),
         "free": (2 * log_cosh_half(margin).mean(1)).tolist(),
         "power": margin.square().mean(1).tolist(),
-        "apart": (params["token"][:, 1] - params["token"][:, 0]).norm(dim=1).tolist(),
+        "apart": (token[:, 1] - token[:, 0]).norm(dim=1).tolist(),
         "output": stages["output"].norm(dim=2).amax(1).tolist(),
         "accuracy": ((margin > 0) == (targets == 1)).double().mean(1).tolist(),
         "nearest": [nearest_accuracy(one.numpy(), targets.numpy()) for one in stages["sequence"] if nearest],
@@ -213,11 +226,11 @@ def walsh_part(training: Training, found: dict) -> dict:
 def curvature_part(training: Training, found: dict) -> dict:
     """What `curvature` of the module's description holds."""
     escape = found["escape"]
-    everything = modular_addition(2, LENGTH, K)
-    tokens, targets = training_data(range(len(escape)), 2, LENGTH, K)
+    everything = TASK.all()
+    tokens, targets = training_data(range(len(escape)), TASK)
     left = [run for run, at in enumerate(escape) if at is not None and 100 < at <= 950][:MOST]
-    last = {name: value.double() for name, value in training.params.items()}
-    apart = (last["token"][:, 1] - last["token"][:, 0]).norm(dim=1)
+    token = training.models.double().weights["token"]
+    apart = (token[:, 1] - token[:, 0]).norm(dim=1)
     stuck = [run for run, at in enumerate(escape) if at is None and apart[run] > 0.1][:MOST]
     points = {
         "plateau": [(run, (escape[run] - AHEAD) // 10 * 10) for run in left],
@@ -228,8 +241,8 @@ def curvature_part(training: Training, found: dict) -> dict:
     for kind, chosen in points.items():
         rows = []
         for run, epoch in tqdm(chosen, desc=kind):
-            params = pick(training, epoch, [run])
-            slope, hessian = curvature(params, tokens[run], targets[run], "rms")
+            model = pick(training, epoch, [run])
+            slope, hessian = curvature(model, tokens[run], targets[run])
             values, vectors = torch.linalg.eigh(hessian)
             low = vectors[:, values < -1e-3]
             rows.append(
@@ -244,20 +257,22 @@ def curvature_part(training: Training, found: dict) -> dict:
                     "negative": low.shape[1],
                     "share": ((low.mT @ slope).norm() / slope.norm()).square().item(),
                     "noise": sum(training.history[f"gradient_{name}"][epoch, run].item() ** 2 for name in NAMES) ** 0.5,
-                    "all_along": along_all(params, vectors[:, 0], everything),
+                    "all_along": along_all(model, vectors[:, 0], everything),
                 }
             )
         result[kind] = {name: [row[name] for row in rows] for name in rows[0]}
     return result
 
 
-def along_all(params: dict[str, Tensor], direction: Tensor, data: tuple[Tensor, Tensor]) -> float:
+def along_all(model: Models, direction: Tensor, data: tuple[Tensor, Tensor]) -> float:
     """Second derivative of the loss over all sequences along a direction of unit length."""
-    sizes = [value.numel() for value in params.values()]
-    moves = {name: part.view_as(params[name]) for name, part in zip(params, direction.split(sizes), strict=True)}
+    parts = direction.split([value.numel() for value in model.weights.values()])
+    moves = {name: part.view_as(value) for (name, value), part in zip(model.weights.items(), parts, strict=True)}
 
     def loss(at: Tensor) -> Tensor:
-        logits = forward({name: value + at * moves[name] for name, value in params.items()}, data[0], norm="rms")[0]
+        logits = model.replace(**{name: value + at * moves[name] for name, value in model.weights.items()}).logits(data[0])[
+            0
+        ]
         return torch.nn.functional.cross_entropy(logits, data[1])
 
     at = torch.zeros((), dtype=torch.float64, requires_grad=True)
@@ -275,20 +290,20 @@ def parts_part(training: Training, found: dict) -> dict:
         if at is not None and at <= 960 and (crossing[run] is None or crossing[run] > at + 20)
     ][:CONTINUED]
     models = [pick(training, epoch, [run]) for run, epoch in later]
-    start = {name: torch.cat([model[name] for model in models]).float() for name in models[0]}
+    start = Models.join(models).map(Tensor.float)
     seeds = [run for run, _ in later]
     result["runs"], result["from"] = seeds, [epoch for _, epoch in later]
-    result["accuracy_before"] = measure({name: value.double() for name, value in start.items()})["accuracy"]
+    result["accuracy_before"] = measure(start.double())["accuracy"]
     for arm, (rate, discount) in ARMS.items():
-        own = {"learning_rate": rate, "mlp_discount": discount}
-        done = train(seeds, start=start, epochs=EPOCHS, evaluate_every=10, **own)
+        own = Settings(learning_rate=rate, mlp_discount=discount)
+        done = train(seeds, replace(own, epochs=EPOCHS), Watch(every=10), start=start)
         result[arm] = {
             "best": done.history["accuracy_all"].amax(0).tolist(),
             "loss": done.history["loss"][-1].tolist(),
         }
         if arm == "all":
             continue
-        done = train(range(STARTED), epochs=START_EPOCHS, evaluate_every=10, **own)
+        done = train(range(STARTED), replace(own, epochs=START_EPOCHS), Watch(every=10))
         result[f"start: {arm}"] = {
             "best": done.history["accuracy_all"].amax(0).tolist(),
             "least_loss": done.history["loss"].amin(0).tolist(),
@@ -299,18 +314,18 @@ def parts_part(training: Training, found: dict) -> dict:
 def noise_part(training: Training, found: dict) -> dict:
     """What `noise` of the module's description holds."""
     epochs = sorted(training.snapshots)
-    token = torch.stack([training.snapshots[epoch]["token"] for epoch in epochs])
+    token = torch.stack([training.snapshots[epoch].weights["token"] for epoch in epochs])
     apart = (token[:, :, 1] - token[:, :, 0]).norm(dim=-1)
     runs = (apart[-1] < 0.1).nonzero().flatten().tolist()
     near = [epochs[int((apart[:, run] < NEAR).int().argmax())] for run in runs]
     begun = [epoch - 10 if epoch > 10 else 5 for epoch in near]
     models = [pick(training, epoch, [run]) for run, epoch in zip(runs, begun, strict=True)]
-    start = {name: torch.cat([model[name] for model in models]).float() for name in models[0]}
+    start = Models.join(models).map(Tensor.float)
     steps = NOISE_EPOCHS * STEPS_AN_EPOCH
     result: dict = {"runs": runs, "from": begun, "steps": steps}
-    for name, own in (("mini", {"epochs": NOISE_EPOCHS}), ("full", {"epochs": steps, "batch_size": 2048})):
-        done = train(runs, start=start, evaluate_every=own["epochs"] // NOISE_EPOCHS, **own)
-        end = done.params["token"]
+    for name, own in (("mini", Settings(epochs=NOISE_EPOCHS)), ("full", Settings(epochs=steps, batch_size=2048))):
+        done = train(runs, own, Watch(every=own.epochs // NOISE_EPOCHS), start=start)
+        end = done.models.weights["token"]
         result[name] = {
             "apart": (end[:, 1] - end[:, 0]).norm(dim=1).tolist(),
             "least_loss": done.history["loss"].amin(0).tolist(),

@@ -147,7 +147,7 @@ TABLE = {
     regression.self_attention: {"x": Array("SF"), "axis": AXIS},
     regression.linear_gradient: LINEAR,
     regression.quadratic_gradient: QUADRATIC,
-    regression.quadratic_gradient_as_printed: QUADRATIC,
+    regression.quadratic_gradient_of_paper: QUADRATIC,
     regression.sinkhorn_attention: {"scores": Array("SS", "symmetric")},
     regression.sinkhorn_value: {"scores": Array("SS", "symmetric")},
     regression.stationary_margin: {
@@ -212,7 +212,7 @@ TABLE = {
         "curvatures": Array("j", instead=(list,), cast=True),
     } | CONTEXT,
     in_context.gdpp_optimum: CONTEXT | {"n_layers": Whole(1, 1, 4)},
-    in_context.two_layer_coefficients: {name: Given(number.value) for name, number in CONTEXT.items()},
+    in_context.two_layer_coefficients: CONTEXT.map(lambda number: Given(number.value)),
     in_context.two_layer_bound: CONTEXT,
     in_context.two_layer_certificate: {"dim": Whole(2, 2), "n_context": Whole(3)},
     clustering.modular_addition: {
@@ -229,9 +229,9 @@ TABLE = {
     clustering.normalise: {"vectors": Array("n", finite=False), "norm": NORM},
     clustering.closed_form_gradients: ON_TASK,
     clustering.gradient_bound: ON_TASK,
-    clustering.gradient_bound_as_printed: ON_TASK,
+    clustering.gradient_bound_of_paper: ON_TASK,
     clustering.gradient_bound_terms: ON_TASK,
-    clustering.gradient_bound_terms_as_printed: ON_TASK,
+    clustering.gradient_bound_terms_of_paper: ON_TASK,
     clustering.gelu_derivative: {"x": Array("", batch=False, finite=False)},
     clustering.ideal_circuit: {
         "p": Whole(2, 2), "length": Whole(4), "k": Whole(2, 1, 4), "sharpness": Real(3.0), "scale": Real(10.0),
@@ -296,7 +296,7 @@ def models(seed=0, dtype=torch.float64):
 
 def sizes_of(changed=None):
     sizes = SIZES | (changed or {})
-    return sizes | {letter: rule(sizes) for letter, rule in DERIVED.items()}
+    return sizes | DERIVED.map(lambda rule: rule(sizes))
 
 
 def arguments(function, seed=0, sizes=None, batch=(), dtype=torch.float64, axis="sequence"):
@@ -432,7 +432,7 @@ def spoiled(rule, value, others) -> Iterator[tuple[str, object]]:
                 yield f"{name} of another dtype", value | {name: array.float()}
                 yield f"{name} on the meta device", value | {name: array.to("meta")}
             if len(rule.read) == len(value):
-                yield "with something else", value | {"surprise": value["query"]}
+                yield "with something else", value | {"surprise": value.weights["query"]}
         case Draws():
             yield from (("None", None), ("a seed", 7))
         case Kind():
@@ -658,7 +658,7 @@ def test_extreme_magnitudes_give_numbers_or_a_refusal(function, scale, seed, axi
     )
     for name, rule in TABLE[function].items():
         if has_magnitude(rule) and isinstance(given[name], dict):
-            given[name] = {part: array * scale for part, array in given[name].items()}
+            given[name] = given[name].map(lambda array: array * scale)
         elif has_magnitude(rule):
             given[name] = given[name] * scale
     with pytest.MonkeyPatch.context() as patch:
@@ -679,6 +679,6 @@ def test_models_of_an_ensemble_do_not_touch_each_other(function, seed):
     given = arguments(function, seed)
     together = numbers(function(**given))
     for at in range(2):
-        alone = function(**given | {"params": {name: value[at : at + 1] for name, value in given["params"].items()}})
+        alone = function(**given | {"params": given["params"][at : at + 1]})
         for whole, own in zip(together, numbers(alone), strict=True):
             torch.testing.assert_close(whole[at : at + 1], own, rtol=1e-12, atol=1e-14)

@@ -160,8 +160,8 @@ def test_ideal_circuit_is_right_as_built_and_bears_little():
 
 def test_layers_have_the_orders_of_their_schemes():
     for model in ("linear", "quadratic"):
-        errors = {name: np.array(values) for name, values in LayersExplorer(model=model).compute()["errors"].items()}
-        order = {name: np.log2(values[-2] / values[-1]) for name, values in errors.items()}
+        errors = LayersExplorer(model=model).compute()["errors"].map(lambda values: np.array(values))
+        order = errors.map(lambda values: np.log2(values[-2] / values[-1]))
         assert order["euler"] == pytest.approx(1, abs=0.1)
         assert order["lie"] == pytest.approx(1, abs=0.1)
         assert order["strang"] == pytest.approx(2, abs=0.1)
@@ -175,7 +175,7 @@ def test_layers_have_the_orders_of_their_schemes():
 @pytest.mark.parametrize("examples", [1, 1000])
 def test_one_layer_at_the_ends_of_its_controls(spectrum, examples):
     numbers = OneLayerExplorer(**dict(zip(("first", "second", "third"), spectrum, strict=True)), examples=examples).compute()
-    curves = {name: np.array(values) for name, values in numbers["curves"].items()}
+    curves = numbers["curves"].map(lambda values: np.array(values))
     for name in ("newton", "plain"):
         assert (curves["optimal"] <= curves[name] * (1 + 1e-12)).all()
         assert (np.diff(curves[name]) <= 1e-12).all()
@@ -224,9 +224,9 @@ def test_task_model_refuses_weights_that_do_not_fit():
     for message, bad in (
         ("weights must be of the models random and ideal", {"random": good["random"]}),
         ("weights of ideal: params must have the names", good | {"ideal": {"token": good["ideal"]["token"]}}),
-        ("weights of random: query must have shape", good | {"random": good["random"] | {"query": [1.0]}}),
-        ("weights of random: position must have shape", good | {"random": good["random"] | {"position": [[1.0, 2.0]]}}),
-        ("weights of random must be finite", good | {"random": good["random"] | {"query": [1.0, float("nan")]}}),
+        ("weights of random: query must have shape", good | {"random": good["random"].replace(query=[1.0])}),
+        ("weights of random: position must have shape", good | {"random": good["random"].replace(position=[[1.0, 2.0]])}),
+        ("weights of random must be finite", good | {"random": good["random"].replace(query=[1.0, float("nan")])}),
         ("weights of ideal must be assemblers, .*; got .*receptor_biases", good | {"ideal": good["ideal"] | biases}),
     ):
         with pytest.raises(traitlets.TraitError, match=message):
@@ -244,11 +244,11 @@ def test_what_an_explorer_does_not_have_is_named():
 
 
 def test_sandbox_says_that_it_shows_recorded_runs_only():
-    training = train([0], epochs=1)
-    for runs in ((training,), (training.params,), (3,)):
+    training = train([0], Settings(epochs=1))
+    for runs in ((training,), (training.models,), (3,)):
         with pytest.raises(TypeError, match=r"runs must be names of recorded runs \(.*success\), which alone it shows; got"):
             Sandbox(runs=runs)
-    for runs in ((), "success", training.params, 3):
+    for runs in ((), "success", training.models, 3):
         with pytest.raises(ValueError, match="runs must be a sequence of names of recorded runs"):
             Sandbox(runs=runs)
     with pytest.raises(ValueError, match="name must be one of the recorded runs"):

@@ -139,7 +139,7 @@ def full_disk():
 
 def test_full_disk_leaves_the_finished_result(tmp_path):
     file = tmp_path / "training.npz"
-    training = train([0], p=2, length=4, k=2, n_train=8, epochs=0)
+    training = train([0], Settings(Task(2, 4, 2), n_train=8, epochs=0))
     save_training(file, training, "first")
     before = file.read_bytes()
 
@@ -150,7 +150,7 @@ def test_full_disk_leaves_the_finished_result(tmp_path):
 
     assert forked(fill) == 0
     assert file.read_bytes() == before
-    assert torch.equal(load_training(file, "first").params["query"], training.params["query"])
+    assert torch.equal(load_training(file, "first").params.weights["query"], training.models.weights["query"])
 
 
 def test_result_killed_while_it_is_moved_is_the_old_one(tmp_path, monkeypatch):

@@ -10,9 +10,9 @@ from attnopt.clustering import (
     closed_form_gradients,
     forward,
     gradient_bound,
-    gradient_bound_as_printed,
+    gradient_bound_of_paper,
     gradient_bound_terms,
-    gradient_bound_terms_as_printed,
+    gradient_bound_terms_of_paper,
     init_model,
     modular_addition,
 )
@@ -39,7 +39,7 @@ def small_example(epsilon, receptors=1.0, assemblers=1.0):
         "receptors": [[0.0, receptors / math.sqrt(2)], [0.0, -receptors / math.sqrt(2)]],
         "assemblers": [[0.0, 0.0], [assemblers / math.sqrt(2), -assemblers / math.sqrt(2)]],
     }
-    return {name: torch.tensor([value], dtype=torch.float64) for name, value in model.items()}
+    return model.map(lambda value: torch.tensor([value], dtype=torch.float64))
 
 
 @given(
@@ -53,9 +53,9 @@ def small_example(epsilon, receptors=1.0, assemblers=1.0):
 def test_bound_holds_for_thousands_of_models(p, length, dim, width, log_scales, seed):
     """100 models in each of the examples, weights from a thousandth to a hundred times their usual size."""
     generator = torch.Generator().manual_seed(seed)
-    params = init_model(100, p, length, dim, width, generator=generator)
+    params = Models.random(100, p, length, dim, width, norm="unit", generator=generator)
     for name, power in zip(("query", "value", "receptors", "assemblers"), log_scales, strict=True):
-        params[name] = 10**power * params[name]
+        params.weights[name] = 10**power * params.weights[name]
     tokens = torch.randint(p, (100, 3, length), generator=generator)
     targets = torch.randint(p, (100, 3), generator=generator)
     true, bound = (
@@ -70,9 +70,9 @@ def test_bound_holds_for_thousands_of_models(p, length, dim, width, log_scales, 
 def test_bound_survives_an_opponent(name):
     """Gradient ascent on the ratio of each gradient to its bound gets close to 1 and never beyond."""
     generator = torch.Generator().manual_seed(1)
-    params = {key: value.requires_grad_() for key, value in init_model(20, 3, 4, 3, 4, generator=generator).items()}
+    params = {key: value.requires_grad_() for key, value in Models.random(20, 3, 4, 3, 4, norm="unit", generator=generator).items()}
     task = torch.randint(3, (2, 4), generator=generator), torch.tensor([0, 1])
-    optimiser = torch.optim.Adam(params.values(), lr=0.03)
+    optimiser = torch.optim.Adam(params.weights.values(), lr=0.03)
     for _ in range(150):
         true = closed_form_gradients(params, *task)[name].flatten(1).norm(dim=1)
         ratio = true / gradient_bound_terms(params, *task)[name]
@@ -100,33 +100,33 @@ def test_bound_is_what_its_formula_says():
     expected |= {"receptors": GELU_SLOPE * 5 * delta, "assemblers": 3 * delta}
     for name in WEIGHTS:
         assert terms[name].item() == pytest.approx(expected[name], rel=1e-14)
-    printed = gradient_bound_terms_as_printed(params, torch.tensor([[0]]), torch.tensor([1]))
+    printed = gradient_bound_terms_of_paper(params, torch.tensor([[0]]), torch.tensor([1]))
     size = 3  # of C_x = (E(0) - E(1))/2
     by_hand = {"query": 2 * math.sqrt(2) * 2 * (1 + math.sqrt(2 / math.pi) * 9 * 5), "value": math.sqrt(2) * 31}
     by_hand |= {"receptors": 10, "assemblers": 3}
     for name in WEIGHTS:
         assert printed[name].item() == pytest.approx(by_hand[name] * size, rel=1e-14)
-    total = gradient_bound_as_printed(params, torch.tensor([[0]]), torch.tensor([1])).item()
+    total = gradient_bound_of_paper(params, torch.tensor([[0]]), torch.tensor([1])).item()
     squares = sum(value**2 for value in by_hand.values())
     assert total == pytest.approx(math.sqrt(4 * 2 * 4**2 * squares * 0.5), rel=1e-14)
-    space = {name: torch.nn.functional.pad(value, (0, int(name != "assemblers"))) for name, value in params.items()}
+    space = {name: torch.nn.functional.pad(value, (0, int(name != "assemblers"))) for name, value in params.weights.items()}
     space |= {name: torch.nn.functional.pad(space[name], (0, 0, 0, 1)) for name in ("value", "assemblers")}
-    larger = gradient_bound_as_printed(space, torch.tensor([[0]]), torch.tensor([1])).item()
+    larger = gradient_bound_of_paper(space, torch.tensor([[0]]), torch.tensor([1])).item()
     squares = sum(value**2 * (3 / 2 if name in ("query", "value") else 1) for name, value in by_hand.items())
     assert larger == pytest.approx(math.sqrt(4 * 3 * 4**2 * squares * 0.5), rel=1e-14)  # an empty third dimension
 
 
 def test_printed_bound_grows_with_the_length_and_sees_the_size_of_negative_entries():
-    params = init_model(1, 2, 2, 2, 3, generator=torch.Generator().manual_seed(0))
-    longer = params | {"position": params["position"].repeat(1, 3, 1)}
-    (tokens, targets), repeated = modular_addition(2, 2, 2), [0, 1, 0, 1, 0, 1]
-    printed = gradient_bound_terms_as_printed(params, tokens, targets)
-    tripled = gradient_bound_terms_as_printed(longer, tokens[:, repeated], targets)  # the same mixtures
+    params = Models.random(1, 2, 2, 2, 3, norm="unit", generator=torch.Generator().manual_seed(0))
+    longer = params.replace(position=params.weights["position"].repeat(1, 3, 1))
+    (tokens, targets), repeated = Task(2, 2, 2).all(), [0, 1, 0, 1, 0, 1]
+    printed = gradient_bound_terms_of_paper(params, tokens, targets)
+    tripled = gradient_bound_terms_of_paper(longer, tokens[:, repeated], targets)  # the same mixtures
     for name in WEIGHTS:
         assert tripled[name].item() == pytest.approx((3 if name == "query" else 1) * printed[name].item(), rel=1e-9)
-    mirrored = {name: -value if name == "token" else value for name, value in params.items()}
-    total, other = (gradient_bound_as_printed(model, tokens[:1], targets[:1]) for model in (params, mirrored))
-    wrong = [1 - forward(model, tokens[:1])[0].softmax(-1)[0, targets[0]] for model in (params, mirrored)]
+    mirrored = {name: -value if name == "token" else value for name, value in params.weights.items()}
+    total, other = (gradient_bound_of_paper(model, tokens[:1], targets[:1]) for model in (params, mirrored))
+    wrong = [1 - model.logits(tokens[:1])[0].softmax(-1)[0, targets[0]] for model in (params, mirrored)]
     assert (other / total).item() == pytest.approx((wrong[1] / wrong[0]).sqrt().item(), rel=1e-6)
 
 
@@ -157,14 +157,14 @@ def test_constants_are_attained():
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.001, 1e-6])
 def test_printed_bound_is_broken_with_norms_fixed(epsilon):
-    model, task = small_example(epsilon), modular_addition(2, 2, 2)
+    model, task = small_example(epsilon), Task(2, 2, 2).all()
     for name in ("value", "receptors", "assemblers"):
-        assert torch.linalg.matrix_norm(model[name], 2).item() == pytest.approx(1, abs=1e-15)
-    right = forward(model, task[0])[0].softmax(-1).gather(1, task[1][:, None])
+        assert torch.linalg.matrix_norm(model.weights[name], 2).item() == pytest.approx(1, abs=1e-15)
+    right = model.logits(task[0])[0].softmax(-1).gather(1, task[1][:, None])
     assert right.mean().item() == pytest.approx(0.5, abs=1e-15)  # whatever ε, so that a function of it does not help either
     true, printed = (
         norms(closed_form_gradients(model, *task))[:, 0],
-        stacked(gradient_bound_terms_as_printed(model, *task))[:, 0],
+        stacked(gradient_bound_terms_of_paper(model, *task))[:, 0],
     )
     assert true[0].item() == pytest.approx(4 * math.sqrt(2) / 25 * (1 + 5 / (6 * epsilon)), rel=1e-9)  # by hand
     # the sequences 00 and 11 contribute at most (1 + c/(4/5)) · 2 to ∇_V, with weight one half
@@ -172,28 +172,28 @@ def test_printed_bound_is_broken_with_norms_fixed(epsilon):
     assert true[0] > printed[0]
     assert true[1] > printed[1]
     assert (true[2:] <= printed[2:]).all()
-    assert true.norm() > gradient_bound_as_printed(model, *task)
+    assert true.norm() > gradient_bound_of_paper(model, *task)
     assert true.norm() <= gradient_bound(model, *task)
 
 
 def test_query_bound_is_broken_by_small_receptors_too():
     model = small_example(5 / 3, receptors=0.001, assemblers=1e6)
-    task = modular_addition(2, 2, 2)
-    lengths = forward(model, task[0], return_stages=True)[1]["sequence"].norm(dim=-1)
+    task = Task(2, 2, 2).all()
+    lengths = model.stages(task[0])["sequence"].norm(dim=-1)
     torch.testing.assert_close(lengths[0, 1:3], torch.ones(2, dtype=torch.float64))
     true = closed_form_gradients(model, *task)["query"].norm()
-    assert true > gradient_bound_terms_as_printed(model, *task)["query"]
+    assert true > gradient_bound_terms_of_paper(model, *task)["query"]
     assert true <= gradient_bound_terms(model, *task)["query"]
 
 
 @given(dim=st.integers(2, 4), log_scales=st.lists(st.floats(-3, 2), min_size=3, max_size=3), seed=st.integers(0, 2**31))
 def test_printed_bounds_of_receptors_and_assemblers_are_true(dim, log_scales, seed):
     generator = torch.Generator().manual_seed(seed)
-    params = init_model(100, 3, 4, dim, 5, generator=generator)
+    params = Models.random(100, 3, 4, dim, 5, norm="unit", generator=generator)
     for name, power in zip(("value", "receptors", "assemblers"), log_scales, strict=True):
-        params[name] = 10**power * params[name]
+        params.weights[name] = 10**power * params.weights[name]
     task = torch.randint(3, (4, 4), generator=generator), torch.randint(3, (4,), generator=generator)
-    true, printed = norms(closed_form_gradients(params, *task)), stacked(gradient_bound_terms_as_printed(params, *task))
+    true, printed = norms(closed_form_gradients(params, *task)), stacked(gradient_bound_terms_of_paper(params, *task))
     assert (true[2:] <= printed[2:] * (1 + 1e-9) + 1e-300).all()
 
 
@@ -201,9 +201,9 @@ def test_printed_bounds_of_receptors_and_assemblers_are_true(dim, log_scales, se
 def test_norm_of_unit_columns(dim, length, seed):
     """√(L/d) ≤ ‖z‖ ≤ √L; so ‖z‖ ≤ √d, which is printed, is false whenever L > d²."""
     generator = torch.Generator().manual_seed(seed)
-    params = init_model(5, 2, length, dim, 1, generator=generator)
+    params = Models.random(5, 2, length, dim, 1, norm="unit", generator=generator)
     tokens = torch.randint(2, (3, length), generator=generator)
-    z = forward(params, tokens, return_stages=True)[1]["embeddings"]
+    z = params.stages(tokens)["embeddings"]
     size = torch.linalg.matrix_norm(z, 2)
     assert (size >= math.sqrt(length / dim) - 1e-9).all()
     assert (size <= math.sqrt(length) + 1e-9).all()
@@ -250,45 +250,45 @@ def test_covariance_of_unit_vectors_is_at_most_one(generator):
 
 @pytest.mark.parametrize("norms_of", ["receptors", "assemblers"])
 def test_bound_without_a_layer_is_finite_even_where_the_sequence_vanishes(norms_of):
-    params = init_model(1, 2, 3, 2, 4, generator=torch.Generator().manual_seed(0))
-    params["value"], params[norms_of] = torch.zeros_like(params["value"]), torch.zeros_like(params[norms_of])
-    task = modular_addition(2, 3, 2)
+    params = Models.random(1, 2, 3, 2, 4, norm="unit", generator=torch.Generator().manual_seed(0))
+    params.weights["value"], params[norms_of] = torch.zeros_like(params.weights["value"]), torch.zeros_like(params[norms_of])
+    task = Task(2, 3, 2).all()
     assert gradient_bound(params, *task).isfinite().all()
     terms, other = gradient_bound_terms(params, *task), {"receptors": "assemblers", "assemblers": "receptors"}[norms_of]
     factor = torch.linalg.matrix_norm(params[other], 2) * (GELU_SLOPE if other == "assemblers" else 1)
     torch.testing.assert_close(terms["value"], terms[norms_of] / factor)  # κ is 1
-    params = init_model(1, 2, 3, 2, 4, generator=torch.Generator().manual_seed(0))
-    params["value"] = torch.zeros_like(params["value"])
+    params = Models.random(1, 2, 3, 2, 4, norm="unit", generator=torch.Generator().manual_seed(0))
+    params.weights["value"] = torch.zeros_like(params.weights["value"])
     assert gradient_bound_terms(params, *task)["value"].item() == math.inf
 
 
 def test_bound_is_zero_and_not_nan_where_nothing_reaches_a_weight():
-    params = init_model(1, 2, 4, 2, 3, generator=torch.Generator().manual_seed(0))
-    params["value"] = torch.zeros_like(params["value"])
-    task = modular_addition(2, 4, 2)
+    params = Models.random(1, 2, 4, 2, 3, norm="unit", generator=torch.Generator().manual_seed(0))
+    params.weights["value"] = torch.zeros_like(params.weights["value"])
+    task = Task(2, 4, 2).all()
     assert gradient_bound_terms(params, *task)["query"].item() == 0  # V = 0
     assert gradient_bound(params, *task).item() == math.inf
-    params["token"][:, 1] = params["token"][:, 0]  # no error signal: E(0) = E(1)
+    params.weights["token"][:, 1] = params.weights["token"][:, 0]  # no error signal: E(0) = E(1)
     assert gradient_bound(params, *task).item() == 0
 
 
 def test_bounds_name_bad_input(generator):
-    params = init_model(1, 2, 3, generator=generator, biases=True)
-    task = modular_addition(2, 3, 2)
-    for function in (gradient_bound, gradient_bound_terms, gradient_bound_as_printed, gradient_bound_terms_as_printed):
+    params = Models.random(1, 2, 3, norm="unit", generator=generator, biases=True)
+    task = Task(2, 3, 2).all()
+    for function in (gradient_bound, gradient_bound_terms, gradient_bound_of_paper, gradient_bound_terms_of_paper):
         with pytest.raises(ValueError, match="params must have no biases"):
             function(params, *task)
 
 
 def test_along_training_the_bound_grows_where_the_gradient_does_not():
     """On a plateau the distance stays at one half while the gradient falls by two orders of magnitude."""
-    params = init_model(8, 2, 8, 2, 16, generator=torch.Generator().manual_seed(5))
-    params = {name: value[[2]].clone().requires_grad_() for name, value in params.items()}
-    task = modular_addition(2, 8, 3)
-    optimiser = torch.optim.Adam(params.values(), lr=0.02)
+    params = Models.random(8, 2, 8, 2, 16, norm="unit", generator=torch.Generator().manual_seed(5))
+    params = params.map(lambda value: value[[2]].clone().requires_grad_())
+    task = Task(2, 8, 3).all()
+    optimiser = torch.optim.Adam(params.weights.values(), lr=0.02)
     seen = []
     for _ in range(300):
-        logits = forward(params, task[0])
+        logits = params.logits(task[0])
         optimiser.zero_grad()
         torch.nn.functional.cross_entropy(logits[0], task[1]).backward()
         with torch.no_grad():

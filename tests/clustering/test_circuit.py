@@ -16,7 +16,7 @@ double = {"dtype": torch.float64}
 
 def embedded(params, tokens):
     """Sequence embeddings of the first model."""
-    return forward(params, tokens, return_stages=True)[1]["sequence"][0]
+    return params.stages(tokens)["sequence"][0]
 
 
 def distinct(points):
@@ -26,7 +26,7 @@ def distinct(points):
 
 def margin(params, tokens, targets):
     """Least lead of the right logit over all others, over the sequences; positive if all are right."""
-    logits = forward(params, tokens)[0]
+    logits = params.logits(tokens)[0]
     right = logits.gather(1, targets[:, None])[:, 0]
     return (right - logits.scatter(1, targets[:, None], -torch.inf).amax(1)).min().item()
 
@@ -47,38 +47,38 @@ def test_counts_are_all_ways_to_split_k_among_p(p, k):
     ("p", "length", "k"), [(2, 12, 5), (2, 3, 1), (3, 8, 5), (3, 4, 4), (4, 5, 1), (5, 6, 4), (7, 5, 4)]
 )
 def test_circuit_is_right_on_every_sequence(p, length, k, dim, clusters):
-    params = ideal_circuit(p, length, k, 24.0, clusters=clusters, dim=dim)
-    tokens, targets = modular_addition(p, length, k)
+    params = ideal_circuit(Task(p, length, k), 24.0, clusters=clusters, dim=dim)
+    tokens, targets = Task(p, length, k).all()
     assert margin(params, tokens, targets) > 1e-3
-    shares = invariance(params, p, k)
+    shares = invariance(params, Task(p, params.length, k))
     assert min(shares["suffix"].item(), shares["permutation"].item()) > 1 - 1e-9
     neurons = math.comb(k + p - 1, k) if clusters == "counts" else k * (p - 1) + 1
-    assert params["receptors"].shape == (1, neurons, dim)
+    assert params.weights["receptors"].shape == (1, neurons, dim)
 
 
 @pytest.mark.parametrize("dim", [2, 3])
 def test_without_a_suffix_the_output_is_the_class_embedding_at_any_sharpness(dim):
     for sharpness in (0.3, 1.0, 6.0):
-        params = ideal_circuit(3, 4, 4, sharpness, scale=7.0, dim=dim)
-        tokens, targets = modular_addition(3, 4, 4)
-        output = forward(params, tokens, return_stages=True)[1]["output"][0]
-        torch.testing.assert_close(output, 7 * params["token"][0][targets], rtol=1e-8, atol=1e-8)
+        params = ideal_circuit(Task(3, 4, 4), sharpness, scale=7.0, dim=dim)
+        tokens, targets = Task(3, 4, 4).all()
+        output = params.stages(tokens)["output"][0]
+        torch.testing.assert_close(output, 7 * params.weights["token"][0][targets], rtol=1e-8, atol=1e-8)
 
 
 def test_two_and_three_tokens_of_the_papers_task_need_little_sharpness():
     for p, clusters in ((2, "counts"), (3, "counts"), (3, "sums")):
-        params = ideal_circuit(p, 12 if p == 2 else 9, 5, 5.0, clusters=clusters)
-        assert margin(params, *modular_addition(p, 12 if p == 2 else 9, 5)) > 1
+        params = ideal_circuit(Task(p, 12 if p == 2 else 9, 5), 5.0, clusters=clusters)
+        assert margin(params, *Task(p, 12 if p == 2 else 9, 5).all()) > 1
 
 
 @pytest.mark.parametrize(("p", "k"), [(2, 1), (2, 5), (3, 1), (3, 5), (4, 3), (5, 4), (7, 4)])
 def test_number_of_clusters_at_its_bounds(p, k):
-    prefixes, _ = modular_addition(p, k, k)
+    prefixes, _ = Task(p, k, k).all()
     for clusters, number in (("counts", math.comb(k + p - 1, k)), ("sums", k * (p - 1) + 1)):
-        assert distinct(embedded(ideal_circuit(p, k, k, 1.0, clusters=clusters, dim=3), prefixes)) == number
-    heads = init_model(20, p, k, generator=torch.Generator().manual_seed(k))
-    heads["position"] = heads["position"][:, :1].repeat(1, k, 1)
-    found = forward(heads, prefixes, return_stages=True)[1]["sequence"]
+        assert distinct(embedded(ideal_circuit(Task(p, k, k), 1.0, clusters=clusters, dim=3), prefixes)) == number
+    heads = Models.random(20, p, k, norm="unit", generator=torch.Generator().manual_seed(k))
+    heads.weights["position"] = heads.weights["position"][:, :1].repeat(1, k, 1)
+    found = heads.stages(prefixes)["sequence"]
     assert {distinct(xi) for xi in found} == {math.comb(k + p - 1, k)}  # random embeddings with equal positions: the most
 
 
@@ -127,10 +127,10 @@ def test_merged_clusters_harm_only_if_their_labels_differ():
 
 def test_three_dimensions_make_attention_exactly_uniform_and_the_plane_nearly():
     for sharpness in (1.0, 3.0, 8.0):
-        tokens, _ = modular_addition(5, 3, 3)
+        tokens, _ = Task(5, 3, 3).all()
         for dim, off in ((3, 1e-14), (2, 0.03 * sharpness * math.exp(-2 * sharpness))):
-            params = ideal_circuit(5, 3, 3, sharpness, dim=dim)
-            attention = forward(params, tokens, return_stages=True)[1]["attention"]
+            params = ideal_circuit(Task(5, 3, 3), sharpness, dim=dim)
+            attention = params.stages(tokens)["attention"]
             assert (attention - 1 / 3).abs().max() <= off
     assert (attention - 1 / 3).abs().max() > 0
 
@@ -146,37 +146,37 @@ def test_no_three_points_of_a_circle_share_a_score(angle, seed):
 
 @pytest.mark.parametrize("dim", [2, 3])
 def test_positions_and_the_arc_of_the_means_are_as_described(dim):
-    params = ideal_circuit(4, 3, 3, sharpness=1.5, dim=dim)
+    params = ideal_circuit(Task(4, 3, 3), sharpness=1.5, dim=dim)
     distance = 2 * math.exp(1.5) if dim == 2 else 1.0
-    torch.testing.assert_close(params["position"].norm(dim=-1), torch.full((1, 3), distance, **double))
+    torch.testing.assert_close(params.weights["position"].norm(dim=-1), torch.full((1, 3), distance, **double))
     alike = torch.arange(4)[:, None].expand(4, 3)  # the same token three times: the ends of the arc
-    means = forward(params, alike, return_stages=True)[1]["sequence"][0]
+    means = params.stages(alike)["sequence"][0]
     assert torch.atan2(means[:, 1], means[:, 0]).abs().max().item() == pytest.approx(math.pi / 3)
 
 
 def test_heights_of_the_tokens_are_as_described_and_the_output_ten_times_the_class_embedding_unless_told():
     for clusters, heights in (("counts", [0, 1, 4, 16]), ("sums", [0, 1, 2, 3])):
-        params = ideal_circuit(4, 3, 3, 1.0, clusters=clusters, dim=3)
-        found = params["token"][0, :, 1]
+        params = ideal_circuit(Task(4, 3, 3), 1.0, clusters=clusters, dim=3)
+        found = params.weights["token"][0, :, 1]
         assert ((found - found[0]) / (found[1] - found[0])).tolist() == pytest.approx(heights)
-        tokens, targets = modular_addition(4, 3, 3)
-        output = forward(params, tokens, return_stages=True)[1]["output"][0]
-        torch.testing.assert_close(output, 10 * params["token"][0][targets], rtol=1e-8, atol=1e-8)
+        tokens, targets = Task(4, 3, 3).all()
+        output = params.stages(tokens)["output"][0]
+        torch.testing.assert_close(output, 10 * params.weights["token"][0][targets], rtol=1e-8, atol=1e-8)
 
 
 def test_positions_lie_at_most_a_hundred_million_away():
     for sharpness in (18.0, 50.0, 1e6):
-        distance = ideal_circuit(2, 3, 2, sharpness)["position"].norm(dim=-1).max().item()
+        distance = ideal_circuit(Task(2, 3, 2), sharpness)["position"].norm(dim=-1).max().item()
         assert distance == pytest.approx(1e8, rel=1e-12)
 
 
 def test_extreme_sharpness_and_scale_stay_finite():
     for sharpness in (1e-3, 50.0, 800.0, 1e6):
         for dim in (2, 3):
-            params = ideal_circuit(3, 6, 3, sharpness, scale=1e-2, dim=dim)
-            assert all(weight.isfinite().all() for weight in params.values())
+            params = ideal_circuit(Task(3, 6, 3), sharpness, scale=1e-2, dim=dim)
+            assert all(weight.isfinite().all() for weight in params.weights.values())
             if sharpness > 40:
-                assert margin(params, *modular_addition(3, 6, 3)) > 0
+                assert margin(params, *Task(3, 6, 3).all()) > 0
 
 
 def test_circuit_names_what_it_refuses():
@@ -191,9 +191,9 @@ def test_circuit_names_what_it_refuses():
         with pytest.raises(error, match=name):
             ideal_circuit(*arguments)
     with pytest.raises(ValueError, match="clusters"):
-        ideal_circuit(2, 3, 2, 5.0, clusters="labels")
+        ideal_circuit(Task(2, 3, 2), 5.0, clusters="labels")
     with pytest.raises(ValueError, match="dim"):
-        ideal_circuit(2, 3, 2, 5.0, dim=4)
+        ideal_circuit(Task(2, 3, 2), 5.0, dim=4)
     with pytest.raises(ValueError, match="p must"):
         cluster_counts(1, 2)
 

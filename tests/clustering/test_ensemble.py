@@ -15,9 +15,9 @@ SETTINGS = {"epochs": 2, "n_train": 128, "batch_size": [32, 64, 32, 16, 32], "sn
 
 def assert_same(one, other):
     """Bit for bit."""
-    for name, value in one.params.items():
-        assert torch.equal(value, other.params[name]), name
-        assert all(torch.equal(params[name], other.snapshots[epoch][name]) for epoch, params in one.snapshots.items())
+    for name, value in one.params.weights.items():
+        assert torch.equal(value, other.params.weights[name]), name
+        assert all(torch.equal(params.weights[name], other.snapshots[epoch].weights[name]) for epoch, params in one.snapshots.items())
     for name, value in one.history.items():
         assert torch.equal(value, other.history[name]), name
 
@@ -44,7 +44,7 @@ def test_finished_chunks_are_read_and_others_trained(tmp_path, monkeypatch):
 
 @pytest.mark.same_bits
 def test_an_interrupted_chunk_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
-    expected = ensemble(range(2), jobs=1, epochs=4, n_train=64)
+    expected = ensemble(range(2), Settings(n_train=64, epochs=4), jobs=1)
     original, passes = group.Group.pass_through, []
 
     def interrupted(self):
@@ -55,17 +55,17 @@ def test_an_interrupted_chunk_goes_on_from_its_checkpoint(tmp_path, monkeypatch)
 
     monkeypatch.setattr(group.Group, "pass_through", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        ensemble(range(2), tmp_path, jobs=1, epochs=4, n_train=64, checkpoint_every=1)
-    assert_same(expected, ensemble(range(2), tmp_path, jobs=1, epochs=4, n_train=64, checkpoint_every=1))
+        ensemble(range(2), Settings(n_train=64, epochs=4), tmp_path, jobs=1, checkpoint_every=1)
+    assert_same(expected, ensemble(range(2), Settings(n_train=64, epochs=4), tmp_path, jobs=1, checkpoint_every=1))
     assert passes == [0, 1, 2, 2, 3]
     assert [file.name for file in tmp_path.iterdir()] == ["chunk_00000.npz"]
 
 
 def test_chunks_of_other_settings_are_refused(tmp_path):
     start = initial_models(range(4))
-    ensemble(range(4), tmp_path, jobs=1, epochs=1, n_train=64, start=start)
-    ensemble(range(4), tmp_path, jobs=1, epochs=1, n_train=64, start=start)
-    turned = {name: value.flip(0) for name, value in start.items()}
+    ensemble(range(4), Settings(n_train=64, epochs=1), tmp_path, jobs=1, start=start)
+    ensemble(range(4), Settings(n_train=64, epochs=1), tmp_path, jobs=1, start=start)
+    turned = start.map(lambda value: value.flip(0))
     for other in (
         {"start": turned},
         {"start": None},
@@ -77,7 +77,7 @@ def test_chunks_of_other_settings_are_refused(tmp_path):
             ensemble(**({"seeds": range(4), "epochs": 1, "n_train": 64} | other), folder=tmp_path, jobs=1)
     (tmp_path / "chunk_00000.npz").write_bytes(b"PK")
     with pytest.raises(ValueError, match="chunk_00000.npz cannot be read"):
-        ensemble(range(4), tmp_path, jobs=1, epochs=1, n_train=64, start=start)
+        ensemble(range(4), Settings(n_train=64, epochs=1), tmp_path, jobs=1, start=start)
 
 
 def test_refuses_what_makes_no_sense(tmp_path):
@@ -88,7 +88,7 @@ def test_refuses_what_makes_no_sense(tmp_path):
     with pytest.raises(TypeError, match="checkpoint"):
         ensemble([1], checkpoint=tmp_path / "run")
     with pytest.raises(ValueError, match="clip"):
-        ensemble([1, 2], clip=[1.0])
+        ensemble([1, 2], Settings(clip=[1.0]))
     with pytest.raises(ValueError, match="start"):
         ensemble([1, 2], start=initial_models(range(3)))
 

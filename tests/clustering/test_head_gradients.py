@@ -16,7 +16,7 @@ WEIGHTS = ("query", "value", "receptors", "assemblers")
 
 def automatic(params, tokens, targets):
     """Gradients of the mean cross-entropy by automatic differentiation."""
-    leaves = {name: params[name].clone().requires_grad_() for name in WEIGHTS}
+    leaves = {name: params.weights[name].clone().requires_grad_() for name in WEIGHTS}
     logits = forward(params | leaves, tokens)
     labels = targets if targets.ndim == 2 else targets.expand(len(logits), -1)
     total = cross_entropy(logits.mT, labels, reduction="none").mean(1).sum()
@@ -33,7 +33,7 @@ def automatic(params, tokens, targets):
 )
 def test_closed_form_is_the_derivative(p, length, dim, width, own, seed):
     generator = torch.Generator().manual_seed(seed)
-    params = init_model(3, p, length, dim, width, generator=generator)
+    params = Models.random(3, p, length, dim, width, norm="unit", generator=generator)
     shape = (3, 6) if own else (6,)
     tokens = torch.randint(p, (*shape, length), generator=generator)
     targets = torch.randint(p, shape, generator=generator)
@@ -46,11 +46,11 @@ def test_closed_form_is_the_derivative(p, length, dim, width, own, seed):
 
 def test_closed_form_by_differences_at_fifty_digits(generator):
     """A route that shares no code: the loss written out in mpmath, with central differences."""
-    params = init_model(1, 3, 3, 2, 2, generator=generator)
+    params = Models.random(1, 3, 3, 2, 2, norm="unit", generator=generator)
     tokens, targets = torch.tensor([[0, 2, 1], [1, 1, 2]]), torch.tensor([2, 0])
     ours = closed_form_gradients(params, tokens, targets)
     with mpmath.workdps(50):
-        exact = {name: mpmath.matrix(value[0].reshape(-1, value.shape[-1]).tolist()) for name, value in params.items()}
+        exact = params.map(lambda value: mpmath.matrix(value[0].reshape(-1, value.shape[-1]).tolist()))
 
         def loss(weights):
             total = mpmath.mpf(0)
@@ -98,12 +98,13 @@ def test_small_gradients_keep_their_digits():
 
 
 def test_nothing_passes_through_the_normalisation_where_the_sequence_vanishes(generator):
-    params = init_model(1, 2, 3, 2, 4, generator=generator)
-    params["value"] = torch.zeros_like(params["value"])
-    tokens, targets = modular_addition(2, 3, 2)
+    params = Models.random(1, 2, 3, 2, 4, norm="unit", generator=generator)
+    params.weights["value"] = torch.zeros_like(params.weights["value"])
+    tokens, targets = Task(2, 3, 2).all()
     found = closed_form_gradients(params, tokens, targets)
-    logits, stages = forward(params, tokens, return_stages=True)
-    pull = (logits.softmax(-1) - torch.nn.functional.one_hot(targets, 2)) @ params["token"]
+    stages = params.stages(tokens)
+    logits = stages["logits"]
+    pull = (logits.softmax(-1) - torch.nn.functional.one_hot(targets, 2)) @ params.weights["token"]
     torch.testing.assert_close(found["value"], pull.mT @ stages["mixture"] / 8)  # as without the layer
     for name in ("query", "receptors", "assemblers"):
         assert found[name].abs().max() == 0
@@ -111,8 +112,8 @@ def test_nothing_passes_through_the_normalisation_where_the_sequence_vanishes(ge
 
 def test_error_signal_is_all_that_the_labels_do(generator):
     """The gradients are linear in C_x: where two labelings have the same C_x they agree."""
-    params = init_model(1, 3, 4, 2, 5, generator=generator)
-    params["token"][0, 2] = params["token"][0, 1]  # tokens 1 and 2 alike
+    params = Models.random(1, 3, 4, 2, 5, norm="unit", generator=generator)
+    params.weights["token"][0, 2] = params.weights["token"][0, 1]  # tokens 1 and 2 alike
     tokens = torch.randint(3, (5, 4), generator=generator)
     one, other = (closed_form_gradients(params, tokens, torch.full((5,), label)) for label in (1, 2))
     for name in WEIGHTS:
@@ -151,25 +152,25 @@ def test_slope_of_gelu():
     ],
 )
 def test_bad_input_is_named(change, error, message, generator):
-    params = init_model(2, 2, 3, generator=generator, biases=change.pop("biases", False))
+    params = Models.random(2, 2, 3, norm="unit", generator=generator, biases=change.pop("biases", False))
     arguments = {"tokens": torch.zeros(4, 3, dtype=torch.long), "targets": torch.zeros(4, dtype=torch.long)} | change
     with pytest.raises(error, match=message):
         closed_form_gradients(params, **arguments)
 
 
 def test_models_do_not_see_each_other(generator):
-    params = init_model(4, 3, 3, generator=generator)
-    task = modular_addition(3, 3, 2)
+    params = Models.random(4, 3, 3, norm="unit", generator=generator)
+    task = Task(3, 3, 2).all()
     together = closed_form_gradients(params, *task)
     for m in range(4):
-        alone = closed_form_gradients({name: value[m : m + 1] for name, value in params.items()}, *task)
+        alone = closed_form_gradients(params[m : m + 1], *task)
         for name in WEIGHTS:
             torch.testing.assert_close(alone[name][0], together[name][m])
 
 
 def test_single_precision_stays_single(generator):
-    params = {name: value.float() for name, value in init_model(1, 2, 3, generator=generator).items()}
-    params["query"] = normal(generator, 1, 2, dtype=torch.float32)
-    for value in closed_form_gradients(params, *modular_addition(2, 3, 2)).values():
+    params = {name: value.float() for name, value in Models.random(1, 2, 3, norm="unit", generator=generator).items()}
+    params.weights["query"] = normal(generator, 1, 2, dtype=torch.float32)
+    for value in closed_form_gradients(params, *Task(2, 3, 2).all()).values():
         assert value.dtype == torch.float32
         assert value.isfinite().all()

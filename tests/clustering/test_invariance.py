@@ -16,9 +16,9 @@ double = {"dtype": torch.float64}
 
 def model(**weights):
     """One model with an idle feed-forward layer."""
-    params = {name: torch.tensor(value, **double)[None] for name, value in weights.items()}
-    dim = params["query"].shape[1]
-    return params | {"receptors": torch.zeros(1, 1, dim, **double), "assemblers": torch.zeros(1, dim, 1, **double)}
+    params = weights.map(lambda value: torch.tensor(value, **double)[None])
+    dim = params.weights["query"].shape[1]
+    return params.replace(receptors=torch.zeros(1, 1, dim, **double), assemblers=torch.zeros(1, dim, 1, **double))
 
 
 def figure_one(sharpness):
@@ -36,21 +36,21 @@ def figure_one(sharpness):
 
 def by_definition(params, p, k, norm):
     """Both shares for each model, one sequence at a time."""
-    length = params["position"].shape[1]
-    tokens, _ = modular_addition(p, length, k)
-    xi = forward(params, tokens, return_stages=True, norm=norm)[1]["sequence"]
+    length = params.weights["position"].shape[1]
+    tokens, _ = Task(p, length, k).all()
+    xi = Models(params.weights, norm).stages(tokens)["sequence"]
     shares = []
     for points in xi:
         mean = points.mean(0)
         prefix, cluster = {}, {}
         for x, point in zip(tokens.tolist(), points, strict=True):
             prefix.setdefault(tuple(x[:k]), []).append(point)
-        means = {x: torch.stack(group).mean(0) for x, group in prefix.items()}
+        means = prefix.map(lambda group: torch.stack(group).mean(0))
         for x, value in means.items():
             cluster.setdefault(tuple(sorted(x)), []).append(value)
         total = sum((point - mean).square().sum() for point in points) / len(points)
         within = sum((point - means[x]).square().sum() for x, group in prefix.items() for point in group) / len(points)
-        centres = {x: torch.stack(group).mean(0) for x, group in cluster.items()}
+        centres = cluster.map(lambda group: torch.stack(group).mean(0))
         orders = sum((value - centres[tuple(sorted(x))]).square().sum() for x, value in means.items()) / len(means)
         shares.append((1 - within / total, 1 - orders / total))
     return torch.tensor(shares, **double)
@@ -59,8 +59,8 @@ def by_definition(params, p, k, norm):
 @pytest.mark.parametrize("norm", ["unit", "rms"])
 @pytest.mark.parametrize(("p", "length", "k"), [(2, 5, 3), (3, 4, 2), (2, 4, 1), (3, 3, 3)])
 def test_shares_are_those_of_the_definition(p, length, k, norm, generator):
-    params = init_model(3, p, length, 3, generator=generator)
-    shares = invariance(params, p, k, norm)
+    params = Models.random(3, p, length, 3, norm="unit", generator=generator)
+    shares = invariance(Models(params.weights, norm), Task(p, params.length, k))
     expected = by_definition(params, p, k, norm)
     torch.testing.assert_close(torch.stack([shares["suffix"], shares["permutation"]], 1), expected, rtol=1e-10, atol=1e-12)
 
@@ -69,8 +69,8 @@ def test_shares_are_those_of_the_definition(p, length, k, norm, generator):
 def test_shares_lie_between_zero_and_one_and_know_neither_scale_nor_rotation(p, length, part, seed):
     generator = torch.Generator().manual_seed(seed)
     k = 1 + round(part * (length - 1))
-    params = init_model(2, p, length, generator=generator)
-    shares = invariance(params, p, k)
+    params = Models.random(2, p, length, norm="unit", generator=generator)
+    shares = invariance(params, Task(p, params.length, k))
     for share in shares.values():
         assert (share >= -1e-12).all()
         assert (share <= 1 + 1e-12).all()
@@ -81,22 +81,22 @@ def test_shares_lie_between_zero_and_one_and_know_neither_scale_nor_rotation(p, 
         torch.testing.assert_close(shares["permutation"], torch.ones(2, **double), rtol=0, atol=1e-12)
     turn = torch.tensor([[math.cos(1), -math.sin(1)], [math.sin(1), math.cos(1)]], **double)
     for factor in (1e-12, 1e3):
-        moved = invariance(params | {"value": factor * turn @ params["value"]}, p, k)
+        moved = invariance(params.replace(value=factor * turn @ params.weights["value"]), p, k)
         for name, share in shares.items():
             torch.testing.assert_close(moved[name], share, rtol=1e-9, atol=1e-11)
 
 
 def test_equal_positions_are_invariant_at_any_sharpness(generator):
-    params = init_model(4, 3, 5, 3, generator=generator)
-    params["position"][:, :3] = params["position"][:, :1].clone()
+    params = Models.random(4, 3, 5, 3, norm="unit", generator=generator)
+    params.weights["position"][:, :3] = params.weights["position"][:, :1].clone()
     for factor in (0.0, 1.0, 30.0):
-        sharp = params | {"query": factor * params["query"]}
-        torch.testing.assert_close(invariance(sharp, 3, 3)["permutation"], torch.ones(4, **double), rtol=0, atol=1e-12)
-    tokens, _ = modular_addition(3, 5, 3)
-    logits = forward(params, tokens)
+        sharp = params.replace(query=factor * params.weights["query"])
+        torch.testing.assert_close(invariance(sharp, Task(3, sharp.length, 3))["permutation"], torch.ones(4, **double), rtol=0, atol=1e-12)
+    tokens, _ = Task(3, 5, 3).all()
+    logits = params.logits(tokens)
     for order in itertools.permutations(range(3)):
-        torch.testing.assert_close(forward(params, tokens[:, [*order, 3, 4]]), logits, rtol=1e-11, atol=1e-12)
-    assert (invariance(params, 3, 3)["suffix"] < 0.999).all()
+        torch.testing.assert_close(params.logits(tokens[:, [*order, 3, 4]]), logits, rtol=1e-11, atol=1e-12)
+    assert (invariance(params, Task(3, params.length, 3))["suffix"] < 0.999).all()
 
 
 def test_no_query_and_both_invariances_by_collapse():
@@ -108,13 +108,13 @@ def test_no_query_and_both_invariances_by_collapse():
             query=query,
             value=[[1.0, 0.0], [0.5, 2.0]],
         )
-        tokens, _ = modular_addition(2, 12, 5)
-        xi = forward(params, tokens, return_stages=True)[1]["sequence"][0]
+        tokens, _ = Task().all()
+        xi = params.stages(tokens)["sequence"][0]
         assert len((xi * 1e9).round().unique(dim=0)) == 6
-        shares = invariance(params, 2, 5)
+        shares = invariance(params, Task(2, params.length, 5))
         assert min(shares["suffix"], shares["permutation"]) > 1 - 1e-13
         if query == [0.0, 0.0]:
-            assert spurious_attention(params, 5)[0].item() == pytest.approx(7 / 12, rel=1e-12)
+            assert spurious_attention(params, Task(params.vocabulary, params.length, 5))[0].item() == pytest.approx(7 / 12, rel=1e-12)
 
 
 @pytest.mark.parametrize("broken", ["score", "value"])
@@ -126,12 +126,12 @@ def test_suffix_invariance_needs_equal_scores_and_equal_values(broken):
         query=[0.0, 1.0, 1.0],
         value=[[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
     )
-    assert invariance(params, 2, 1)["suffix"] > 1 - 1e-13  # the prefix is seen through its length
+    assert invariance(params, Task(2, params.length, 1))["suffix"] > 1 - 1e-13  # the prefix is seen through its length
     if broken == "score":
-        params["query"] = torch.tensor([[1.0, 1.0, 1.0]], **double)
+        params.weights["query"] = torch.tensor([[1.0, 1.0, 1.0]], **double)
     else:
-        params["value"] = torch.eye(3, **double)[None]
-    assert invariance(params, 2, 1)["suffix"] < 0.99
+        params.weights["value"] = torch.eye(3, **double)[None]
+    assert invariance(params, Task(2, params.length, 1))["suffix"] < 0.99
 
 
 def test_different_positions_may_be_permutation_invariant():
@@ -141,8 +141,8 @@ def test_different_positions_may_be_permutation_invariant():
         "position": [[0.0, 0.0, math.cos(a), math.sin(a)] for a in angles],
         "value": torch.eye(4).tolist(),
     }
-    assert invariance(model(query=[0.0] * 4, **weights), 3, 3)["permutation"] > 1 - 1e-13
-    assert invariance(model(query=[0.0, 0.0, 1.0, 0.0], **weights), 3, 3)["permutation"] < 0.999
+    assert invariance(model(query=[0.0] * 4, **weights), Task(3, model(query=[0.0] * 4, **weights).length, 3))["permutation"] > 1 - 1e-13
+    assert invariance(model(query=[0.0, 0.0, 1.0, 0.0], **weights), Task(3, model(query=[0.0, 0.0, 1.0, 0.0], **weights).length, 3))["permutation"] < 0.999
 
 
 def test_both_invariances_make_the_embedding_a_ratio_of_sums_over_counts():
@@ -154,10 +154,10 @@ def test_both_invariances_make_the_embedding_a_ratio_of_sums_over_counts():
         query=[0.0] * 5,
         value=torch.eye(5).tolist(),
     )
-    tokens, _ = modular_addition(3, 4, 3)
-    params["position"] = torch.cat([params["position"][:, :3], 1e12 * torch.eye(5, **double)[None, 4:]], 1)
-    xi = forward(params, tokens, return_stages=True)[1]["sequence"][0]
-    table = embedding_table(params)[0]  # no query: every weight is 1, and V the identity
+    tokens, _ = Task(3, 4, 3).all()
+    params.weights["position"] = torch.cat([params.weights["position"][:, :3], 1e12 * torch.eye(5, **double)[None, 4:]], 1)
+    xi = params.stages(tokens)["sequence"][0]
+    table = params.table()[0]  # no query: every weight is 1, and V the identity
     counts = torch.nn.functional.one_hot(tokens[:, :3], 3).sum(1).to(torch.float64)
     expected = (counts @ table[:, :3].mean(1) + table[:, 3].mean(0)) / (3 + 1)
     torch.testing.assert_close(xi, expected, rtol=0, atol=1e-11)
@@ -170,7 +170,7 @@ def test_shares_of_zero():
         query=[0.0, 0.0],
         value=[[1.0, 0.0], [0.0, 0.0]],
     )
-    shares = invariance(reversed_order, 2, 2)
+    shares = invariance(reversed_order, Task(2, reversed_order.length, 2))
     assert shares["permutation"].abs() < 1e-12
     assert shares["suffix"] > 1 - 1e-12
     prefix_collapsed = model(
@@ -179,62 +179,62 @@ def test_shares_of_zero():
         query=[0.3, 0.0],
         value=[[1.0, 0.0], [0.0, 1.0]],
     )
-    shares = invariance(prefix_collapsed, 2, 2)
+    shares = invariance(prefix_collapsed, Task(2, prefix_collapsed.length, 2))
     assert shares["suffix"].abs() < 1e-12
-    constant = prefix_collapsed | {"value": torch.zeros(1, 2, 2, **double)}
-    assert all(share == 1 for share in invariance(constant, 2, 2).values())
+    constant = prefix_collapsed.replace(value=torch.zeros(1, 2, 2, **double))
+    assert all(share == 1 for share in invariance(constant, Task(2, constant.length, 2)).values())
 
 
 @pytest.mark.parametrize("norm", ["unit", "rms"])
 @pytest.mark.parametrize(("p", "length", "k"), [(2, 5, 3), (3, 4, 1), (2, 4, 4)])
 def test_leakage_is_the_extreme_over_all_sequences(p, length, k, norm, generator):
-    params = init_model(5, p, length, 3, generator=generator)
-    params["query"] = 3 * params["query"]
-    tokens, _ = modular_addition(p, length, k)
-    leaks = forward(params, tokens, return_stages=True, norm=norm)[1]["attention"][..., k:].sum(-1)
-    least, most = spurious_attention(params, k, norm)
+    params = Models.random(5, p, length, 3, norm="unit", generator=generator)
+    params.weights["query"] = 3 * params.weights["query"]
+    tokens, _ = Task(p, length, k).all()
+    leaks = Models(params.weights, norm).stages(tokens)["attention"][..., k:].sum(-1)
+    least, most = spurious_attention(Models(params.weights, norm), Task(params.vocabulary, params.length, k))
     torch.testing.assert_close(least, leaks.amin(1), rtol=1e-10, atol=1e-14)
     torch.testing.assert_close(most, leaks.amax(1), rtol=1e-10, atol=1e-14)
 
 
 def test_figure_one_by_hand_leaks_as_its_formula_says_and_is_right():
-    tokens, targets = modular_addition(2, 12, 5)
+    tokens, targets = Task().all()
     for sharpness in (0.0, 1.0, 4.0, 8.0, 30.0):
         params = figure_one(sharpness)
-        for leak in spurious_attention(params, 5):
+        for leak in spurious_attention(params, Task(params.vocabulary, params.length, 5)):
             assert leak.item() == pytest.approx(7 / (7 + 5 * math.exp(sharpness)), rel=1e-12)
-        right = (forward(params, tokens)[0].argmax(1) == targets).double().mean()
+        right = (params.logits(tokens)[0].argmax(1) == targets).double().mean()
         assert (right == 1) == (sharpness >= 4)
     assert (right == 1).all()
-    lead = forward(figure_one(30.0), tokens)[0] @ torch.tensor([-1.0, 1.0], **double)
+    lead = figure_one(30.0).logits(tokens)[0] @ torch.tensor([-1.0, 1.0], **double)
     assert (lead * (2 * targets - 1)).min() == pytest.approx(2.83, abs=0.05)
 
 
 @given(seed=st.integers(0, 2**31), dim=st.integers(1, 4), k=st.integers(1, 4))
 def test_leakage_has_a_floor_and_bounds_the_spread_of_a_prefix(seed, dim, k):
-    params = init_model(3, 2, 5, dim, generator=torch.Generator().manual_seed(seed))
-    params["query"] = 5 * params["query"]
-    tokens, _ = modular_addition(2, 5, k)
-    stages = forward(params, tokens, return_stages=True)[1]
-    least, most = spurious_attention(params, k)
-    gap = 2 * params["query"].norm(dim=1) / dim**0.5
+    params = Models.random(3, 2, 5, dim, norm="unit", generator=torch.Generator().manual_seed(seed))
+    params.weights["query"] = 5 * params.weights["query"]
+    tokens, _ = Task(2, 5, k).all()
+    stages = params.stages(tokens)
+    least, most = spurious_attention(params, Task(params.vocabulary, params.length, k))
+    gap = 2 * params.weights["query"].norm(dim=1) / dim**0.5
     assert (least >= (5 - k) / (5 - k + k * gap.exp()) * (1 - 1e-12)).all()
     points = stages["sequence"].unflatten(1, (2**k, -1))
     apart = torch.cdist(points, points).amax((1, 2, 3))
-    assert (apart <= 2 * most * torch.linalg.matrix_norm(params["value"], 2) + 1e-7).all()
+    assert (apart <= 2 * most * torch.linalg.matrix_norm(params.weights["value"], 2) + 1e-7).all()
 
 
 def test_circuits_leakage_is_that_of_its_docstring():
     for sharpness in (2.0, 5.0):
         for dim, rate in ((3, math.sqrt(2 / 3)), (2, math.sqrt(2))):
-            least, most = spurious_attention(ideal_circuit(3, 8, 5, sharpness, dim=dim), 5)
+            least, most = spurious_attention(ideal_circuit(Task(3, 8, 5), sharpness, dim=dim), Task(ideal_circuit(Task(3, 8, 5), sharpness, dim=dim).vocabulary, ideal_circuit(Task(3, 8, 5), sharpness, dim=dim).length, 5))
             wanted = 3 / (3 + 5 * math.exp(rate * sharpness))
             assert least.item() == pytest.approx(wanted, rel=1e-12 if dim == 3 else 0.1)
             assert most.item() == pytest.approx(wanted, rel=1e-12 if dim == 3 else 0.1)
 
 
 def test_what_cannot_be_measured_is_named(generator):
-    params = init_model(1, 2, 4, generator=generator)
+    params = Models.random(1, 2, 4, norm="unit", generator=generator)
     for error, name, arguments in (
         (ValueError, "p must", (params, 1, 2)),
         (ValueError, "p must be at most the model's 2 tokens", (params, 3, 2)),
@@ -245,11 +245,11 @@ def test_what_cannot_be_measured_is_named(generator):
         with pytest.raises(error, match=name):
             invariance(*arguments)
     with pytest.raises(ValueError, match="k must be at most the models' 4 positions"):
-        spurious_attention(params, 5)
+        spurious_attention(params, Task(params.vocabulary, params.length, 5))
     with pytest.raises(ValueError, match="k must"):
-        spurious_attention(params, 0)
+        spurious_attention(params, Task(params.vocabulary, params.length, 0))
     with pytest.raises(ValueError, match="norm"):
-        spurious_attention(params, 2, norm="layer")
+        spurious_attention(Models(params.weights, "layer"), Task(params.vocabulary, params.length, 2))
 
 
 @pytest.mark.parametrize("constant", [-1.0, 1e3, -1e-30])
@@ -257,14 +257,14 @@ def test_what_cannot_be_measured_is_named(generator):
 def test_what_varies_by_rounding_alone_does_not_vary(constant, dim, generator):
     noise = torch.randint(-1, 2, (2, 16, dim), generator=generator).double() * torch.finfo(torch.float64).eps / 2
     assert (1 + noise).unique().numel() > 1
-    for share in variance_shares(constant * (1 + noise), 2, 4, 2).values():
+    for share in variance_shares(constant * (1 + noise), Task(2, 4, 2)).values():
         assert (share == 1).all()
 
 
 def test_a_small_variation_is_one():
     steps = 2 * torch.finfo(torch.float64).eps * (torch.arange(16) % 4).double()
-    assert variance_shares((1 + steps)[None, :, None].expand(1, 16, 2), 2, 4, 2)["suffix"].item() < 0.5
+    assert variance_shares((1 + steps)[None, :, None].expand(1, 16, 2), Task(2, 4, 2))["suffix"].item() < 0.5
     suffix = torch.arange(16) % 4
-    shares = variance_shares((1 + 1e-10 * suffix.double())[None, :, None].expand(1, 16, 2), 2, 4, 2)
+    shares = variance_shares((1 + 1e-10 * suffix.double())[None, :, None].expand(1, 16, 2), Task(2, 4, 2))
     assert shares["suffix"].item() == pytest.approx(0, abs=1e-4)
     assert shares["permutation"].item() == pytest.approx(1)

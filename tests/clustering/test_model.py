@@ -28,12 +28,12 @@ GEOMETRY = ("query", "value", "receptors")  # what the rms normalisation scales 
 
 def model(seed=0, models=3, p=3, length=4, dim=2, width=5, **options):
     """A random ensemble."""
-    return init_model(models, p, length, dim, width, generator=torch.Generator().manual_seed(seed), **options)
+    return Models.random(models, p, length, dim, width, **options, norm="unit", generator=torch.Generator().manual_seed(seed))
 
 
 def one_by_one(params, m, sequence, norm):
     """Logits of one model on one sequence, from section 2.2's formulas with Python numbers."""
-    weights = {name: value[m].tolist() for name, value in params.items()}
+    weights = params.map(lambda value: value[m].tolist())
     dim, dot = len(weights["query"]), lambda a, b: sum(x * y for x, y in zip(a, b, strict=True))
 
     def scaled(vector):
@@ -61,8 +61,8 @@ def one_by_one(params, m, sequence, norm):
 @pytest.mark.parametrize("dim", [1, 2, 3])
 def test_forward_is_section_2_2(norm, biases, dim):
     params = model(dim=dim, biases=biases)
-    tokens, _ = modular_addition(3, 4, 2)
-    logits = forward(params, tokens, norm=norm)
+    tokens, _ = Task(3, 4, 2).all()
+    logits = Models(params.weights, norm).logits(tokens)
     for m, n in itertools.product(range(3), range(0, 81, 7)):
         expected = torch.tensor(one_by_one(params, m, tokens[n].tolist(), norm), dtype=torch.float64)
         torch.testing.assert_close(logits[m, n], expected, rtol=1e-12, atol=1e-12)
@@ -71,10 +71,11 @@ def test_forward_is_section_2_2(norm, biases, dim):
 @given(st.integers(0, 99), st.integers(2, 4), st.integers(1, 5), st.integers(1, 4), st.sampled_from(["unit", "rms"]))
 def test_stages_fit_together(seed, p, length, dim, norm):
     params = model(seed, 2, p, length, dim, 6)
-    tokens, _ = modular_addition(p, length, 1, 7, torch.Generator().manual_seed(seed))
-    logits, stages = forward(params, tokens, return_stages=True, norm=norm)
+    tokens, _ = Task(p, length, 1).sample(7, torch.Generator().manual_seed(seed))
+    stages = Models(params.weights, norm).stages(tokens)
+    logits = stages["logits"]
     assert logits.shape == (2, 7, p)
-    assert {name: tuple(value.shape) for name, value in stages.items()} == {
+    assert stages.map(lambda value: tuple(value.shape)) == {
         "embeddings": (2, 7, length, dim),
         "attention": (2, 7, length),
         "mixture": (2, 7, dim),
@@ -87,8 +88,8 @@ def test_stages_fit_together(seed, p, length, dim, norm):
     size = 1 if norm == "unit" else math.sqrt(dim)
     assert (stages["embeddings"].norm(dim=-1) <= size + 1e-12).all()
     own = torch.stack([tokens, tokens])
-    torch.testing.assert_close(forward(params, own, norm=norm), logits, rtol=1e-11, atol=1e-12)
-    torch.testing.assert_close(logits, stages["output"] @ params["token"].mT, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(Models(params.weights, norm).logits(own), logits, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(logits, stages["output"] @ params.weights["token"].mT, rtol=1e-11, atol=1e-12)
 
 
 def test_the_initialisation_has_the_documented_shapes_and_scales():
@@ -103,7 +104,7 @@ def test_the_initialisation_has_the_documented_shapes_and_scales():
         ("receptor_biases", (9,), 1 / 2),
         ("assembler_bias", (4,), 1 / 3),
     ):
-        value = params[name]
+        value = params.weights[name]
         assert value.shape == (4000, *shape)
         spread = 1 if bound is None else bound / math.sqrt(3)
         assert abs(value.std() / spread - 1) < 0.02
@@ -122,41 +123,38 @@ def test_the_initialisation_has_the_documented_shapes_and_scales():
 def test_key_and_output_matrices_are_absorbed_by_query_and_value(dim):
     generator = torch.Generator().manual_seed(3)
     params = model(dim=dim)
-    tokens, _ = modular_addition(3, 4, 2)
+    tokens, _ = Task(3, 4, 2).all()
     key, output = (torch.randn(3, dim, dim, generator=generator, dtype=torch.float64) for _ in range(2))
-    z = forward(params, tokens, return_stages=True)[1]["embeddings"]
-    keyed = (z @ key.unsqueeze(1).mT @ params["query"][:, None, :, None]).squeeze(-1) / math.sqrt(dim)
-    xi = torch.einsum("mij,mnj->mni", output @ params["value"], torch.einsum("mnt,mntd->mnd", keyed.softmax(-1), z))
-    absorbed = params | {
-        "query": (key.mT @ params["query"].unsqueeze(-1)).squeeze(-1),
-        "value": output @ params["value"],
-    }
-    torch.testing.assert_close(forward(absorbed, tokens, return_stages=True)[1]["sequence"], xi, rtol=1e-12, atol=1e-12)
+    z = params.stages(tokens)["embeddings"]
+    keyed = (z @ key.unsqueeze(1).mT @ params.weights["query"][:, None, :, None]).squeeze(-1) / math.sqrt(dim)
+    xi = torch.einsum("mij,mnj->mni", output @ params.weights["value"], torch.einsum("mnt,mntd->mnd", keyed.softmax(-1), z))
+    absorbed = params.replace(query=(key.mT @ params.weights["query"].unsqueeze(-1)).squeeze(-1), value=output @ params.weights["value"])
+    torch.testing.assert_close(absorbed.stages(tokens)["sequence"], xi, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("p", "dim"), [(3, 2), (4, 3)])
 def test_probabilities_have_the_symmetries_of_the_chapter_and_no_others(p, dim):
     generator = torch.Generator().manual_seed(2)
     params = model(1, 1, p, 4, dim, 3)
-    params |= {"query": 3 * params["query"], "receptors": 2 * params["receptors"]}
-    tokens, _ = modular_addition(p, 4, 1)
+    params |= {"query": 3 * params.weights["query"], "receptors": 2 * params.weights["receptors"]}
+    tokens, _ = Task(p, 4, 1).all()
     names = list(params)
-    answers = lambda *values: forward(dict(zip(names, values, strict=True)), tokens).log_softmax(-1)  # noqa: E731
-    base = answers(*params.values())
+    answers = lambda *values: dict(zip(names, values, strict=True)).logits(tokens).log_softmax(-1)  # noqa: E731
+    base = answers(*params.weights.values())
     shift = torch.randn(dim, generator=generator, dtype=torch.float64)
     turn = torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64))[0]
     moved = [
-        params | {"token": params["token"] + shift, "position": params["position"] - shift},
+        params.replace(token=params.weights["token"] + shift, position=params.weights["position"] - shift),
         {
             name: value * {"token": 3, "position": 3, "value": 1 / 3, "assemblers": 1 / 3}.get(name, 1)
-            for name, value in params.items()
+            for name, value in params.weights.items()
         },
-        {name: params[name] @ turn.T for name in ("token", "position", "query", "receptors")}
-        | {"value": turn @ params["value"] @ turn.T, "assemblers": turn @ params["assemblers"]},
+        {name: params.weights[name] @ turn.T for name in ("token", "position", "query", "receptors")}
+        | {"value": turn @ params.weights["value"] @ turn.T, "assemblers": turn @ params.weights["assemblers"]},
     ]
     for other in moved:
         torch.testing.assert_close(answers(*(other[name] for name in names)), base, rtol=1e-10, atol=1e-10)
-    slopes = torch.autograd.functional.jacobian(answers, tuple(params.values()))
+    slopes = torch.autograd.functional.jacobian(answers, tuple(params.weights.values()))
     jacobian = torch.cat([slope.flatten(0, 2).flatten(1) for slope in slopes], 1)
     values = torch.linalg.svdvals(jacobian)
     free = jacobian.shape[1] - (dim + 1 + dim * (dim - 1) // 2)
@@ -166,8 +164,8 @@ def test_probabilities_have_the_symmetries_of_the_chapter_and_no_others(p, dim):
 
 def test_an_embedding_inside_the_hull_of_others_never_wins():
     params = model(models=50, p=4, length=3)
-    params["token"][:, 3] = params["token"][:, :3].mean(1)
-    assert (forward(params, modular_addition(4, 3, 1)[0]).argmax(-1) != 3).all()
+    params.weights["token"][:, 3] = params.weights["token"][:, :3].mean(1)
+    assert (params.logits(Task(4, 3, 1).all()[0]).argmax(-1) != 3).all()
 
 
 # ---------------------------------------------------------------- what embeddings can reach
@@ -245,7 +243,7 @@ def test_of_all_signs_as_many_are_reached_as_lines_have_cells():
 def test_degrees_of_freedom_of_the_embedding_table(p, length, dim, rank):
     params = model(4, 1, p, length, dim)
     table = lambda token, position: embedding_table({"token": token, "position": position})  # noqa: E731
-    slopes = torch.autograd.functional.jacobian(table, (params["token"], params["position"]))
+    slopes = torch.autograd.functional.jacobian(table, (params.weights["token"], params.weights["position"]))
     jacobian = torch.cat([slope.reshape(p * length * dim, -1) for slope in slopes], 1)
     values = torch.linalg.svdvals(jacobian)
     assert (values > 1e-9 * values[0]).sum() == rank == min(p * length * (dim - 1), (p + length - 1) * dim - 1)
@@ -258,16 +256,16 @@ def test_degrees_of_freedom_of_the_embedding_table(p, length, dim, rank):
 @pytest.mark.parametrize("dim", [1, 2, 5])
 def test_rms_is_unit_with_three_weights_times_root_d(dim, biases):
     params = model(5, 4, dim=dim, biases=biases)
-    tokens, _ = modular_addition(3, 4, 2)
-    unit = params | {name: dim**0.5 * params[name] for name in GEOMETRY}
-    expected = forward(unit, tokens)
+    tokens, _ = Task(3, 4, 2).all()
+    unit = params | {name: dim**0.5 * params.weights[name] for name in GEOMETRY}
+    expected = unit.logits(tokens)
     far = 1e7  # scaling embeddings and back leaves probabilities alone, and makes the 1e-5 harmless
     grown = ("token", "position", "value", "assemblers", "assembler_bias")
-    large = {name: far * value if name in grown else value for name, value in params.items()}
-    torch.testing.assert_close(forward(large, tokens, norm="rms") / far**2, expected, rtol=1e-8, atol=1e-8)
-    close = forward(params, tokens, norm="rms")
+    large = {name: far * value if name in grown else value for name, value in params.weights.items()}
+    torch.testing.assert_close(Models(large.weights, "rms").logits(tokens) / far**2, expected, rtol=1e-8, atol=1e-8)
+    close = Models(params.weights, "rms").logits(tokens)
     assert (close - expected).abs().median() < 1e-3
-    assert not torch.allclose(forward(params, tokens), expected) or dim == 1
+    assert not torch.allclose(params.logits(tokens), expected) or dim == 1
 
 
 @given(st.integers(0, 200), st.integers(1, 5), st.floats(-3, 6))
@@ -294,8 +292,8 @@ def test_lengths_after_each_normalisation(length, smoothed, generator):
 
 
 def test_models_live_in_the_plane_unless_told(generator):
-    params = init_model(3, 2, 4, generator=generator)
-    assert [params[name].shape for name in ("token", "receptors")] == [(3, 2, 2), (3, 32, 2)]
+    params = Models.random(3, 2, 4, norm="unit", generator=generator)
+    assert [params.weights[name].shape for name in ("token", "receptors")] == [(3, 2, 2), (3, 32, 2)]
 
 
 @pytest.mark.parametrize("norm", ["unit", "rms"])
@@ -309,15 +307,15 @@ def test_the_zero_vector_stays_zero_and_has_the_documented_derivative(norm):
 
 def test_at_a_zero_sequence_embedding_autograd_agrees_with_the_closed_form():
     params = model(6)
-    params["value"] = torch.zeros_like(params["value"]).requires_grad_()
-    tokens, targets = modular_addition(3, 4, 2)
-    logits = forward(params, tokens)
+    params.weights["value"] = torch.zeros_like(params.weights["value"]).requires_grad_()
+    tokens, targets = Task(3, 4, 2).all()
+    logits = params.logits(tokens)
     loss = cross_entropy(logits.flatten(0, 1), targets.repeat(3), reduction="sum") / len(targets)
-    (slope,) = torch.autograd.grad(loss, params["value"])
-    params["value"] = params["value"].detach()
+    (slope,) = torch.autograd.grad(loss, params.weights["value"])
+    params.weights["value"] = params.weights["value"].detach()
     torch.testing.assert_close(slope, closed_form_gradients(params, tokens, targets)["value"])
-    rms = torch.zeros_like(params["value"]).requires_grad_()
-    (slope,) = torch.autograd.grad(forward(params | {"value": rms}, tokens, norm="rms").sum(), rms)
+    rms = torch.zeros_like(params.weights["value"]).requires_grad_()
+    (slope,) = torch.autograd.grad(forward(params.replace(value=rms), tokens, norm="rms").sum(), rms)
     assert slope.isfinite().all()
 
 
@@ -326,9 +324,9 @@ def test_across_zero_the_output_jumps_by_the_product_of_assemblers_and_receptors
     tokens = torch.tensor([[0]])
     sides = []
     for sign in (1, -1):
-        _, stages = forward(params | {"value": sign * 1e-12 * params["value"]}, tokens, return_stages=True)
+        _, stages = forward(params.replace(value=sign * 1e-12 * params.weights["value"]), tokens, return_stages=True)
         sides.append((stages["output"][0, 0], stages["direction"][0, 0]))
-    jump = params["assemblers"][0] @ params["receptors"][0] @ sides[0][1]
+    jump = params.weights["assemblers"][0] @ params.weights["receptors"][0] @ sides[0][1]
     torch.testing.assert_close(sides[0][0] - sides[1][0], jump, rtol=1e-9, atol=1e-9)
 
 
@@ -339,31 +337,31 @@ def test_across_zero_the_output_jumps_by_the_product_of_assemblers_and_receptors
 @pytest.mark.parametrize(("p", "length", "dim"), [(2, 12, 2), (3, 5, 2), (2, 3, 4), (4, 1, 1)])
 def test_table_gives_the_sequence_embeddings_of_forward(norm, p, length, dim):
     params = model(8, 5, p, length, dim)
-    tokens, _ = modular_addition(p, length, 1)
-    expected = forward(params, tokens, return_stages=True, norm=norm)[1]["sequence"]
-    torch.testing.assert_close(sequences_by_table(params, tokens, norm), expected, rtol=1e-11, atol=1e-13)
-    single = {name: value.float() for name, value in params.items()}
-    torch.testing.assert_close(sequences_by_table(single, tokens, norm).double(), expected, rtol=1e-3, atol=1e-4)
+    tokens, _ = Task(p, length, 1).all()
+    expected = Models(params.weights, norm).stages(tokens)["sequence"]
+    torch.testing.assert_close(Models(params.weights, norm).sequences(tokens), expected, rtol=1e-11, atol=1e-13)
+    single = params.map(lambda value: value.float())
+    torch.testing.assert_close(Models(single.weights, norm).sequences(tokens).double(), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_table_is_safe_up_to_the_limit_and_refuses_beyond():
     params = model(9, 2, 2, 6)
-    tokens, _ = modular_addition(2, 6, 1)
-    longest = params["query"].norm(dim=-1, keepdim=True)
+    tokens, _ = Task(2, 6, 1).all()
+    longest = params.weights["query"].norm(dim=-1, keepdim=True)
     largest = (
-        (embedding_table(params).flatten(1, 2) @ params["query"].unsqueeze(-1)).abs().amax((1, 2), keepdim=True)[..., 0]
+        (params.table().flatten(1, 2) @ params.weights["query"].unsqueeze(-1)).abs().amax((1, 2), keepdim=True)[..., 0]
     )
-    safe = params | {"query": 695 * 2**0.5 * params["query"] / largest}
-    expected = forward(safe, tokens, return_stages=True)[1]["sequence"]
-    torch.testing.assert_close(sequences_by_table(safe, tokens), expected, rtol=1e-9, atol=1e-12)
+    safe = params.replace(query=695 * 2**0.5 * params.weights["query"] / largest)
+    expected = safe.stages(tokens)["sequence"]
+    torch.testing.assert_close(safe.sequences(tokens), expected, rtol=1e-9, atol=1e-12)
     for name, factor in (("query", 1000 / largest), ("query", math.nan * longest)):
         with pytest.raises(ValueError, match="scores must lie within"):
-            sequences_by_table(params | {name: params[name] * factor * 2**0.5}, tokens)
-    single = {name: value.float() for name, value in (params | {"query": 100 * 2**0.5 * params["query"] / largest}).items()}
+            sequences_by_table(params | {name: params.weights[name] * factor * 2**0.5}, tokens)
+    single = {name: value.float() for name, value in (params.replace(query=100 * 2**0.5 * params.weights["query"] / largest)).items()}
     with pytest.raises(ValueError, match="scores must lie within ±8[67], got one of size 100"):
-        sequences_by_table(single, tokens)
+        single.sequences(tokens)
     with pytest.raises(ValueError, match="the same sequences for all models"):
-        sequences_by_table(params, torch.stack([tokens, tokens]))
+        params.sequences(torch.stack([tokens, tokens]))
 
 
 # ---------------------------------------------------------------- random models
@@ -371,28 +369,28 @@ def test_table_is_safe_up_to_the_limit_and_refuses_beyond():
 
 def test_table_allows_for_large_values_when_it_refuses_scores():
     first = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-    params = init_model(1, 2, 2, 2, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    params = Models.random(1, 2, 2, 2, 1, norm="unit", generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     params |= {"token": first.expand(1, 2, 2), "position": torch.zeros(1, 2, 2).double()}
     params |= {"query": 600 * 2**0.5 * first, "value": torch.diag(torch.tensor([-1.0, 0.0]).double())[None]}
     tokens = torch.zeros(1, 2, dtype=torch.int64)
-    torch.testing.assert_close(sequences_by_table(params, tokens), -first[None])
+    torch.testing.assert_close(params.sequences(tokens), -first[None])
     with pytest.raises(ValueError, match="scores must lie within ±479, got one of size 600"):
-        sequences_by_table(params | {"value": 1e100 * params["value"]}, tokens)
+        sequences_by_table(params.replace(value=1e100 * params.weights["value"]), tokens)
 
 
 def test_random_models_keep_no_more_than_their_share_of_the_suffix_on_average():
     params = model(10, 400, 2, 8, 2, 4)
-    suffix = invariance(params, 2, 3)["suffix"]
+    suffix = invariance(params, Task(2, params.length, 3))["suffix"]
     error = suffix.std() / math.sqrt(len(suffix))
     assert suffix.mean() < 3 / 8 + 3 * error
-    even = invariance(params | {"query": torch.zeros_like(params["query"])}, 2, 3)["suffix"]  # additive: equality
+    even = invariance(params.replace(query=torch.zeros_like(params.weights["query"])), 2, 3)["suffix"]  # additive: equality
     assert abs(even.mean() - 3 / 8) < 4 * even.std() / math.sqrt(len(even))
 
 
 def test_random_models_hardly_correlate_with_the_label():
     params = model(11, 60, 2, 10, 2, 32)
-    tokens, targets = modular_addition(2, 10, 5)
-    logits = forward(params, tokens)
+    tokens, targets = Task(2, 10, 5).all()
+    logits = params.logits(tokens)
     scores = logits[..., 1] - logits[..., 0]
     centred = scores - scores.mean(1, keepdim=True)
     shares = (centred * (2.0 * targets - 1)).mean(1).square() / centred.square().mean(1)
@@ -404,8 +402,8 @@ def test_random_models_hardly_correlate_with_the_label():
 
 
 def test_the_ideal_circuit_solves_the_default_task():
-    tokens, targets = modular_addition(2, 12, 5)
-    assert torch.equal(forward(ideal_circuit(2, 12, 5, sharpness=8.0), tokens).argmax(-1)[0], targets)
+    tokens, targets = Task().all()
+    assert torch.equal(ideal_circuit(Task(), sharpness=8.0).logits(tokens).argmax(-1)[0], targets)
 
 
 # ---------------------------------------------------------------- bad input
@@ -413,17 +411,17 @@ def test_the_ideal_circuit_solves_the_default_task():
 
 def test_weights_that_are_not_finite_stay_with_their_model():
     params = model(12)
-    tokens, _ = modular_addition(3, 4, 2)
-    expected = forward(params, tokens)
-    params["value"][1, 0, 0] = math.nan
-    logits = forward(params, tokens)
+    tokens, _ = Task(3, 4, 2).all()
+    expected = params.logits(tokens)
+    params.weights["value"][1, 0, 0] = math.nan
+    logits = params.logits(tokens)
     assert logits[1].isnan().all()
     torch.testing.assert_close(logits[[0, 2]], expected[[0, 2]], rtol=1e-11, atol=1e-12)
 
 
 def test_what_does_not_fit_is_named():
     params, generator = model(biases=True), torch.Generator()
-    tokens, _ = modular_addition(3, 4, 2)
+    tokens, _ = Task(3, 4, 2).all()
     for error, message, arguments in (
         (TypeError, "tokens must be a tensor of integers, got torch.float32", (params, tokens.float())),
         (TypeError, "tokens must be a tensor of integers, got list", (params, [[0, 1, 2, 0]])),
@@ -433,19 +431,19 @@ def test_what_does_not_fit_is_named():
         (ValueError, "tokens must have one set of sequences a model, 3, got 2", (params, torch.stack([tokens, tokens]))),
         (ValueError, "tokens must lie in 0 … 2, got 0 … 3", (params, tokens + (tokens == 2))),
         (ValueError, "tokens must lie in 0 … 2, got -1", (params, tokens - 1)),
-        (ValueError, "missing \\['query'\\]", ({k: v for k, v in params.items() if k != "query"}, tokens)),
-        (ValueError, "unknown \\['bias'\\]", (params | {"bias": params["query"]}, tokens)),
+        (ValueError, "missing \\['query'\\]", ({k: v for k, v in params.weights.items() if k != "query"}, tokens)),
+        (ValueError, "unknown \\['bias'\\]", (params | {"bias": params.weights["query"]}, tokens)),
         (
             ValueError,
             "query must have shape \\(3, 2\\), got \\(3, 1, 2\\)",
-            (params | {"query": params["query"][:, None]}, tokens),
+            (params.replace(query=params.weights["query"][:, None]), tokens),
         ),
-        (ValueError, "value must have shape", (params | {"value": params["value"][:1]}, tokens)),
-        (ValueError, "assemblers must have shape \\(3, 2, 5\\)", (params | {"assemblers": params["receptors"]}, tokens)),
-        (ValueError, "receptor_biases must have shape", (params | {"receptor_biases": params["query"]}, tokens)),
-        (ValueError, "assembler_bias must have shape", (params | {"assembler_bias": params["query"][:1]}, tokens)),
-        (ValueError, "token must have three dimensions", (params | {"token": params["token"][0]}, tokens)),
-        (ValueError, "position must have shape", (params | {"position": params["position"][:2]}, tokens)),
+        (ValueError, "value must have shape", (params.replace(value=params.weights["value"][:1]), tokens)),
+        (ValueError, "assemblers must have shape \\(3, 2, 5\\)", (params.replace(assemblers=params.weights["receptors"]), tokens)),
+        (ValueError, "receptor_biases must have shape", (params.replace(receptor_biases=params.weights["query"]), tokens)),
+        (ValueError, "assembler_bias must have shape", (params.replace(assembler_bias=params.weights["query"][:1]), tokens)),
+        (ValueError, "token must have three dimensions", (params.replace(token=params.weights["token"][0]), tokens)),
+        (ValueError, "position must have shape", (params.replace(position=params.weights["position"][:2]), tokens)),
         (ValueError, "norm must be", (params, tokens, False, "l2")),
     ):
         with pytest.raises(error, match=message):
@@ -457,4 +455,4 @@ def test_what_does_not_fit_is_named():
         (TypeError, "dim must be an integer, got 2.5", (1, 2, 3, 2.5)),
     ):
         with pytest.raises(error, match=message):
-            init_model(*arguments, generator=generator)
+            Models.random(*arguments, norm="unit", generator=generator)

@@ -17,7 +17,7 @@ RESULT = Path(__file__).resolve().parents[2] / "results" / "two_phase_learning.j
 
 def models(count, length, seed=0, width=6):
     generator = torch.Generator().manual_seed(seed)
-    return init_model(count, 2, length, 2, width, generator=generator, biases=True), generator
+    return Models.random(count, 2, length, 2, width, norm="unit", generator=generator, biases=True), generator
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +29,10 @@ def record():
 @pytest.mark.parametrize("norm", ["unit", "rms"])
 def test_loss_is_log_two_plus_cost_minus_parity(k, norm):
     params, _ = models(4, 6)
-    tokens, targets = modular_addition(2, 6, k)
-    logits = forward(params, tokens, norm=norm)
+    tokens, targets = Task(2, 6, k).all()
+    logits = Models(params.weights, norm).logits(tokens)
     loss = cross_entropy(logits.mT, targets.expand(4, -1), reduction="none").mean(1)
-    margin = margins(params, norm)
+    margin = margins(Models(params.weights, norm))
     ours = math.log(2) + log_cosh_half(margin).mean(1) - parity_coefficient(margin, k) / 2
     torch.testing.assert_close(ours, loss, rtol=1e-12, atol=1e-13)
 
@@ -41,7 +41,7 @@ def test_walsh_is_a_mean_with_signs_and_keeps_the_power():
     margin = margins(models(3, 5)[0])
     assert margins(models(3, 1)[0]).shape == (3, 2)
     coefficients = walsh(margin)
-    tokens, _ = modular_addition(2, 5, 1)
+    tokens, _ = Task(2, 5, 1).all()
     for subset in (0, 1, 0b10110, 0b11111):
         digits = torch.tensor([int(digit) for digit in f"{subset:05b}"])
         sign = (-1.0) ** (tokens * digits).sum(1)
@@ -62,7 +62,7 @@ def test_log_cosh_half_is_exact_for_small_and_large_margins():
 
 
 def test_margins_want_two_tokens():
-    params = init_model(1, 3, 4, generator=torch.Generator().manual_seed(0))
+    params = Models.random(1, 3, 4, norm="unit", generator=torch.Generator().manual_seed(0))
     with pytest.raises(ValueError, match="two tokens"):
         margins(params)
 
@@ -70,12 +70,12 @@ def test_margins_want_two_tokens():
 @pytest.mark.parametrize("blind", [0, 1, 2, 3, 4])
 def test_parity_coefficient_has_the_order_of_the_blind_positions(blind):
     params, generator = models(20, 6)
-    start, end = params["token"].unbind(1)
+    start, end = params.weights["token"].unbind(1)
     along = (end - start) / (end - start).norm(dim=1, keepdim=True)
     for t in range(blind):
-        params["position"][:, t] = (0.5 + torch.rand(20, 1, generator=generator, dtype=torch.float64)) * along - start
-    way = {name: torch.randn(value.shape, generator=generator, dtype=torch.float64) for name, value in params.items()}
-    at = lambda eps: parity_coefficient(margins({n: v + eps * way[n] for n, v in params.items()}), 5).abs()  # noqa: E731
+        params.weights["position"][:, t] = (0.5 + torch.rand(20, 1, generator=generator, dtype=torch.float64)) * along - start
+    way = params.map(lambda value: torch.randn(value.shape, generator=generator, dtype=torch.float64))
+    at = lambda eps: parity_coefficient(margins({n: v + eps * way[n] for n, v in params.weights.items()}), 5).abs()  # noqa: E731
     assert (at(0.0).max() < 1e-15) == (blind > 0)
     assert (at(8e-3) / at(4e-3)).log2().median().item() == pytest.approx(blind, abs=0.3)
 
@@ -83,9 +83,9 @@ def test_parity_coefficient_has_the_order_of_the_blind_positions(blind):
 @pytest.mark.parametrize("k", [2, 5])
 def test_coinciding_tokens_are_stationary_with_one_curvature(k):
     params, _ = models(1, 6)
-    params["token"][:, 1] = params["token"][:, 0]
-    tokens, targets = modular_addition(2, 6, k)
-    psi = forward(params, tokens, return_stages=True)[1]["output"][0, 0]
+    params.weights["token"][:, 1] = params.weights["token"][:, 0]
+    tokens, targets = Task(2, 6, k).all()
+    psi = params.stages(tokens)["output"][0, 0]
     slope, hessian = curvature(params, tokens, targets)
     values = torch.linalg.eigvalsh(hessian)
     assert slope.norm() < 1e-14
@@ -96,8 +96,8 @@ def test_coinciding_tokens_are_stationary_with_one_curvature(k):
 @pytest.mark.parametrize(("k", "saddle"), [(2, True), (4, False), (5, False)])
 def test_coinciding_tokens_are_a_minimum_from_four_counted_tokens_on(k, saddle):
     params, _ = models(100, 6, seed=3)
-    params["token"][:, 1] = params["token"][:, 0]
-    psi = forward(params, torch.zeros(1, 6, dtype=torch.long), return_stages=True)[1]["output"][:, 0]
+    params.weights["token"][:, 1] = params.weights["token"][:, 0]
+    psi = params.stages(torch.zeros(1, 6, dtype=torch.long))["output"][:, 0]
     axis = psi / psi.norm(dim=1, keepdim=True)
     side = torch.stack([-axis[:, 1], axis[:, 0]], 1)
     excess = []
@@ -105,8 +105,8 @@ def test_coinciding_tokens_are_a_minimum_from_four_counted_tokens_on(k, saddle):
 
         def at(c, eps=eps):
             half = (eps * side + eps**2 * c * axis) / 2
-            middle = params["token"][:, 0]
-            return margins(params | {"token": torch.stack([middle - half, middle + half], 1)})
+            middle = params.weights["token"][:, 0]
+            return margins(params.replace(token=torch.stack([middle - half, middle + half], 1)))
 
         c = torch.zeros(100, 1, dtype=torch.float64)
         for _ in range(6):  # Newton: mean margin 0
@@ -119,9 +119,9 @@ def test_coinciding_tokens_are_a_minimum_from_four_counted_tokens_on(k, saddle):
 
 def test_no_sequence_moves_a_model_whose_tokens_coincide_with_no_output():
     params, generator = models(1, 6)
-    params["token"][:, 1] = params["token"][:, 0]
-    psi = forward(params, torch.zeros(1, 6, dtype=torch.long), return_stages=True)[1]["output"][:, 0]
-    params["assembler_bias"] -= psi
+    params.weights["token"][:, 1] = params.weights["token"][:, 0]
+    psi = params.stages(torch.zeros(1, 6, dtype=torch.long))["output"][:, 0]
+    params.weights["assembler_bias"] -= psi
     tokens = torch.randint(2, (1, 6), generator=generator)
     for label in (0, 1):
         assert curvature(params, tokens, torch.tensor([label]))[0].norm() < 1e-14
@@ -131,26 +131,26 @@ def test_no_sequence_moves_a_model_whose_tokens_coincide_with_no_output():
 def test_curvature_is_that_of_autograd_and_counts_repeated_sequences(biases):
     params, generator = models(1, 4, width=3)
     if not biases:
-        params = {name: value for name, value in params.items() if "bias" not in name}
+        params = {name: value for name, value in params.weights.items() if "bias" not in name}
     tokens = torch.randint(2, (30, 4), generator=generator)
     targets = tokens[:, :2].sum(1) % 2
-    shapes = [value.shape for value in params.values()]
-    sizes = [value.numel() for value in params.values()]
+    shapes = [value.shape for value in params.weights.values()]
+    sizes = [value.numel() for value in params.weights.values()]
 
     def loss(flat):
         parts = [part.view(shape) for part, shape in zip(flat.split(sizes), shapes, strict=True)]
-        return cross_entropy(forward(dict(zip(params, parts, strict=True)), tokens, norm="rms")[0], targets)
+        return cross_entropy(Models(dict(zip(params, parts, strict=True)).weights, "rms").logits(tokens)[0], targets)
 
-    here = torch.cat([value.flatten() for value in params.values()])
-    slope, hessian = curvature(params, tokens, targets, "rms")
+    here = torch.cat([value.flatten() for value in params.weights.values()])
+    slope, hessian = curvature(Models(params.weights, "rms"), tokens, targets)
     torch.testing.assert_close(slope, torch.func.grad(loss)(here))
     torch.testing.assert_close(hessian, torch.autograd.functional.hessian(loss, here))
     with pytest.raises(ValueError, match="tokens must lie in 0 … 1"):
         curvature(params, tokens + 1, targets)
     with pytest.raises(ValueError, match="params must be of one model, got 2"):
-        curvature({name: torch.cat([value, value]) for name, value in params.items()}, tokens, targets)
+        curvature(params.map(lambda value: torch.cat([value, value])), tokens, targets)
     with pytest.raises(ValueError, match="scores span less than about 700"):
-        curvature(params | {"query": 1e5 * params["query"]}, tokens, targets)
+        curvature(params.replace(query=1e5 * params.weights["query"]), tokens, targets)
 
 
 def test_drops_are_cut_to_their_top_and_their_floor():
@@ -222,8 +222,8 @@ def test_gradients_of_wider_models_rise_but_for_d_64_not_in_every_layer(record):
         rise = {
             layer: values[10][1] for layer, values in aligned.items() if layer not in ("runs", "loss", "accuracy", "share")
         }
-        assert min(rise["position"], rise["query"]) > 3
-        assert (max(rise["value"], rise["receptors"]) < 1.5) == (name == "dim_64")
+        assert min(rise.weights["position"], rise.weights["query"]) > 3
+        assert (max(rise.weights["value"], rise.weights["receptors"]) < 1.5) == (name == "dim_64")
 
 
 def test_some_runs_end_where_tokens_coincide(record):
@@ -238,7 +238,7 @@ def test_noise_takes_them_there(record):
     noise = record["noise"]["main"]
     assert len(noise["runs"]) == 13
     assert max(noise["mini"]["apart"]) < 0.1 < min(noise["full"]["apart"])
-    token = initial_models(range(200), 2, 12, 2, 32)["token"]
+    token = initial_models(range(200), Settings(Task(length=12), vocabulary=2, dim=2, width=32))["token"]
     apart = (token[:, 1] - token[:, 0]).norm(dim=1)
     assert (apart[noise["runs"]] < 0.75).sum() > 10
     assert (apart < 0.75).sum() < 40

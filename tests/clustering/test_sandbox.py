@@ -36,8 +36,8 @@ def test_a_run_is_whole(name):
         assert len(values) == len(run.history["epoch"])
         assert np.isfinite(values).all()
     for part in PARTS:
-        assert run.params[part].shape[0] == count
-    assert run.params["token"].shape == (count, run.p, 2)
+        assert run.models[part].shape[0] == count
+    assert run.models.weights["token"].shape == (count, run.p, 2)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -45,8 +45,9 @@ def test_stages_are_those_of_the_model(name):
     run = load_run(name)
     for frame in (0, len(run.epochs) // 2, len(run.epochs) - 1):
         held, params = run.stages(frame), run.at(frame)
-        logits, stages = forward(params, run.tokens, return_stages=True, norm=run.norm)
-        torch.testing.assert_close(held["embeddings"], embedding_table(params, run.norm)[0])
+        stages = Models(params.weights, run.norm).stages(run.tokens)
+        logits = stages["logits"]
+        torch.testing.assert_close(held["embeddings"], Models(params.weights, run.norm).table()[0])
         for part in ("attention", "sequence"):
             torch.testing.assert_close(held[part], stages[part][0])
         torch.testing.assert_close(held["probabilities"], logits[0].softmax(-1))
@@ -59,18 +60,18 @@ def test_stages_are_those_of_the_model(name):
 def test_what_is_told_of_a_frame_is_what_its_parameters_do(name):
     run = load_run(name)
     frames = [0, len(run.epochs) // 2, len(run.epochs) - 1]
-    params = {part: value[frames] for part, value in run.params.items()}
+    params = run.models[frames]
     tokens = torch.tensor([[number >> (11 - t) & 1 for t in range(12)] for number in range(4096)])
-    right = forward(params, tokens, norm=run.norm).argmax(-1) == tokens[:, :5].sum(1) % 2
+    right = Models(params.weights, run.norm).logits(tokens).argmax(-1) == tokens[:, :5].sum(1) % 2
     then = [run.history["epoch"].tolist().index(epoch) for epoch in run.epochs[frames]]
     np.testing.assert_allclose(right.double().mean(1), run.history["all"][then], atol=0.003)  # they are quantised
-    for part, values in invariance(params, 2, 5, run.norm).items():
+    for part, values in invariance(Models(params.weights, run.norm), Task(2, params.length, 5)).items():
         np.testing.assert_allclose(values, run.frames[part][frames], atol=0.003)
 
 
 def test_the_runs_are_what_they_are_called():
-    last = {name: {key: values[-1] for key, values in load_run(name).history.items()} for name in NAMES}
-    shares = {name: {key: values[-1] for key, values in load_run(name).frames.items()} for name in NAMES}
+    last = {name: load_run(name).history[-1] for name in NAMES}
+    shares = {name: load_run(name).frames[-1] for name in NAMES}
     assert last["failure"]["all"] < 0.55
     for name in NAMES[:1] + NAMES[2:6]:
         assert last[name]["all"] == 1
@@ -88,7 +89,7 @@ def test_the_runs_are_what_they_are_called():
     assert shares["pattern"]["suffix"] > 0.99
     tokens = torch.tensor([[number >> (11 - t) & 1 for t in range(12)] for number in range(4096)])
     run = load_run("pattern")
-    sequence = forward(run.at(-1), tokens, return_stages=True, norm=run.norm)[1]["sequence"][0]
+    sequence = Models(run.at(-1).weights, run.norm).stages(tokens)["sequence"][0]
     means, count = sequence.unflatten(0, (32, 128)).mean(1), (tokens[::128, :5] != torch.tensor([0, 0, 1, 1, 1])).sum(1)
     within = sum((means[count == number] - means[count == number].mean(0)).square().sum() for number in range(6))
     assert within < 0.01 * (means - means.mean(0)).square().sum()  # it counts differences from a pattern
@@ -97,12 +98,12 @@ def test_the_runs_are_what_they_are_called():
 
 
 def test_quantisation_error_is_at_most_half_a_step():
-    params = init_model(7, 2, 12, generator=torch.Generator().manual_seed(0), biases=True)
-    params["query"] *= 0
+    params = Models.random(7, 2, 12, norm="unit", generator=torch.Generator().manual_seed(0), biases=True)
+    params.weights["query"] *= 0
     for name, (integers, step) in pack(params).items():
         assert integers.dtype == np.int16
-        assert np.abs(integers * step - params[name].numpy()).max() <= step / 2 * (1 + 1e-9)
-        assert step == pytest.approx(params[name].abs().max().item() / LARGEST or 1)
+        assert np.abs(integers * step - params.weights[name].numpy()).max() <= step / 2 * (1 + 1e-9)
+        assert step == pytest.approx(params.weights[name].abs().max().item() / LARGEST or 1)
 
 
 def test_a_saved_run_is_read_back(tmp_path, monkeypatch):
@@ -148,8 +149,8 @@ def test_planes_hold_what_is_drawn_and_change_slowly(name):
         held = run.stages(frame)
         assert held["sequence"].abs().max() < run.reaches["sequence"][frame]
         assert held["values"].abs().max() < run.reaches["values"][frame]
-        assert run.params["position"][frame].abs().max() < run.reaches["embeddings"][frame]
-        assert run.params["assemblers"][frame].abs().max() < run.reaches["neurons"][frame]
+        assert run.models.weights["position"][frame].abs().max() < run.reaches["embeddings"][frame]
+        assert run.models.weights["assemblers"][frame].abs().max() < run.reaches["neurons"][frame]
     assert np.abs(np.diff(np.log(run.reaches["embeddings"]))).max() < 0.3
 
 

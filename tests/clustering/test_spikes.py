@@ -16,7 +16,7 @@ from attnopt.clustering.model import normalise
 from attnopt.clustering.sharpness import sharpness
 from attnopt.clustering.spikes import Course, answers, dissect, find_spikes, losses, stages
 from attnopt.clustering.training import train
-from attnopt.clustering.training.step import Layout, loss_and_gradients, marks
+from attnopt.clustering.training.backward import Layout, loss_and_gradients, marks
 
 STORED = Path(__file__).resolve().parents[2] / "results" / "loss_spikes.json"
 SMALL = {"p": 2, "length": 4, "k": 2, "n_train": 16, "width": 4}
@@ -77,10 +77,10 @@ def test_spikes_check_their_input(loss, factor):
 @pytest.mark.same_bits
 @pytest.mark.parametrize("batch_size", [32, 900])  # the last batch of an epoch may be shorter
 def test_a_course_takes_the_engines_steps_to_the_bit(batch_size):
-    training = train([3, 7], epochs=3, snapshots=[2], evaluate_every=3, batch_size=batch_size)
-    course = Course([3, 7], batch_size=batch_size)
+    training = train([3, 7], Settings(epochs=3, batch_size=batch_size), Watch(every=3, snapshots=[2]))
+    course = Course([3, 7], Settings(batch_size=batch_size))
     state = course.initial()
-    for snapshot in ({}, training.snapshots[2], training.params):
+    for snapshot in ({}, training.snapshots[2], training.models):
         for _ in course.epoch(state):
             pass
         views = course.layout.views(state.rows)
@@ -106,13 +106,13 @@ def test_runs_at_different_epochs_go_on_side_by_side():
 
 def example(scale=1.0, seed=0, models=3):
     """Models, a step, and a task."""
-    params = init_model(models, 2, 4, 3, 5, generator=generator(seed), biases=True)
-    step = {n: 0.05 * scale * torch.randn(v.shape, generator=generator(seed + 1), dtype=v.dtype) for n, v in params.items()}
-    tokens, targets = modular_addition(2, 4, 2)
+    params = Models.random(models, 2, 4, 3, 5, norm="unit", generator=generator(seed), biases=True)
+    step = params.map(lambda v: 0.05 * scale * torch.randn(v.shape, generator=generator(seed + 1), dtype=v.dtype))
+    tokens, targets = Task(2, 4, 2).all()
     marked = marks(tokens, 2, torch.float64).expand(models, -1, -1)
     return (
         params,
-        {n: v + step[n] for n, v in params.items()},
+        {n: v + step[n] for n, v in params.weights.items()},
         marked,
         one_hot(targets, 2).double().expand(models, -1, -1),
         tokens,
@@ -122,7 +122,8 @@ def example(scale=1.0, seed=0, models=3):
 @pytest.mark.parametrize("norm", ["unit", "rms", "smooth"])
 def test_stages_are_the_models(norm):
     params, _, marked, _, tokens = example()
-    logits, found = forward(params, tokens, return_stages=True, norm=norm)
+    found = Models(params.weights, norm).stages(tokens)
+    logits = found["logits"]
     ours = stages(params, marked, norm)
     assert torch.allclose(ours["sequence"], found["sequence"], atol=1e-12)
     assert torch.allclose(answers(params, ours), logits, atol=1e-12)
@@ -131,13 +132,13 @@ def test_stages_are_the_models(norm):
 @pytest.mark.parametrize("factor", [1.0, 80.0])
 def test_stages_of_a_long_query_are_the_engines(factor):
     params, _, marked, truth, _ = example()
-    params["query"] = factor * params["query"]
+    params.weights["query"] = factor * params.weights["query"]
     layout = Layout.of(params)
     views = layout.views(layout.rows(params))
     gradients = layout.views(torch.zeros_like(layout.rows(params)))
     engine = loss_and_gradients(views, gradients, marked, truth.mT.contiguous(), "rms")
     torch.testing.assert_close(losses(answers(params, stages(params, marked, "rms")), truth).mean(1), engine)
-    params["query"] = 1e5 * params["query"]
+    params.weights["query"] = 1e5 * params.weights["query"]
     with pytest.raises(ValueError, match="attention scores must lie within 80 of each other"):
         stages(params, marked, "rms")
 
@@ -154,7 +155,7 @@ def test_dissection_of_a_small_step_leaves_only_the_slope():
 def test_dissection_measures_the_rise_and_second_order_errors():
     params, after, marked, truth, tokens = example()
     found = dissect(params, after, marked, truth, "unit")
-    mean = lambda p: losses(forward(p, tokens), truth).mean(1)  # noqa: E731
+    mean = lambda p: losses(p.logits(tokens), truth).mean(1)  # noqa: E731
     assert torch.allclose(found["rise"], mean(after) - mean(params), atol=1e-12)
     half = {n: (params[n] + after[n]) / 2 for n in params}
     nearer = dissect(params, half, marked, truth, "unit")

@@ -13,13 +13,13 @@ WEIGHTS = ("query", "value", "receptors", "assemblers")
 
 
 def losses(params, tokens, targets):
-    logits = forward(params, tokens)
+    logits = params.logits(tokens)
     return cross_entropy(logits.mT, targets.expand(len(logits), -1), reduction="none").mean(1)
 
 
 def margins(params, tokens, targets):
     """The right logit minus the best of the others."""
-    logits = forward(params, tokens)
+    logits = params.logits(tokens)
     at = targets.expand(len(logits), -1)[..., None]
     return logits.gather(2, at)[..., 0] - logits.scatter(2, at, -math.inf).amax(2)
 
@@ -30,27 +30,28 @@ def total_norm(gradients):
 
 def know_nothing(p, length, dim, width, seed):
     """The stationary point of the chapter, for random embeddings in a half space."""
-    params = init_model(1, p, length, dim, width, generator=torch.Generator().manual_seed(seed))
-    params["position"] = params["position"] + 4.0
-    differences = params["token"][0, 1:] - params["token"][0, :1]
+    params = Models.random(1, p, length, dim, width, norm="unit", generator=torch.Generator().manual_seed(seed))
+    params.weights["position"] = params.weights["position"] + 4.0
+    differences = params.weights["token"][0, 1:] - params.weights["token"][0, :1]
     v = torch.linalg.svd(differences).Vh[-1]  # orthogonal to the differences, as d ≥ p
-    params["query"] = torch.zeros_like(params["query"])
-    params["value"] = torch.outer(v, torch.ones_like(v))[None]
-    params["assemblers"] = torch.zeros_like(params["assemblers"])
+    params.weights["query"] = torch.zeros_like(params.weights["query"])
+    params.weights["value"] = torch.outer(v, torch.ones_like(v))[None]
+    params.weights["assemblers"] = torch.zeros_like(params.weights["assemblers"])
     return params
 
 
 @given(p=st.integers(2, 4), dim=st.integers(1, 4), scale=st.floats(0.1, 30), seed=st.integers(0, 2**31))
 def test_derivative_along_the_ray_and_the_loss(p, dim, scale, seed):
     generator = torch.Generator().manual_seed(seed)
-    params = init_model(5, p, 3, dim, 6, generator=generator)
-    params["value"], params["assemblers"] = scale * params["value"], scale * params["assemblers"]
-    task = modular_addition(p, 3, 2)
+    params = Models.random(5, p, 3, dim, 6, norm="unit", generator=generator)
+    params.weights["value"], params.weights["assemblers"] = scale * params.weights["value"], scale * params.weights["assemblers"]
+    task = Task(p, 3, 2).all()
     gradients = closed_form_gradients(params, *task)
-    pairing = sum((gradients[name] * params[name]).sum((1, 2)) for name in ("value", "assemblers"))
-    logits, stages = forward(params, task[0], return_stages=True)
+    pairing = sum((gradients[name] * params.weights[name]).sum((1, 2)) for name in ("value", "assemblers"))
+    stages = params.stages(task[0])
+    logits = stages["logits"]
     right = torch.nn.functional.one_hot(task[1], p)
-    signal = (logits.softmax(-1) - right) @ params["token"]
+    signal = (logits.softmax(-1) - right) @ params.weights["token"]
     along = (signal * stages["output"]).sum(-1).mean(1)
     torch.testing.assert_close(pairing, along, rtol=1e-8, atol=1e-9 * scale)
     entropy = torch.special.entr(logits.softmax(-1)).sum(-1).mean(1)
@@ -60,15 +61,15 @@ def test_derivative_along_the_ray_and_the_loss(p, dim, scale, seed):
 @pytest.mark.parametrize(("p", "length", "k", "sharpness"), [(2, 6, 3, 5.0), (2, 8, 5, 9.0), (3, 5, 2, 6.0), (3, 5, 3, 9.0)])
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 3.0])
 def test_no_clustering_head_is_stationary(p, length, k, sharpness, alpha):
-    task = modular_addition(p, length, k)
-    head = ideal_circuit(p, length, k, sharpness=sharpness, scale=4.0)
+    task = Task(p, length, k).all()
+    head = ideal_circuit(Task(p, length, k), sharpness=sharpness, scale=4.0)
     head = head | {name: alpha * head[name] for name in ("value", "assemblers")}
-    gap = margins(head, *task)
+    gap = margins(Models(head.weights, *task))
     assert (gap > 0).all()  # it classifies everything
     gradients = closed_form_gradients(head, *task)
     pairing = sum((gradients[name] * head[name]).sum() for name in ("value", "assemblers"))
     assert pairing < 0
-    logits = forward(head, task[0])
+    logits = head.logits(task[0])
     wrong = logits.softmax(-1).scatter(2, task[1][None, :, None], 0.0).sum(-1).mean()
     size = torch.cat([head[name].flatten() for name in ("value", "assemblers")]).norm()
     norm = total_norm(gradients)
@@ -78,21 +79,21 @@ def test_no_clustering_head_is_stationary(p, length, k, sharpness, alpha):
 
 def test_any_model_that_classifies_everything_has_a_descent_direction():
     """Also with parameters that training found, and on a few sequences only."""
-    params = init_model(200, 2, 5, 2, 6, generator=torch.Generator().manual_seed(3))
+    params = Models.random(200, 2, 5, 2, 6, norm="unit", generator=torch.Generator().manual_seed(3))
     tokens, targets = torch.tensor([[0, 1, 0, 0, 1], [1, 1, 0, 1, 0], [0, 0, 0, 1, 1]]), torch.tensor([1, 0, 1])
-    solves = (margins(params, tokens, targets) > 0).all(1)
+    solves = (margins(Models(params.weights, tokens)) > 0).all(1)
     assert solves.sum() > 5
     gradients = closed_form_gradients(params, tokens, targets)
-    pairing = sum((gradients[name] * params[name]).sum((1, 2)) for name in ("value", "assemblers"))
+    pairing = sum((gradients[name] * params.weights[name]).sum((1, 2)) for name in ("value", "assemblers"))
     assert (pairing[solves] < 0).all()
     few = len(targets)
     assert (losses(params, tokens, targets)[~solves] >= math.log(2) / few).all()  # below that, nothing is missed
 
 
 def test_loss_and_gradient_vanish_exponentially_and_only_in_the_limit():
-    task = modular_addition(2, 8, 3)
-    head = ideal_circuit(2, 8, 3, sharpness=5.0, scale=3.0)
-    gamma = margins(head, *task).min().item()
+    task = Task(2, 8, 3).all()
+    head = ideal_circuit(Task(2, 8, 3), sharpness=5.0, scale=3.0)
+    gamma = margins(Models(head.weights, *task)).min().item()
     found = []
     for alpha in (8.0, 12.0, 16.0):
         scaled = head | {name: alpha * head[name] for name in ("value", "assemblers")}
@@ -107,27 +108,27 @@ def test_loss_and_gradient_vanish_exponentially_and_only_in_the_limit():
 @pytest.mark.parametrize(("p", "dim"), [(2, 2), (2, 4), (3, 3), (4, 5)])
 @pytest.mark.parametrize("k", [2, 3])
 def test_a_finite_stationary_point_knows_nothing(p, dim, k):
-    params, task = know_nothing(p, 4, dim, 5, seed=p + dim), modular_addition(p, 4, k)
-    mixture = forward(params, task[0], return_stages=True)[1]["mixture"]
+    params, task = know_nothing(p, 4, dim, 5, seed=p + dim), Task(p, 4, k).all()
+    mixture = params.stages(task[0])["mixture"]
     assert (mixture.sum(-1) > 0).all()
     assert total_norm(closed_form_gradients(params, *task)) < 1e-14
-    leaves = {name: params[name].clone().requires_grad_() for name in WEIGHTS}
+    leaves = {name: params.weights[name].clone().requires_grad_() for name in WEIGHTS}
     automatic = torch.autograd.grad(losses(params | leaves, *task).sum(), tuple(leaves.values()))
     assert max(part.abs().max() for part in automatic) < 1e-14
     assert losses(params, *task).item() == pytest.approx(math.log(p), rel=1e-13)
-    first = modular_addition(p, 4, 1)  # the proof needs two tokens that count
+    first = Task(p, 4, 1).all()  # the proof needs two tokens that count
     assert total_norm(closed_form_gradients(params, *first)) > 1e-6
 
 
 def test_the_stationary_point_is_a_saddle():
-    params, task = know_nothing(2, 4, 2, 3, seed=4), modular_addition(2, 4, 2)
-    sizes = [params[name].numel() for name in WEIGHTS]
+    params, task = know_nothing(2, 4, 2, 3, seed=4), Task(2, 4, 2).all()
+    sizes = [params.weights[name].numel() for name in WEIGHTS]
 
     def loss(weights):
         parts = zip(WEIGHTS, weights.split(sizes), strict=True)
-        return losses(params | {name: part.view_as(params[name]) for name, part in parts}, *task)[0]
+        return losses(params | {name: part.view_as(params.weights[name]) for name, part in parts}, *task)[0]
 
-    here = torch.cat([params[name].flatten() for name in WEIGHTS])
+    here = torch.cat([params.weights[name].flatten() for name in WEIGHTS])
     values, vectors = torch.linalg.eigh(torch.func.hessian(loss)(here))
     assert values[0] < -1e-9
     assert values[-1] > 1e-2
@@ -137,8 +138,8 @@ def test_the_stationary_point_is_a_saddle():
 
 def test_noisy_labels_make_a_clustering_head_stationary():
     noise = 0.1
-    tokens, targets = modular_addition(2, 6, 3)
-    head = ideal_circuit(2, 6, 3, sharpness=20.0, scale=math.log((1 - noise) / noise) / 2)
+    tokens, targets = Task(2, 6, 3).all()
+    head = ideal_circuit(Task(2, 6, 3), sharpness=20.0, scale=math.log((1 - noise) / noise) / 2)
     clean, flipped = closed_form_gradients(head, tokens, targets), closed_form_gradients(head, tokens, 1 - targets)
     mixed = {name: (1 - noise) * clean[name] + noise * flipped[name] for name in clean}
     assert total_norm(mixed) < 1e-8 < total_norm(clean)

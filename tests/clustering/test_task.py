@@ -16,7 +16,7 @@ SIZES = [(2, 5, 3), (3, 4, 2), (3, 4, 4), (4, 4, 3), (5, 3, 1), (6, 3, 2)]
 
 @pytest.mark.parametrize(("p", "length", "k"), SIZES)
 def test_all_sequences_once_in_order_with_the_sum_of_their_first_k_tokens(p, length, k):
-    tokens, targets = modular_addition(p, length, k)
+    tokens, targets = Task(p, length, k).all()
     expected = list(itertools.product(range(p), repeat=length))
     assert [tuple(row) for row in tokens.tolist()] == expected
     assert targets.tolist() == [sum(row[:k]) % p for row in expected]
@@ -26,7 +26,7 @@ def test_all_sequences_once_in_order_with_the_sum_of_their_first_k_tokens(p, len
 
 @pytest.mark.parametrize(("p", "length", "k"), SIZES)
 def test_the_label_is_invariant_under_the_prefix_order_and_the_suffix_and_under_more(p, length, k):
-    tokens, targets = modular_addition(p, length, k)
+    tokens, targets = Task(p, length, k).all()
     at = p ** torch.arange(length - 1, -1, -1)
 
     def label_of(moved):
@@ -48,7 +48,7 @@ def test_the_label_is_invariant_under_the_prefix_order_and_the_suffix_and_under_
 
 @pytest.mark.parametrize(("p", "k"), [(2, 5), (3, 5), (3, 3), (4, 4), (5, 2)])
 def test_prefixes_fall_into_as_many_multisets_as_counted(p, k):
-    tokens, targets = modular_addition(p, k, k)
+    tokens, targets = Task(p, k, k).all()
     classes = tokens.sort(1).values.unique(dim=0)
     assert len(classes) == math.comb(k + p - 1, k) == len(cluster_counts(p, k))
     assert len(targets.unique()) == p
@@ -56,7 +56,7 @@ def test_prefixes_fall_into_as_many_multisets_as_counted(p, k):
 
 @pytest.mark.parametrize(("p", "length", "k"), SIZES)
 def test_positions_that_miss_one_of_the_first_k_say_nothing_about_the_label(p, length, k):
-    tokens, targets = modular_addition(p, length, k)
+    tokens, targets = Task(p, length, k).all()
     for size in range(length + 1):
         for seen in itertools.combinations(range(length), size):
             key = (tokens[:, list(seen)] * p ** torch.arange(size)).sum(1)
@@ -69,7 +69,7 @@ def test_positions_that_miss_one_of_the_first_k_say_nothing_about_the_label(p, l
 
 @pytest.mark.parametrize(("p", "length", "k"), SIZES)
 def test_a_character_of_the_label_correlates_with_one_character_of_the_sequence_only(p, length, k):
-    _, targets = modular_addition(p, length, k)
+    _, targets = Task(p, length, k).all()
     for frequency in range(1, p):
         wave = torch.exp(2j * math.pi * frequency * targets.double() / p).reshape([p] * length)
         spectrum = torch.fft.fftn(wave, norm="forward").abs()
@@ -78,7 +78,7 @@ def test_a_character_of_the_label_correlates_with_one_character_of_the_sequence_
 
 
 def test_a_predictor_that_misses_a_token_has_accuracy_one_in_p_exactly_and_loss_at_least_log_p():
-    tokens, targets = modular_addition(3, 4, 3)
+    tokens, targets = Task(3, 4, 3).all()
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
         answers = torch.randn(27, 3, generator=generator, dtype=torch.float64)
@@ -89,9 +89,9 @@ def test_a_predictor_that_misses_a_token_has_accuracy_one_in_p_exactly_and_loss_
 
 def test_as_many_sequences_as_are_listed_in_full(monkeypatch):
     monkeypatch.setattr("attnopt.clustering.task.LARGEST", 16)
-    assert len(modular_addition(2, 4, 2)[0]) == 16
+    assert len(Task(2, 4, 2).all()[0]) == 16
     with pytest.raises(ValueError, match="n_samples must be given"):
-        modular_addition(2, 5, 2)
+        Task(2, 5, 2).all()
 
 
 @pytest.mark.parametrize(("p", "length", "n"), [(2, 12, 2048), (2, 8, 100), (3, 5, 400)])
@@ -99,7 +99,7 @@ def test_share_of_sequences_that_draws_cover(p, length, n):
     count, draws = p**length, 300
     generator = torch.Generator().manual_seed(1)
     at = p ** torch.arange(length - 1, -1, -1)
-    index = lambda: (modular_addition(p, length, 1, n, generator)[0] * at).sum(1)  # noqa: E731
+    index = lambda: (Task(p, length, 1).sample(n, generator)[0] * at).sum(1)  # noqa: E731
     covered, seen = [], []
     for _ in range(draws):
         known = torch.zeros(count, dtype=torch.bool)
@@ -119,7 +119,7 @@ def test_share_of_sequences_that_draws_cover(p, length, n):
 @given(st.integers(2, 7), st.integers(1, 6), st.data())
 def test_samples_are_sequences_of_the_task(p, length, data):
     k, n = data.draw(st.integers(1, length)), data.draw(st.integers(1, 50))
-    draw = lambda: modular_addition(p, length, k, n, torch.Generator().manual_seed(5))  # noqa: E731
+    draw = lambda: Task(p, length, k).sample(n, torch.Generator().manual_seed(5))  # noqa: E731
     tokens, targets = draw()
     assert tokens.shape == (n, length)
     assert targets.shape == (n,)
@@ -146,7 +146,7 @@ def test_what_is_not_a_task_is_named():
     ):
         with pytest.raises(error, match=message):
             modular_addition(*arguments)
-    assert len(modular_addition(2, 24, 3, 5, generator)[0]) == 5
+    assert len(Task(2, 24, 3).sample(5, generator)[0]) == 5
 
 
 @pytest.mark.parametrize(("p", "length"), [(2, 1), (2, 4), (3, 2), (5, 3)])

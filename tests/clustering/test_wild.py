@@ -15,7 +15,7 @@ from attnopt.clustering.training import train
 
 RESULT = json.loads(experiment.RESULT.read_text(encoding="utf-8"))
 L, K = 12, 5
-TOKENS, TARGETS = modular_addition(2, L, K)
+TOKENS, TARGETS = Task(2, L, K).all()
 
 
 def section(name):
@@ -67,9 +67,10 @@ def test_attention_is_faulty_and_embeddings_correct_more_of_it_than_the_value_ma
 
 def test_stored_anatomy_is_that_of_the_stored_models():
     for entry in RESULT["realisations"]["typical"].values():
-        model = {name: torch.tensor([value], dtype=torch.float64) for name, value in entry["params"].items()}
-        logits, stages = forward(model, TOKENS, return_stages=True, norm="rms")
-        weights, explained = counting_form(stages["sequence"], L, K)
+        model = entry["params"].map(lambda value: torch.tensor([value], dtype=torch.float64))
+        stages = Models(model.weights, "rms").stages(TOKENS)
+        logits = stages["logits"]
+        weights, explained = counting_form(stages["sequence"], Task(2, L, K))
         seed = entry["seed"]
         assert weights[0].tolist() == RESULT["realisations"]["weights"][seed]
         assert explained.item() == pytest.approx(RESULT["realisations"]["explained"][seed], abs=2e-3)
@@ -78,7 +79,7 @@ def test_stored_anatomy_is_that_of_the_stored_models():
 
 
 def test_records_are_those_of_the_engine():
-    live = train(range(3), epochs=5).history
+    live = train(range(3), Settings(epochs=5)).history
     for epoch in (0, 2, 5):
         loss, accuracy = RESULT["realisations"]["early"][str(epoch)]
         torch.testing.assert_close(live["loss"][epoch], torch.tensor(loss[:3]), atol=1e-3, rtol=0)
@@ -93,9 +94,9 @@ def test_final_attention_resembles_the_initial_one_more_than_chance_and_not_by_m
 
 
 def test_exchanging_the_tokens_maps_a_model_to_one_of_equal_accuracy():
-    params = init_model(5, 2, L, generator=torch.Generator().manual_seed(0), biases=True)
-    swapped = params | {"token": params["token"].flip(1)}
-    logits, mirror = forward(params, TOKENS, norm="rms"), forward(swapped, 1 - TOKENS, norm="rms")
+    params = Models.random(5, 2, L, norm="unit", generator=torch.Generator().manual_seed(0), biases=True)
+    swapped = params.replace(token=params.weights["token"].flip(1))
+    logits, mirror = Models(params.weights, "rms").logits(TOKENS), Models(swapped.weights, "rms").logits(1 - TOKENS)
     torch.testing.assert_close(mirror.flip(-1), logits)
     assert (((1 - TOKENS)[:, :K].sum(1) % 2) == 1 - TARGETS).all()
 
@@ -188,10 +189,10 @@ def test_attention_stays_close_and_stays_faulty():
 
 
 def test_errors_on_all_sequences_are_those_of_the_forward_pass():
-    params = init_model(2, 3, L, generator=torch.Generator().manual_seed(3), biases=True)
+    params = Models.random(2, 3, L, norm="unit", generator=torch.Generator().manual_seed(3), biases=True)
     found = experiment.errors_at_three(params)
-    tokens, targets = modular_addition(3, L, K, 3000, torch.Generator().manual_seed(4))
-    share = (forward(params, tokens, norm="rms").argmax(-1) != targets).double().mean(1)
+    tokens, targets = Task(3, L, K).sample(3000, torch.Generator().manual_seed(4))
+    share = (Models(params.weights, "rms").logits(tokens).argmax(-1) != targets).double().mean(1)
     torch.testing.assert_close(found.double() / 3**L, share, atol=0.04, rtol=0)
 
 
@@ -222,8 +223,8 @@ def test_before_success_density_tells_nothing():
 
 
 def test_means_have_one_maximum_where_single_seeds_jump():
-    grid = {factor: np.array(list(points.values())) for factor, points in section("ablations").items()}
-    assert {factor: len(table) for factor, table in grid.items()} == {
+    grid = section("ablations").map(lambda points: np.array(list(points.values())))
+    assert grid.map(lambda table: len(table)) == {
         "batch_size": 5, "width": 4, "learning_rate": 4, "mlp_discount": 3
     }  # fmt: skip
     for table in grid.values():
@@ -231,7 +232,7 @@ def test_means_have_one_maximum_where_single_seeds_jump():
         rises = np.sign(np.diff(table.mean(1)))
         assert (np.diff(rises) <= 0).all()  # up, then down
         assert (abs(np.diff(table, axis=0)) > 0.25).mean() > 0.05
-    succeed = {factor: (table > 0.9).sum(1) for factor, table in grid.items()}
+    succeed = grid.map(lambda table: (table > 0.9).sum(1))
     assert np.ptp(succeed["width"]) < 15
     assert np.ptp(succeed["learning_rate"]) > 35
 
@@ -250,9 +251,10 @@ def test_one_run_in_a_hundred_learns_five_tokens_from_scratch():
 
 def test_the_model_of_five_tokens_counts_with_shifts():
     best = section("transfer")["cyclic"]["scratch_5"]["best"]
-    model = {name: torch.tensor([value], dtype=torch.float64) for name, value in best["params"].items()}
-    tokens, targets = modular_addition(5, L, K, 10000, torch.Generator().manual_seed(11))
-    logits, stages = forward(model, tokens, return_stages=True, norm="rms")
+    model = best["params"].map(lambda value: torch.tensor([value], dtype=torch.float64))
+    tokens, targets = Task(5, L, K).sample(10000, torch.Generator().manual_seed(11))
+    stages = Models(model.weights, "rms").stages(tokens)
+    logits = stages["logits"]
     assert (logits[0].argmax(1) == targets).double().mean() > 0.88
     effects, explained = token_effects(stages["sequence"], tokens, 5)
     ranks = effects[0, :K].argsort(-1).argsort(-1)

@@ -102,6 +102,18 @@ class Models:
             weights["assembler_bias"] = uniform(dim, inputs=width)
         return cls(weights, norm)
 
+    @classmethod
+    def join(cls, parts: Sequence["Models"]) -> "Models":
+        """The models of several ensembles of the same sizes and norm as one.
+
+        Raises:
+            ValueError: if there is none, or norms differ.
+        """
+        norms = {part.norm for part in parts}
+        if len(norms) != 1:
+            raise ValueError(f"parts must be ensembles of one norm, got {sorted(norms)}")
+        return cls({name: torch.cat([part.weights[name] for part in parts]) for name in parts[0].weights}, norms.pop())
+
     def __len__(self) -> int:
         return len(self.weights["token"])
 

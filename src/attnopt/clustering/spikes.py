@@ -75,10 +75,12 @@ def find_spikes(loss: Tensor, factor: float = 2.0, rise: float = 0.02, window: i
 
 
 class State(NamedTuple):
-    """What a step of training needs of M models: their weights (M, n), and Adam, each with its own number of steps."""
+    """What a step of training needs of M models: weights and Adam's moments (M, n), and the steps done so far (M,)."""
 
     rows: Tensor
-    adam: Adam
+    first: Tensor
+    second: Tensor
+    steps: Tensor
 
 
 class Course:
@@ -111,12 +113,13 @@ class Course:
 
     def initial(self) -> State:
         """The state before the first step."""
-        return State(self.start.clone(), Adam.of(self.start))
+        adam = Adam.of(self.start)
+        return State(self.start.clone(), adam.first, adam.second, adam.steps)
 
     def epoch(self, state: State) -> Iterator[Tensor]:
         """Step through every model's own next epoch, updating the state; after each step, the mini-batches' losses."""
         total, size = self.marks.shape[1], self.settings.batch_size
-        number = state.adam.steps // math.ceil(total / size)
+        number = state.steps // math.ceil(total / size)
         orders = {
             int(n): torch.randperm(total, generator=torch.Generator().manual_seed(ORDER_SEED + int(n)))
             for n in number.unique()
@@ -124,12 +127,12 @@ class Course:
         order = torch.stack([orders[int(n)] for n in number])
         batches = self.marks.gather(1, order.unsqueeze(-1).expand_as(self.marks))
         truth = self.truth.gather(1, order.unsqueeze(-1).expand_as(self.truth)).mT.contiguous()
-        gradient = torch.zeros_like(state.rows)
+        adam, gradient = Adam(state.first, state.second, state.steps), torch.zeros_like(state.rows)
         views, gradients = self.layout.views(state.rows), self.layout.views(gradient)
         for at in range(0, total, size):
             part = slice(at, at + size)
             batch = loss_and_gradients(views, gradients, batches[:, part], truth[..., part], self.norm)
-            state.adam.step(state.rows, gradient, self.settings.learning_rate)
+            adam.step(state.rows, gradient, self.settings.learning_rate)
             yield batch
 
     def models(self, rows: Tensor) -> Models:

@@ -36,8 +36,8 @@ def initial_models(seeds: Sequence[int], settings: Settings = PAPER, dtype: torc
             shape = list(model[name].shape)
             shape[axis] = widest - shape[axis]
             model[name] = torch.cat([model[name], model[name].new_zeros(shape)], axis)
-        models.append(model)
-    return Models({name: torch.cat([model[name] for model in models]).to(dtype) for name in models[0]}, settings.norm)
+        models.append(Models(model, settings.norm))
+    return Models.join(models).map(lambda value: value.to(dtype))
 
 
 def training_data(seeds: Sequence[int], task: Task, n_train: int = PAPER.n_train) -> tuple[Tensor, Tensor]:

@@ -36,14 +36,11 @@ def join(parts: list[Training], order: Tensor | None = None) -> Training:
     """The trainings of several groups of models as one, in the order given."""
     order = slice(None) if order is None else order
 
-    def merge(dicts: list[dict[str, Tensor]], axis: int) -> dict[str, Tensor]:
-        joined = {name: torch.cat([part[name] for part in dicts], axis) for name in dicts[0] if name != "epoch"}
-        return {name: value.movedim(axis, 0)[order].movedim(0, axis) for name, value in joined.items()}
-
-    history = merge([part.history for part in parts], 1) | {"epoch": parts[0].history["epoch"]}
-    together = lambda models: Models(merge([part.weights for part in models], 0), models[0].norm)  # noqa: E731
-    kept = {epoch: together([part.snapshots[epoch] for part in parts]) for epoch in parts[0].snapshots}
-    return Training(together([part.models for part in parts]), history, kept)
+    names = [name for name in parts[0].history if name != "epoch"]
+    history = {name: torch.cat([part.history[name] for part in parts], 1)[:, order] for name in names}
+    history["epoch"] = parts[0].history["epoch"]
+    kept = {epoch: Models.join([part.snapshots[epoch] for part in parts])[order] for epoch in parts[0].snapshots}
+    return Training(Models.join([part.models for part in parts])[order], history, kept)
 
 
 def save_training(file: Path | str, training: Training, description: str = "") -> None:
