@@ -27,8 +27,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
-from attnopt.clustering import forward, modular_addition
-from attnopt.clustering.training import initial_models, train
+from attnopt.clustering import PAPER, Settings, Task, Watch, initial_models, train
 
 RUNS, ROUNDS, PROCESSES = 100, 3, 2
 EPOCHS = {1: 20, 10: 40}  # by how often is evaluated
@@ -37,7 +36,7 @@ QUICK = {"RUNS": 4, "ROUNDS": 1, "EPOCHS": {1: 1, 10: 1}, "MODELS": (1, 3), "SEQ
 RESULT = Path(__file__).resolve().parents[1] / "results" / "training_benchmark.json"
 MEMORY = """
 import sys
-from attnopt.clustering.training import train
+from attnopt.clustering import Settings, train
 train(range(int(sys.argv[1])), Settings(epochs=1))
 print(next(int(line.split()[1]) / 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
@@ -92,13 +91,13 @@ def plain_epoch(by_index: bool, **adam) -> Callable[[], None]:
 
 def same_model() -> None:
     """The plain model is the package's."""
-    params, plain = initial_models([0]), Plain()
+    model, plain = initial_models([0]), Plain()
     weights = {"token.weight": "token", "position.weight": "position", "query.weight": "query", "value.weight": "value"}
     weights |= {"receptors.weight": "receptors", "receptors.bias": "receptor_biases"}
     weights |= {"assemblers.weight": "assemblers", "assemblers.bias": "assembler_bias"}
-    plain.load_state_dict({ours: params.weights[name].view_as(plain.state_dict()[ours]) for ours, name in weights.items()})
+    plain.load_state_dict({ours: model.weights[name].view_as(plain.state_dict()[ours]) for ours, name in weights.items()})
     tokens = Task().all()[0]
-    torch.testing.assert_close(plain(tokens), Models(params.weights, "rms").logits(tokens)[0])
+    torch.testing.assert_close(plain(tokens), model.logits(tokens)[0])
 
 
 def seconds(function: Callable[[], object]) -> tuple[float, float]:
@@ -158,12 +157,12 @@ def speed() -> dict:
     return {"models·epochs a second": rates, "times the best plain loop": ratios}
 
 
-def cost(name: str, settings: dict) -> dict:
+def cost(name: str, runs: int, n_train: int = PAPER.n_train) -> dict:
     """Milliseconds of processor time for one model's epoch, evaluating every tenth, in one process."""
     epochs = 10
-    run = lambda: train(**settings, epochs=epochs, evaluate_every=10)  # noqa: E731
+    run = lambda: train(range(runs), Settings(n_train=n_train, epochs=epochs), Watch(every=10))  # noqa: E731
     cpu = statistics.median(seconds(run)[1] for _ in range(3))
-    found = 1000 * cpu / epochs / len(settings["seeds"])
+    found = 1000 * cpu / epochs / runs
     print(f"  {name}: {found:.2f} ms", flush=True)
     return {name: round(found, 3)}
 
@@ -189,9 +188,9 @@ def main(arguments: list[str] | None = None) -> None:
     print("cost …", flush=True)
     by_runs, by_data = {}, {}
     for runs in MODELS:
-        by_runs |= cost(f"{runs} models", {"seeds": range(runs)})
+        by_runs |= cost(f"{runs} models", runs)
     for size in SEQUENCES:
-        by_data |= cost(f"{size} sequences", {"seeds": range(RUNS), "n_train": size})
+        by_data |= cost(f"{size} sequences", RUNS, size)
     found["milliseconds of processor time for a model's epoch"] = {"of many": by_runs, f"of {RUNS}": by_data}
     if platform.system() == "Linux":
         print("memory …", flush=True)

@@ -120,7 +120,7 @@ def events(training: Training) -> dict:
     share = history["suffix"] + history["permutation"] - 1
     gradients = {name: history[f"gradient_{name}"].double() for name in NAMES}
     result: dict = {"every": step, "escape": first(loss < LEFT, epochs), "crossing": first(accuracy > SOLVED, epochs)}
-    result |= LEVELS.map(lambda level: first(loss < level, epochs))
+    result |= {name: first(loss < level, epochs) for name, level in LEVELS.items()}
     if step == 1:
         result["slice"] = {str(run): loss[:SLICE_EPOCHS, run].tolist() for run in SLICE}
     result |= {"final": accuracy[-1].tolist(), "final_training": history["accuracy"][-1].tolist()}

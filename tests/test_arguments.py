@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import attnopt
 from attnopt import clustering, in_context, regression, softmax
-from attnopt.clustering import anatomy, plateau, spikes, training
+from attnopt.clustering import Settings, Task, Watch, training
 from attnopt.regression import flows
 
 PACKAGE = Path(attnopt.__file__).parent
@@ -74,11 +74,12 @@ class Whole:
 
 @dataclass(frozen=True)
 class Real:
-    """A positive number; `least` is the largest illegal one."""
+    """A positive number, or also many; `least` is the largest illegal one."""
 
     value: float
     least: float = 0.0
     infinite: bool = False
+    many: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,11 +105,25 @@ class Wholes:
     least: int = 0
 
 
-@dataclass(frozen=True)
-class Models:
-    """Parameters of an ensemble of two models, and which of them the function looks at."""
+class Weights:
+    """Those of an ensemble of two models."""
 
-    read: tuple[str, ...] = ("token", "position", "query", "value", "receptors", "assemblers")
+
+class Ensemble:
+    """Such an ensemble."""
+
+
+@dataclass(frozen=True)
+class OfTask:
+    """A task, and whether it must fit the ensemble."""
+
+    fits: bool = False
+
+
+def models(seed=0, dtype=torch.float64):
+    """An ensemble."""
+    generator = torch.Generator().manual_seed(seed)
+    return clustering.Models.random(2, 2, 4, 2, 3, norm="unit", generator=generator, dtype=dtype)
 
 
 class Draws:
@@ -134,8 +149,11 @@ VALLEY = {
     "angle": Array("", batch=False), "eigenvalues": Array("d", "positive", batch=False), "n_context": Whole(4),
     "direction": Whole(1, 0, 2),
 }  # fmt: skip
+MODELS = models()
 SEQUENCES, TARGETS = Tokens((5, 4), free=(0,)), Tokens((5,))
-ON_TASK = {"params": Models(), "tokens": SEQUENCES, "targets": TARGETS}
+TASK = Task(2, 4, 2)
+SMALL = Settings(TASK, dim=2, width=3, n_train=8, epochs=0, batch_size=4)
+ON_TASK = {"models": Ensemble(), "tokens": SEQUENCES, "targets": TARGETS}
 
 TABLE = {
     softmax.softmax: {"logits": Array("SK"), "axis": AXIS},
@@ -147,7 +165,7 @@ TABLE = {
     regression.self_attention: {"x": Array("SF"), "axis": AXIS},
     regression.linear_gradient: LINEAR,
     regression.quadratic_gradient: QUADRATIC,
-    regression.quadratic_gradient_of_paper: QUADRATIC,
+    regression.quadratic_gradient_as_printed: QUADRATIC,
     regression.sinkhorn_attention: {"scores": Array("SS", "symmetric")},
     regression.sinkhorn_value: {"scores": Array("SS", "symmetric")},
     regression.stationary_margin: {
@@ -212,20 +230,27 @@ TABLE = {
         "curvatures": Array("j", instead=(list,), cast=True),
     } | CONTEXT,
     in_context.gdpp_optimum: CONTEXT | {"n_layers": Whole(1, 1, 4)},
-    in_context.two_layer_coefficients: CONTEXT.map(lambda number: Given(number.value)),
+    in_context.two_layer_coefficients: {name: Given(number.value) for name, number in CONTEXT.items()},
     in_context.two_layer_bound: CONTEXT,
     in_context.two_layer_certificate: {"dim": Whole(2, 2), "n_context": Whole(3)},
-    clustering.modular_addition: {
-        "p": Whole(2, 2), "length": Whole(4), "k": Whole(2, 1, 4), "n_samples": Whole(5, instead=(type(None),)),
-        "generator": Draws(),
+    clustering.Task: {"p": Whole(2, 2), "length": Whole(4), "k": Whole(2, 1, 4)},
+    TASK.sample: {"count": Whole(5), "generator": Draws()},
+    clustering.Models: {"weights": Weights(), "norm": NORM},
+    clustering.Models.random: {
+        "count": Whole(2), "p": Whole(2, 2), "length": Whole(4), "dim": Whole(2), "width": Whole(3), "norm": NORM,
+        "generator": Draws(), "dtype": Kind(),
     },
-    clustering.init_model: {
-        "n_models": Whole(2), "p": Whole(2, 2), "length": Whole(4), "dim": Whole(2), "width": Whole(3), "generator": Draws(),
-        "dtype": Kind(),
+    MODELS.logits: {"tokens": SEQUENCES},
+    MODELS.stages: {"tokens": SEQUENCES},
+    MODELS.sequences: {"tokens": SEQUENCES},
+    MODELS.count: {"task": OfTask(fits=True)},
+    clustering.Settings: {
+        "task": OfTask(), "vocabulary": Whole(2, 2, instead=(type(None),)), "dim": Whole(2), "norm": NORM,
+        "n_train": Whole(8), "epochs": Whole(1, 0), "width": Whole(3, instead=(list,)),
+        "batch_size": Whole(4, instead=(list,)), "learning_rate": Real(0.01, many=True),
+        "mlp_discount": Real(1.0, many=True), "clip": Real(1.0, infinite=True, many=True),
     },
-    clustering.forward: {"params": Models(), "tokens": SEQUENCES, "norm": NORM},
-    clustering.embedding_table: {"params": Models(("token", "position")), "norm": NORM},
-    clustering.sequences_by_table: {"params": Models(), "tokens": SEQUENCES, "norm": NORM},
+    clustering.Watch: {"every": Whole(1), "snapshots": Wholes((0, 1))},
     clustering.normalise: {"vectors": Array("n", finite=False), "norm": NORM},
     clustering.closed_form_gradients: ON_TASK,
     clustering.gradient_bound: ON_TASK,
@@ -234,46 +259,35 @@ TABLE = {
     clustering.gradient_bound_terms_of_paper: ON_TASK,
     clustering.gelu_derivative: {"x": Array("", batch=False, finite=False)},
     clustering.ideal_circuit: {
-        "p": Whole(2, 2), "length": Whole(4), "k": Whole(2, 1, 4), "sharpness": Real(3.0), "scale": Real(10.0),
-        "clusters": Word("sums"), "dim": Whole(2, 2, 3),
+        "task": OfTask(), "sharpness": Real(3.0), "scale": Real(10.0), "clusters": Word("sums"), "dim": Whole(2, 2, 3),
     },
     clustering.cluster_counts: {"p": Whole(2, 2), "k": Whole(3)},
-    clustering.invariance: {"params": Models(), "p": Whole(2, 2, 2), "k": Whole(2, 1, 4), "norm": NORM},
-    clustering.spurious_attention: {"params": Models(), "k": Whole(2, 1, 4), "norm": NORM},
-    training.initial_models: {
-        "seeds": Wholes((0, 1)), "vocabulary": Whole(2, 2), "length": Whole(4), "dim": Whole(2), "width": Whole(3),
-        "dtype": Kind(),
+    clustering.invariance: {"models": Ensemble(), "task": OfTask(fits=True)},
+    clustering.spurious_attention: {"models": Ensemble(), "task": OfTask(fits=True)},
+    clustering.initial_models: {"seeds": Wholes((0, 1)), "settings": Given(SMALL), "dtype": Kind()},
+    clustering.training_data: {"seeds": Wholes((0, 1)), "task": OfTask(), "n_train": Whole(5)},
+    clustering.train: {
+        "seeds": Wholes((0, 1)), "settings": Given(SMALL), "watch": Given(Watch(snapshots=[0])),
+        "checkpoint_every": Whole(1), "dtype": Kind(),
     },
-    training.training_data: {
-        "seeds": Wholes((0, 1)), "p": Whole(2, 2), "length": Whole(4), "k": Whole(2, 1, 4), "n_train": Whole(5),
+    clustering.ensemble: {
+        "seeds": Wholes((0, 1)), "settings": Given(SMALL), "chunk": Whole(1), "jobs": Given(1),
+        "dtype": Given(torch.float64),
     },
-    training.train: {
-        "seeds": Wholes((0, 1)), "p": Whole(2, 2), "length": Whole(4), "k": Whole(2, 1, 4), "dim": Whole(2),
-        "width": Whole(3),
-        "n_train": Whole(8), "epochs": Whole(1, 0), "batch_size": Whole(4), "learning_rate": Real(0.01),
-        "mlp_discount": Real(1.0), "clip": Real(1.0, infinite=True), "norm": NORM, "evaluate_every": Whole(1),
-        "snapshots": Wholes((0, 1)), "checkpoint_every": Whole(1), "dtype": Kind(),
-    },
-    training.ensemble: {
-        "seeds": Wholes((0, 1)), "chunk": Whole(1), "jobs": Given(1), "length": Given(4), "k": Given(2), "epochs": Given(0),
-        "n_train": Given(8), "dtype": Given(torch.float64),
-    },
-    anatomy.attention_by_pair: {"params": Models(), "tokens": Tokens((16, 4), free=(0,)), "norm": NORM},
-    anatomy.activation_sparsity: {
-        "params": Models(), "tokens": SEQUENCES, "thresholds": Given((0.1, 1.0)), "norm": NORM,
-    },
-    plateau.margins: {"params": Models(), "norm": NORM},
-    plateau.parity_coefficient: {"margin": Given(torch.arange(16.0, dtype=torch.float64)), "k": Whole(2, 1, 4)},
-    plateau.log_cosh_half: {"margin": Array("", batch=False, finite=False)},
-    plateau.find_drops: {
+    clustering.margins: {"models": Ensemble()},
+    clustering.parity_coefficient: {"margin": Given(torch.arange(16.0, dtype=torch.float64)), "k": Whole(2, 1, 4)},
+    clustering.log_cosh_half: {"margin": Array("", batch=False, finite=False)},
+    clustering.find_drops: {
         "loss": Given(torch.linspace(1, 0, 50)), "fall": Real(0.1), "window": Whole(20), "smooth": Whole(9),
     },
-    spikes.find_spikes: {"loss": Given(torch.rand(30, 2)), "factor": Real(2.0, 1.0)},
+    clustering.find_spikes: {"loss": Given(torch.rand(30, 2)), "factor": Real(2.0, 1.0)},
 }  # fmt: skip
 EXEMPT = {
-    plateau.walsh, plateau.curvature, anatomy.position_effects, anatomy.counting_form,
-    anatomy.token_effects, anatomy.cyclic_step,  # take what others have made
-    training.save_training, training.load_training,  # tested with files, in tests/clustering/test_training.py
+    clustering.walsh, clustering.curvature, clustering.dissect, clustering.position_effects, clustering.counting_form,
+    clustering.token_effects, clustering.cyclic_step, clustering.attention_by_pair, clustering.activation_sparsity,
+    # which take what others have made
+    clustering.save_training, clustering.load_training,  # tested with files, in tests/clustering/test_training.py
+    clustering.run_names, clustering.load_run,  # in tests/clustering/test_sandbox.py
 }  # fmt: skip
 
 
@@ -283,20 +297,15 @@ def public_functions():
         for name in package.__all__:
             if isinstance(getattr(package, name), types.FunctionType) or hasattr(getattr(package, name), "cache_info"):
                 yield getattr(package, name)
-    for module in (softmax, anatomy, plateau):
+    for module in (softmax,):
         for name, value in vars(module).items():
             if isinstance(value, types.FunctionType) and value.__module__ == module.__name__ and name[0] != "_":
                 yield value
 
 
-def models(seed=0, dtype=torch.float64):
-    generator = torch.Generator().manual_seed(seed)
-    return clustering.init_model(2, 2, 4, 2, 3, generator=generator, dtype=dtype)
-
-
 def sizes_of(changed=None):
     sizes = SIZES | (changed or {})
-    return sizes | DERIVED.map(lambda rule: rule(sizes))
+    return sizes | {letter: rule(sizes) for letter, rule in DERIVED.items()}
 
 
 def arguments(function, seed=0, sizes=None, batch=(), dtype=torch.float64, axis="sequence"):
@@ -316,8 +325,12 @@ def arguments(function, seed=0, sizes=None, batch=(), dtype=torch.float64, axis=
             case Tokens():
                 every = torch.cartesian_prod(*[torch.arange(2)] * 4)
                 found[name] = every[: rule.shape[0]] if len(rule.shape) == 2 else torch.arange(rule.shape[0]) % 2
-            case Models():
+            case Weights():
+                found[name] = models(seed, dtype).weights
+            case Ensemble():
                 found[name] = models(seed, dtype)
+            case OfTask():
+                found[name] = TASK
             case Draws():
                 found[name] = torch.Generator().manual_seed(seed)
             case Kind():
@@ -396,7 +409,7 @@ def spoiled(rule, value, others) -> Iterator[tuple[str, object]]:
             if rule.largest is not None:
                 yield "too large", rule.largest + 1
         case Real():
-            for bad in (rule.least, -1.0, math.nan, -math.inf, "1", None, 1j, [1.0]):
+            for bad in (rule.least, -1.0, math.nan, -math.inf, "1", None, 1j, *([] if rule.many else [[1.0]])):
                 yield repr(bad), bad
             if not rule.infinite:
                 yield "inf", math.inf
@@ -418,11 +431,10 @@ def spoiled(rule, value, others) -> Iterator[tuple[str, object]]:
         case Wholes():
             for bad in (None, 3, "12", [0.5], [None], [rule.least - 1], torch.ones(2)):
                 yield repr(bad), bad
-        case Models():
+        case Weights():
             yield "None", None
             yield "a list", list(value.values())
-            for name in rule.read:
-                array = value[name]
+            for name, array in value.items():
                 yield f"without {name}", {other: rest for other, rest in value.items() if other != name}
                 yield f"{name} longer", value | {name: torch.cat([array, array[..., :1]], -1)}
                 yield f"{name} of other models", value | {name: array[:1]}
@@ -431,8 +443,13 @@ def spoiled(rule, value, others) -> Iterator[tuple[str, object]]:
                 yield f"{name} of whole numbers", value | {name: array.long()}
                 yield f"{name} of another dtype", value | {name: array.float()}
                 yield f"{name} on the meta device", value | {name: array.to("meta")}
-            if len(rule.read) == len(value):
-                yield "with something else", value | {"surprise": value.weights["query"]}
+            yield "with something else", value | {"surprise": value["query"]}
+        case Ensemble():
+            yield from (("None", None), ("its weights", value.weights), ("a list", [value]), ("a norm", "rms"))
+        case OfTask():
+            yield from (("None", None), ("its numbers", (2, 4, 2)), ("a dict", {"p": 2}), ("a number", 2))
+            if rule.fits:
+                yield from (("longer", Task(2, 5, 2)), ("of more tokens", Task(3, 4, 2)))
         case Draws():
             yield from (("None", None), ("a seed", 7))
         case Kind():
@@ -457,7 +474,7 @@ def innermost(error):
 
 def complaint(function, valid, name, bad):
     """What is wrong with the answer to a bad argument; None if nothing is."""
-    words = {name, *valid[name]} if name == "params" else {name}
+    words = {name, *valid[name]} if isinstance(valid[name], dict) else {name}
     # a conflict of two shapes may be told of either
     words |= {other for other in valid if isinstance(valid[other], torch.Tensor)} if isinstance(bad, torch.Tensor) else set()
     try:
@@ -478,12 +495,12 @@ def test_every_public_function_is_in_the_table():
     assert {f.__name__ for f in public - set(TABLE) - EXEMPT} == set()
     for function, rules in TABLE.items():
         named = {name for name, rule in inspect.signature(function).parameters.items() if rule.kind != rule.VAR_KEYWORD}
-        assert set(rules) - named <= {"length", "k", "epochs", "n_train", "dtype"}, function.__name__
+        assert set(rules) <= named, function.__name__
 
 
 def test_no_colon_stands_in_what_is_returned():
     """What stands before one is shown as the type."""
-    for function in {*public_functions(), spikes.dissect}:
+    for function in public_functions():
         told = re.search(r"\n(?:Returns|Yields):\n(.+?)(?:\n\n|$)", inspect.getdoc(function) or "", re.DOTALL)
         assert not told or not re.search(r":\s", told[1]), function.__name__
 
@@ -528,7 +545,7 @@ LAYERED = {  # results whose first dimension counts times or layers
 }  # fmt: skip
 ARRAYS = [f for f, rules in TABLE.items() if any(isinstance(rule, Array) for rule in rules.values())]
 BATCHED = [f for f in ARRAYS if any(isinstance(rule, Array) and rule.batch and rule.shape for rule in TABLE[f].values())]
-ENSEMBLES = [f for f, rules in TABLE.items() if any(isinstance(rule, Models) for rule in rules.values())]
+ENSEMBLES = [f for f, rules in TABLE.items() if any(isinstance(rule, Ensemble) for rule in rules.values())]
 
 
 def numbers(result):
@@ -538,6 +555,8 @@ def numbers(result):
             return [result]
         case tuple() | list():
             return [array for part in result for array in numbers(part)]
+        case clustering.Models():
+            return numbers(result.weights)
         case dict():
             return [array for part in result.values() for array in numbers(part)]
         case float() | int():
@@ -641,7 +660,7 @@ def has_magnitude(rule):
             return rule.kind in ("normal", "symmetric", "spd", "positive")
         case Given():
             return isinstance(rule.value, torch.Tensor)
-    return isinstance(rule, Models)
+    return isinstance(rule, Ensemble)
 
 
 @pytest.mark.parametrize("scale", [1e30, 1e-30])
@@ -657,7 +676,7 @@ def test_extreme_magnitudes_give_numbers_or_a_refusal(function, scale, seed, axi
         function, seed, random_sizes(function, seed) | ({} if "curvatures" in TABLE[function] else {"k": 1}), axis=axis
     )
     for name, rule in TABLE[function].items():
-        if has_magnitude(rule) and isinstance(given[name], dict):
+        if has_magnitude(rule) and isinstance(rule, Ensemble):
             given[name] = given[name].map(lambda array: array * scale)
         elif has_magnitude(rule):
             given[name] = given[name] * scale
@@ -679,6 +698,6 @@ def test_models_of_an_ensemble_do_not_touch_each_other(function, seed):
     given = arguments(function, seed)
     together = numbers(function(**given))
     for at in range(2):
-        alone = function(**given | {"params": given["params"][at : at + 1]})
+        alone = function(**given | {"models": given["models"][at]})
         for whole, own in zip(together, numbers(alone), strict=True):
             torch.testing.assert_close(whole[at : at + 1], own, rtol=1e-12, atol=1e-14)

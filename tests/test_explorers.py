@@ -11,7 +11,7 @@ import traitlets
 from helpers import image_steps
 from scipy.integrate import RK45
 
-from attnopt.clustering.training import train
+from attnopt.clustering import Settings, train
 from attnopt.explorers import (
     AttentionFieldExplorer,
     Explorer,
@@ -160,8 +160,8 @@ def test_ideal_circuit_is_right_as_built_and_bears_little():
 
 def test_layers_have_the_orders_of_their_schemes():
     for model in ("linear", "quadratic"):
-        errors = LayersExplorer(model=model).compute()["errors"].map(lambda values: np.array(values))
-        order = errors.map(lambda values: np.log2(values[-2] / values[-1]))
+        errors = {name: np.array(values) for name, values in LayersExplorer(model=model).compute()["errors"].items()}
+        order = {name: np.log2(values[-2] / values[-1]) for name, values in errors.items()}
         assert order["euler"] == pytest.approx(1, abs=0.1)
         assert order["lie"] == pytest.approx(1, abs=0.1)
         assert order["strang"] == pytest.approx(2, abs=0.1)
@@ -175,7 +175,7 @@ def test_layers_have_the_orders_of_their_schemes():
 @pytest.mark.parametrize("examples", [1, 1000])
 def test_one_layer_at_the_ends_of_its_controls(spectrum, examples):
     numbers = OneLayerExplorer(**dict(zip(("first", "second", "third"), spectrum, strict=True)), examples=examples).compute()
-    curves = numbers["curves"].map(lambda values: np.array(values))
+    curves = {name: np.array(values) for name, values in numbers["curves"].items()}
     for name in ("newton", "plain"):
         assert (curves["optimal"] <= curves[name] * (1 + 1e-12)).all()
         assert (np.diff(curves[name]) <= 1e-12).all()
@@ -223,10 +223,10 @@ def test_task_model_refuses_weights_that_do_not_fit():
     biases = {"receptor_biases": [0.0] * hidden, "assembler_bias": [0.0, 0.0]}
     for message, bad in (
         ("weights must be of the models random and ideal", {"random": good["random"]}),
-        ("weights of ideal: params must have the names", good | {"ideal": {"token": good["ideal"]["token"]}}),
-        ("weights of random: query must have shape", good | {"random": good["random"].replace(query=[1.0])}),
-        ("weights of random: position must have shape", good | {"random": good["random"].replace(position=[[1.0, 2.0]])}),
-        ("weights of random must be finite", good | {"random": good["random"].replace(query=[1.0, float("nan")])}),
+        ("weights of ideal: weights must have the names", good | {"ideal": {"token": good["ideal"]["token"]}}),
+        ("weights of random: query must have shape", good | {"random": good["random"] | {"query": [1.0]}}),
+        ("weights of random: position must have shape", good | {"random": good["random"] | {"position": [[1.0, 2.0]]}}),
+        ("weights of random must be finite", good | {"random": good["random"] | {"query": [1.0, float("nan")]}}),
         ("weights of ideal must be assemblers, .*; got .*receptor_biases", good | {"ideal": good["ideal"] | biases}),
     ):
         with pytest.raises(traitlets.TraitError, match=message):

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnopt.clustering.training import load_training, record, save_training, train
-from attnopt.clustering.training.record import write_arrays
+from attnopt.clustering import Settings, Task, files, load_training, save_training, train
+from attnopt.clustering.files import write_arrays
 
 ROOT = Path(__file__).parent.parent
 
@@ -150,16 +150,18 @@ def test_full_disk_leaves_the_finished_result(tmp_path):
 
     assert forked(fill) == 0
     assert file.read_bytes() == before
-    assert torch.equal(load_training(file, "first").params.weights["query"], training.models.weights["query"])
+    assert torch.equal(load_training(file, "first").models.weights["query"], training.models.weights["query"])
 
 
 def test_result_killed_while_it_is_moved_is_the_old_one(tmp_path, monkeypatch):
     file = tmp_path / "numbers.npz"
     write_arrays(file, {"numbers": np.arange(3)}, "old")
-    monkeypatch.setattr(record.Path, "replace", die)
+    monkeypatch.setattr(files.Path, "replace", die)
     assert forked(lambda: write_arrays(file, {"numbers": np.arange(9)}, "new")) == -signal.SIGKILL
     monkeypatch.undo()
-    assert record.read_arrays(file, "old")["numbers"].tolist() == [0, 1, 2]
+    arrays, description = files.read_arrays(file)
+    assert description == "old"
+    assert arrays["numbers"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 not an archive", None])

@@ -5,23 +5,22 @@ import math
 import pytest
 import torch
 
-from attnopt.clustering import forward, ideal_circuit, init_model, modular_addition
-from attnopt.clustering.anatomy import (
+from attnopt.clustering import (
+    Models,
+    Task,
     activation_sparsity,
     attention_by_pair,
     counting_form,
     cyclic_step,
+    ideal_circuit,
     position_effects,
     token_effects,
 )
 from attnopt.clustering.invariance import variance_shares
 
 L, K = 8, 3
-TOKENS, TARGETS = Task(2, L, K).all()
-
-
-def stages(params, norm="unit"):
-    return Models(params.weights, norm).stages(TOKENS)
+TASK = Task(2, L, K)
+TOKENS, TARGETS = TASK.all()
 
 
 def embedded(weights, curve=lambda level: level):
@@ -31,9 +30,9 @@ def embedded(weights, curve=lambda level: level):
 
 
 def test_attention_by_pair_is_the_mean_over_the_sequences_that_have_the_pair():
-    params = Models.random(3, 2, L, norm="unit", generator=torch.Generator().manual_seed(0))
-    found = attention_by_pair(params.stages(TOKENS)["attention"], TOKENS)
-    attention = stages(params)["attention"]
+    models = Models.random(3, 2, L, norm="unit", generator=torch.Generator().manual_seed(0))
+    attention = models.stages(TOKENS)["attention"]
+    found = attention_by_pair(attention, TOKENS)
     for token in range(2):
         for position in range(L):
             wanted = attention[:, TOKENS[:, position] == token, position].mean(1)
@@ -42,24 +41,28 @@ def test_attention_by_pair_is_the_mean_over_the_sequences_that_have_the_pair():
 
 
 def test_attention_by_pair_needs_every_pair():
-    params = Models.random(1, 2, L, norm="unit", generator=torch.Generator().manual_seed(0))
+    model = Models.random(1, 2, L, norm="unit", generator=torch.Generator().manual_seed(0))
     with pytest.raises(ValueError, match="every token at every position"):
-        attention_by_pair(params.stages(TOKENS[:4])["attention"], TOKENS[:4])
+        attention_by_pair(model.stages(TOKENS[:4])["attention"], TOKENS[:4])
     both = torch.stack([torch.zeros(L, dtype=torch.int64), torch.ones(L, dtype=torch.int64)])
-    torch.testing.assert_close(attention_by_pair(params.stages(both)["attention"], both), params.stages(both)["attention"])
+    attention = model.stages(both)["attention"]
+    torch.testing.assert_close(attention_by_pair(attention, both), attention)
+    with pytest.raises(ValueError, match=r"attention must have shape \(M, \*\(2, 8\)\), got \(1, 2, 7\)"):
+        attention_by_pair(attention[..., 1:], both)
 
 
 @pytest.mark.same_bits
 def test_activation_sparsity_counts_small_activations():
-    params = Models.random(4, 2, L, norm="unit", generator=torch.Generator().manual_seed(1), biases=True)
-    active = torch.nn.functional.gelu(stages(params, "rms")["activations"])
+    models = Models.random(4, 2, L, norm="rms", generator=torch.Generator().manual_seed(1), biases=True)
+    activations = models.stages(TOKENS)["activations"]
+    active = torch.nn.functional.gelu(activations)
     seen = active.abs().flatten().sort().values
     thresholds = [
         1e-5,
         *seen[len(seen) // 4 :: len(seen) // 4].tolist(),
         1e2,
     ]  # sizes that occur do not lie below themselves
-    found = activation_sparsity(Models(params.weights, "rms").stages(TOKENS)["activations"], thresholds)
+    found = activation_sparsity(activations, thresholds)
     assert found.shape == (4, len(thresholds))
     for model in range(4):
         for at, threshold in enumerate(thresholds):
@@ -72,14 +75,14 @@ def test_activation_sparsity_counts_small_activations():
 def test_position_effects_of_a_linear_embedding_are_the_squared_weights():
     weights = [1, -3, 1, 0, 2, 0, 0, 4]
     level = TOKENS.double() @ torch.tensor(weights, dtype=torch.float64)
-    found = position_effects(torch.stack([level, -2 * level], 1).unsqueeze(0), Task(2, L, 1))
+    found = position_effects(torch.stack([level, -2 * level], 1).unsqueeze(0), TASK)
     squares = torch.tensor(weights, dtype=torch.float64).square()
     torch.testing.assert_close(found[0], squares / squares.sum())
 
 
 def test_position_effects_sum_to_one_at_least_and_see_interactions():
     parity = (TOKENS[:, :2].sum(1) % 2).double().view(1, -1, 1)  # all variance is an interaction of two positions
-    torch.testing.assert_close(position_effects(parity, Task(2, L, 1))[0], torch.tensor([1.0, 1.0] + [0.0] * 6, dtype=torch.float64))
+    torch.testing.assert_close(position_effects(parity, TASK)[0], torch.tensor([1.0, 1.0] + [0.0] * 6, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(
@@ -88,28 +91,28 @@ def test_position_effects_sum_to_one_at_least_and_see_interactions():
 )
 def test_counting_form_is_found_on_a_line_and_on_a_bent_curve(weights):
     for curve in (lambda level: level, lambda level: level / (20 + level)):
-        found, explained = counting_form(embedded(weights, curve), Task(2, L, K))
+        found, explained = counting_form(embedded(weights, curve), TASK)
         assert found[0].tolist() == weights
         assert explained.item() == pytest.approx(1)
 
 
 def test_counting_form_is_zero_where_a_token_of_the_prefix_has_no_effect():
-    found, explained = counting_form(embedded([1, 0, 1, 0, 0, 0, 0, 2]), Task(2, L, K))
+    found, explained = counting_form(embedded([1, 0, 1, 0, 0, 0, 0, 2]), TASK)
     assert found[0].tolist() == [0] * L
     assert explained.item() == pytest.approx(0)
 
 
 def test_counting_form_of_the_ideal_circuit_counts():
-    found, explained = counting_form(stages(ideal_circuit(Task(2, L, K), 12.0))["sequence"], Task(2, L, K))
+    found, explained = ideal_circuit(TASK, 12.0).count(TASK)
     assert found[0].tolist() == [1] * K + [0] * (L - K)
     assert explained.item() > 0.999
 
 
 def test_counting_form_explains_little_of_parity_and_random_weights_seldom_have_the_right_parities():
     parity = (TOKENS[:, :2].sum(1) % 2).double().view(1, -1, 1)
-    assert counting_form(parity, Task(2, L, K))[1].item() == pytest.approx(0, abs=0.01)
-    params = Models.random(500, 2, L, norm="unit", generator=torch.Generator().manual_seed(2))
-    weights, explained = counting_form(stages(params)["sequence"], Task(2, L, K))
+    assert counting_form(parity, TASK)[1].item() == pytest.approx(0, abs=0.01)
+    models = Models.random(500, 2, L, norm="unit", generator=torch.Generator().manual_seed(2))
+    weights, explained = models.count(TASK)
     right = (weights[:, :K] % 2 == 1).all(1) & (weights[:, K:] % 2 == 0).all(1)
     assert (right & (explained > 0.95)).double().mean() < 0.01
 
@@ -135,7 +138,7 @@ def test_a_counting_form_has_at_most_the_sum_of_its_sizes_and_one_levels_which_a
 def test_signed_counting_has_six_clusters_and_no_permutation_invariance():
     tokens = Task().all()[0]
     level = (tokens @ torch.tensor([1, 1, -1, -1, -1] + [0] * 7)).double().view(1, -1, 1)
-    shares = variance_shares(level, Task(2, 12, 5))
+    shares = variance_shares(level, Task())
     assert len(level.unique()) == 6
     assert shares["suffix"].item() == 1
     assert math.isclose(shares["permutation"].item(), 1 / 25)
@@ -218,7 +221,11 @@ def test_token_effects_refuse_what_they_cannot_read():
 
 @pytest.mark.parametrize(
     "of_all",
-    [lambda xi: counting_form(xi, Task(2, 6, 3)), lambda xi: position_effects(xi, Task(2, 6, 1)), lambda xi: variance_shares(xi, Task(2, 6, 3))],
+    [
+        lambda xi: counting_form(xi, Task(2, 6, 3)),
+        lambda xi: position_effects(xi, Task(2, 6, 3)),
+        lambda xi: variance_shares(xi, Task(2, 6, 3)),
+    ],
 )
 def test_what_needs_all_sequences_says_so(of_all):
     xi = torch.randn(2, 64, 2, generator=torch.Generator().manual_seed(0))
@@ -230,7 +237,6 @@ def test_what_needs_all_sequences_says_so(of_all):
         of_all(xi.long())
 
 
-@pytest.mark.parametrize("of_all", [lambda xi, k: counting_form(xi, Task(2, 6, k)), lambda xi, k: variance_shares(xi, Task(2, 6, k))])
-def test_a_prefix_longer_than_the_sequence_is_refused(of_all):
-    with pytest.raises(ValueError, match="k must be at most length, 6, got 7"):
-        of_all(torch.ones(1, 64, 2), 7)
+def test_counting_is_of_two_tokens():
+    with pytest.raises(ValueError, match="task must have two tokens, got 3"):
+        counting_form(torch.zeros(1, 27, 2), Task(3, 3, 2))

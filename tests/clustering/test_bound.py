@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnopt.clustering import (
+    Models,
+    Task,
     closed_form_gradients,
-    forward,
     gradient_bound,
     gradient_bound_of_paper,
     gradient_bound_terms,
     gradient_bound_terms_of_paper,
-    init_model,
-    modular_addition,
 )
 from attnopt.clustering.gradients import GELU_SLOPE
 
@@ -31,7 +30,7 @@ def stacked(terms):
 
 def small_example(epsilon, receptors=1.0, assemblers=1.0):
     """The model of the chapter whose gradient grows like 1/ε: V = diag(ε, 1), all norms 1 by default."""
-    model = {
+    weights = {
         "token": [[0.0, 1.0], [0.0, -1.0]],
         "position": [[0.75, 0.0], [0.75, 0.0]],
         "query": [0.0, 0.0],
@@ -39,7 +38,7 @@ def small_example(epsilon, receptors=1.0, assemblers=1.0):
         "receptors": [[0.0, receptors / math.sqrt(2)], [0.0, -receptors / math.sqrt(2)]],
         "assemblers": [[0.0, 0.0], [assemblers / math.sqrt(2), -assemblers / math.sqrt(2)]],
     }
-    return model.map(lambda value: torch.tensor([value], dtype=torch.float64))
+    return Models({name: torch.tensor([value], dtype=torch.float64) for name, value in weights.items()}, "unit")
 
 
 @given(
@@ -70,7 +69,7 @@ def test_bound_holds_for_thousands_of_models(p, length, dim, width, log_scales, 
 def test_bound_survives_an_opponent(name):
     """Gradient ascent on the ratio of each gradient to its bound gets close to 1 and never beyond."""
     generator = torch.Generator().manual_seed(1)
-    params = {key: value.requires_grad_() for key, value in Models.random(20, 3, 4, 3, 4, norm="unit", generator=generator).items()}
+    params = Models.random(20, 3, 4, 3, 4, norm="unit", generator=generator).map(torch.Tensor.requires_grad_)
     task = torch.randint(3, (2, 4), generator=generator), torch.tensor([0, 1])
     optimiser = torch.optim.Adam(params.weights.values(), lr=0.03)
     for _ in range(150):
@@ -85,7 +84,7 @@ def test_bound_survives_an_opponent(name):
 
 def test_bound_is_what_its_formula_says():
     """One sequence, all by hand: E = (±3, 0) + (0, 4), so diameter 6; V = 2 I, ‖ξ‖ = 2; W, U of norm 3 and 5."""
-    params = {
+    weights = {
         "token": torch.tensor([[[3.0, 4.0], [-3.0, 4.0]]], dtype=torch.float64),
         "position": torch.tensor([[[-3.0, -3.0]]], dtype=torch.float64),  # z = (0, 1)
         "query": torch.tensor([[7.0, -2.0]], dtype=torch.float64),
@@ -93,6 +92,7 @@ def test_bound_is_what_its_formula_says():
         "receptors": torch.tensor([[[0.0, -3.0]]], dtype=torch.float64),
         "assemblers": torch.tensor([[[0.0], [5.0]]], dtype=torch.float64),
     }
+    params = Models(weights, "unit")
     terms = gradient_bound_terms(params, torch.tensor([[0]]), torch.tensor([1]))
     kappa = 1 + GELU_SLOPE * 15 / 2
     delta = 0.5 * 6  # the logits agree
@@ -111,7 +111,7 @@ def test_bound_is_what_its_formula_says():
     assert total == pytest.approx(math.sqrt(4 * 2 * 4**2 * squares * 0.5), rel=1e-14)
     space = {name: torch.nn.functional.pad(value, (0, int(name != "assemblers"))) for name, value in params.weights.items()}
     space |= {name: torch.nn.functional.pad(space[name], (0, 0, 0, 1)) for name in ("value", "assemblers")}
-    larger = gradient_bound_of_paper(space, torch.tensor([[0]]), torch.tensor([1])).item()
+    larger = gradient_bound_of_paper(Models(space, "unit"), torch.tensor([[0]]), torch.tensor([1])).item()
     squares = sum(value**2 * (3 / 2 if name in ("query", "value") else 1) for name, value in by_hand.items())
     assert larger == pytest.approx(math.sqrt(4 * 3 * 4**2 * squares * 0.5), rel=1e-14)  # an empty third dimension
 
@@ -124,7 +124,7 @@ def test_printed_bound_grows_with_the_length_and_sees_the_size_of_negative_entri
     tripled = gradient_bound_terms_of_paper(longer, tokens[:, repeated], targets)  # the same mixtures
     for name in WEIGHTS:
         assert tripled[name].item() == pytest.approx((3 if name == "query" else 1) * printed[name].item(), rel=1e-9)
-    mirrored = {name: -value if name == "token" else value for name, value in params.weights.items()}
+    mirrored = params.replace(token=-params.weights["token"])
     total, other = (gradient_bound_of_paper(model, tokens[:1], targets[:1]) for model in (params, mirrored))
     wrong = [1 - model.logits(tokens[:1])[0].softmax(-1)[0, targets[0]] for model in (params, mirrored)]
     assert (other / total).item() == pytest.approx((wrong[1] / wrong[0]).sqrt().item(), rel=1e-6)
@@ -142,7 +142,7 @@ def test_constants_are_attained():
     }
     for (name, share), (columns, receptors, assemblers) in cases.items():
         token = torch.tensor([[0.0, 1.0], [0.0, -1.0]], dtype=torch.float64)
-        params = {
+        weights = {
             "token": token[None],
             "position": (torch.tensor(columns, dtype=torch.float64) - token[0])[None],
             "query": torch.zeros(1, 2, dtype=torch.float64),
@@ -150,7 +150,10 @@ def test_constants_are_attained():
             "receptors": torch.tensor([receptors], dtype=torch.float64),
             "assemblers": torch.tensor([assemblers], dtype=torch.float64),
         }
-        task = torch.zeros(1, len(columns), dtype=torch.long), torch.zeros(1, dtype=torch.long)
+        task, params = (
+            (torch.zeros(1, len(columns), dtype=torch.long), torch.zeros(1, dtype=torch.long)),
+            Models(weights, "unit"),
+        )
         ratio = closed_form_gradients(params, *task)[name].norm() / gradient_bound_terms(params, *task)[name]
         assert ratio.item() == pytest.approx(share, rel=1e-9)
 
@@ -251,11 +254,12 @@ def test_covariance_of_unit_vectors_is_at_most_one(generator):
 @pytest.mark.parametrize("norms_of", ["receptors", "assemblers"])
 def test_bound_without_a_layer_is_finite_even_where_the_sequence_vanishes(norms_of):
     params = Models.random(1, 2, 3, 2, 4, norm="unit", generator=torch.Generator().manual_seed(0))
-    params.weights["value"], params[norms_of] = torch.zeros_like(params.weights["value"]), torch.zeros_like(params[norms_of])
+    for name in ("value", norms_of):
+        params.weights[name] = torch.zeros_like(params.weights[name])
     task = Task(2, 3, 2).all()
     assert gradient_bound(params, *task).isfinite().all()
     terms, other = gradient_bound_terms(params, *task), {"receptors": "assemblers", "assemblers": "receptors"}[norms_of]
-    factor = torch.linalg.matrix_norm(params[other], 2) * (GELU_SLOPE if other == "assemblers" else 1)
+    factor = torch.linalg.matrix_norm(params.weights[other], 2) * (GELU_SLOPE if other == "assemblers" else 1)
     torch.testing.assert_close(terms["value"], terms[norms_of] / factor)  # κ is 1
     params = Models.random(1, 2, 3, 2, 4, norm="unit", generator=torch.Generator().manual_seed(0))
     params.weights["value"] = torch.zeros_like(params.weights["value"])
@@ -276,7 +280,7 @@ def test_bounds_name_bad_input(generator):
     params = Models.random(1, 2, 3, norm="unit", generator=generator, biases=True)
     task = Task(2, 3, 2).all()
     for function in (gradient_bound, gradient_bound_terms, gradient_bound_of_paper, gradient_bound_terms_of_paper):
-        with pytest.raises(ValueError, match="params must have no biases"):
+        with pytest.raises(ValueError, match="models must have no biases and the norm 'unit'"):
             function(params, *task)
 
 

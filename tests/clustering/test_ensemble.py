@@ -1,50 +1,58 @@
 """Ensembles in chunks: the same numbers however they are divided, taken up where they were left, never mixed up."""
 
+import json
 import sys
+from dataclasses import fields, replace
 
 import pytest
 import torch
 from ensembles import seeded
 from joblib import parallel_config
 
-from attnopt.clustering.training import ensemble, group, initial_models, train
-from attnopt.clustering.training.group import TEST_SEED
+from attnopt.clustering import Settings, Watch, ensemble, initial_models, train
+from attnopt.clustering.files import read_arrays
+from attnopt.clustering.training import group
+from attnopt.clustering.training.evaluate import TEST_SEED
 
-SETTINGS = {"epochs": 2, "n_train": 128, "batch_size": [32, 64, 32, 16, 32], "snapshots": (2, 0)}
+SETTINGS = Settings(epochs=2, n_train=128, batch_size=[32, 64, 32, 16, 32])
+WATCH = Watch(snapshots=(2, 0))
+TINY = Settings(epochs=1, n_train=64)
+FOUR = Settings(epochs=4, n_train=64)
 
 
 def assert_same(one, other):
     """Bit for bit."""
-    for name, value in one.params.weights.items():
-        assert torch.equal(value, other.params.weights[name]), name
-        assert all(torch.equal(params.weights[name], other.snapshots[epoch].weights[name]) for epoch, params in one.snapshots.items())
+    pairs = [(one.models, other.models), *((models, other.snapshots[epoch]) for epoch, models in one.snapshots.items())]
+    for ours, theirs in pairs:
+        assert ours.norm == theirs.norm
+        assert all(torch.equal(value, theirs.weights[name]) for name, value in ours.weights.items())
     for name, value in one.history.items():
         assert torch.equal(value, other.history[name]), name
 
 
 @pytest.mark.same_bits
 def test_neither_chunks_nor_processes_change_numbers(tmp_path):
-    expected = train(range(5), **SETTINGS)
-    assert_same(expected, ensemble(range(5), chunk=2, jobs=2, **SETTINGS))
-    assert_same(expected, ensemble(range(5), tmp_path, chunk=3, jobs=1, **SETTINGS))
-    assert_same(expected, ensemble(range(5), tmp_path, chunk=3, jobs=2, **SETTINGS))  # read again
+    expected = train(range(5), SETTINGS, WATCH)
+    assert_same(expected, ensemble(range(5), SETTINGS, watch=WATCH, chunk=2, jobs=2))
+    assert_same(expected, ensemble(range(5), SETTINGS, tmp_path, watch=WATCH, chunk=3, jobs=1))
+    assert_same(expected, ensemble(range(5), SETTINGS, tmp_path, watch=WATCH, chunk=3, jobs=2))  # read again
     assert sorted(file.name for file in tmp_path.iterdir()) == ["chunk_00000.npz", "chunk_00003.npz"]
 
 
 @pytest.mark.same_bits
 def test_finished_chunks_are_read_and_others_trained(tmp_path, monkeypatch):
     module = sys.modules["attnopt.clustering.training.ensemble"]
-    expected = ensemble(range(5), tmp_path, chunk=2, jobs=1, **SETTINGS)
+    expected = ensemble(range(5), SETTINGS, tmp_path, watch=WATCH, chunk=2, jobs=1)
     (tmp_path / "chunk_00002.npz").unlink()
     trained = []
-    monkeypatch.setattr(module, "train", lambda seeds, **settings: trained.append(seeds) or train(seeds, **settings))
-    assert_same(expected, ensemble(range(5), tmp_path, chunk=2, jobs=1, **SETTINGS))
+    monkeypatch.setattr(module, "train", lambda seeds, *how, **more: trained.append(seeds) or train(seeds, *how, **more))
+    assert_same(expected, ensemble(range(5), SETTINGS, tmp_path, watch=WATCH, chunk=2, jobs=1))
     assert trained == [[2, 3]]
 
 
 @pytest.mark.same_bits
 def test_an_interrupted_chunk_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
-    expected = ensemble(range(2), Settings(n_train=64, epochs=4), jobs=1)
+    expected = ensemble(range(2), FOUR, jobs=1)
     original, passes = group.Group.pass_through, []
 
     def interrupted(self):
@@ -55,38 +63,49 @@ def test_an_interrupted_chunk_goes_on_from_its_checkpoint(tmp_path, monkeypatch)
 
     monkeypatch.setattr(group.Group, "pass_through", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        ensemble(range(2), Settings(n_train=64, epochs=4), tmp_path, jobs=1, checkpoint_every=1)
-    assert_same(expected, ensemble(range(2), Settings(n_train=64, epochs=4), tmp_path, jobs=1, checkpoint_every=1))
+        ensemble(range(2), FOUR, tmp_path, jobs=1, checkpoint_every=1)
+    assert_same(expected, ensemble(range(2), FOUR, tmp_path, jobs=1, checkpoint_every=1))
     assert passes == [0, 1, 2, 2, 3]
     assert [file.name for file in tmp_path.iterdir()] == ["chunk_00000.npz"]
 
 
 def test_chunks_of_other_settings_are_refused(tmp_path):
     start = initial_models(range(4))
-    ensemble(range(4), Settings(n_train=64, epochs=1), tmp_path, jobs=1, start=start)
-    ensemble(range(4), Settings(n_train=64, epochs=1), tmp_path, jobs=1, start=start)
+    ensemble(range(4), TINY, tmp_path, jobs=1, start=start)
+    ensemble(range(4), TINY, tmp_path, jobs=1, start=start)
     turned = start.map(lambda value: value.flip(0))
-    for other in (
-        {"start": turned},
-        {"start": None},
-        {"start": start, "learning_rate": 1e-2},
-        {"start": start, "seeds": range(1, 5)},
-        {"start": start, "clip": [1.0, 1.0, 2.0, 1.0]},
+    for seeds, settings, other in (
+        (range(4), TINY, turned),
+        (range(4), TINY, None),
+        (range(4), replace(TINY, learning_rate=1e-2), start),
+        (range(1, 5), TINY, start),
+        (range(4), replace(TINY, clip=[1.0, 1.0, 2.0, 1.0]), start),
     ):
         with pytest.raises(ValueError, match="chunk_00000.npz was written by other settings"):
-            ensemble(**({"seeds": range(4), "epochs": 1, "n_train": 64} | other), folder=tmp_path, jobs=1)
+            ensemble(seeds, settings, tmp_path, jobs=1, start=other)
+    with pytest.raises(ValueError, match="chunk_00000.npz was written by other settings"):
+        ensemble(range(4), TINY, tmp_path, jobs=1, start=start, dtype=torch.float64)
+    with pytest.raises(ValueError, match="chunk_00000.npz was written by other settings"):
+        ensemble(range(4), TINY, tmp_path, jobs=1, start=start, watch=Watch(snapshots=[1]))
     (tmp_path / "chunk_00000.npz").write_bytes(b"PK")
     with pytest.raises(ValueError, match="chunk_00000.npz cannot be read"):
-        ensemble(range(4), Settings(n_train=64, epochs=1), tmp_path, jobs=1, start=start)
+        ensemble(range(4), TINY, tmp_path, jobs=1, start=start)
 
 
-def test_refuses_what_makes_no_sense(tmp_path):
+def test_what_a_chunk_bears_says_every_setting_aloud(tmp_path):
+    """So that a chunk is not read back as current when a default has changed since: it bears what the default was."""
+    ensemble([3], TINY, tmp_path, jobs=1)
+    said = json.loads(json.loads(read_arrays(tmp_path / "chunk_00000.npz")[1])["description"])
+    assert said["settings"].keys() == {field.name for field in fields(Settings)}
+    assert said["watch"].keys() == {field.name for field in fields(Watch)}
+    assert said["settings"]["learning_rate"] == [3e-3]
+
+
+def test_refuses_what_makes_no_sense():
     with pytest.raises(ValueError, match="seeds"):
         ensemble([])
     with pytest.raises(ValueError, match="chunk"):
         ensemble([1], chunk=0)
-    with pytest.raises(TypeError, match="checkpoint"):
-        ensemble([1], checkpoint=tmp_path / "run")
     with pytest.raises(ValueError, match="clip"):
         ensemble([1, 2], Settings(clip=[1.0]))
     with pytest.raises(ValueError, match="start"):
@@ -97,8 +116,8 @@ def test_runs_on_a_dask_cluster():
     distributed = pytest.importorskip("distributed", reason="dask is no dependency of the book")
     cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1)
     with cluster, distributed.Client(cluster), parallel_config(backend="dask"):
-        found = ensemble(range(5), chunk=2, **SETTINGS)
-    assert_same(train(range(5), **SETTINGS), found)
+        found = ensemble(range(5), SETTINGS, watch=WATCH, chunk=2)
+    assert_same(train(range(5), SETTINGS, WATCH), found)
 
 
 def test_test_sequences_and_added_tokens_have_streams_of_their_own():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
-from attnopt.clustering import closed_form_gradients, forward, gelu_derivative, init_model, modular_addition
+from attnopt.clustering import Models, Task, closed_form_gradients, gelu_derivative
 from attnopt.clustering.gradients import GELU_SLOPE
 
 WEIGHTS = ("query", "value", "receptors", "assemblers")
@@ -17,7 +17,7 @@ WEIGHTS = ("query", "value", "receptors", "assemblers")
 def automatic(params, tokens, targets):
     """Gradients of the mean cross-entropy by automatic differentiation."""
     leaves = {name: params.weights[name].clone().requires_grad_() for name in WEIGHTS}
-    logits = forward(params | leaves, tokens)
+    logits = params.replace(**leaves).logits(tokens)
     labels = targets if targets.ndim == 2 else targets.expand(len(logits), -1)
     total = cross_entropy(logits.mT, labels, reduction="none").mean(1).sum()
     return dict(zip(WEIGHTS, torch.autograd.grad(total, tuple(leaves.values())), strict=True))
@@ -50,7 +50,9 @@ def test_closed_form_by_differences_at_fifty_digits(generator):
     tokens, targets = torch.tensor([[0, 2, 1], [1, 1, 2]]), torch.tensor([2, 0])
     ours = closed_form_gradients(params, tokens, targets)
     with mpmath.workdps(50):
-        exact = params.map(lambda value: mpmath.matrix(value[0].reshape(-1, value.shape[-1]).tolist()))
+        exact = {
+            name: mpmath.matrix(value[0].reshape(-1, value.shape[-1]).tolist()) for name, value in params.weights.items()
+        }
 
         def loss(weights):
             total = mpmath.mpf(0)
@@ -84,7 +86,7 @@ def test_closed_form_by_differences_at_fifty_digits(generator):
 
 def test_small_gradients_keep_their_digits():
     """Two logits 80 apart: 1 - p̂ is 1e-35, far below the rounding error of p̂."""
-    params = {
+    weights = {
         "token": torch.tensor([[[0.0, 1.0], [0.0, -1.0]]], dtype=torch.float64),
         "position": torch.tensor([[[1.0, -1.0]]], dtype=torch.float64),
         "query": torch.zeros(1, 2, dtype=torch.float64),
@@ -92,7 +94,7 @@ def test_small_gradients_keep_their_digits():
         "receptors": torch.zeros(1, 1, 2, dtype=torch.float64),
         "assemblers": torch.zeros(1, 2, 1, dtype=torch.float64),
     }
-    value = closed_form_gradients(params, torch.tensor([[0]]), torch.tensor([0]))["value"][0]
+    value = closed_form_gradients(Models(weights, "unit"), torch.tensor([[0]]), torch.tensor([0]))["value"][0]
     expected = torch.tensor([[0.0, 0.0], [-2 / (1 + math.exp(80)), 0.0]], dtype=torch.float64)
     torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
 
@@ -148,11 +150,13 @@ def test_slope_of_gelu():
         ({"targets": torch.tensor([0, 1, -1, 0])}, ValueError, "targets must lie in 0 … 1"),
         ({"tokens": torch.zeros(4, 3)}, TypeError, "tokens must be a tensor of integers"),
         ({"tokens": torch.zeros(4, 2, dtype=torch.long)}, ValueError, "tokens must have shape"),
-        ({"biases": True}, ValueError, "params must have no biases"),
+        ({"biases": True}, ValueError, "models must have no biases and the norm 'unit'"),
+        ({"norm": "rms"}, ValueError, "models must have no biases and the norm 'unit'"),
     ],
 )
 def test_bad_input_is_named(change, error, message, generator):
-    params = Models.random(2, 2, 3, norm="unit", generator=generator, biases=change.pop("biases", False))
+    how = {"norm": "unit"} | {name: change[name] for name in ("biases", "norm") if name in change}
+    params, change = Models.random(2, 2, 3, generator=generator, **how), {k: v for k, v in change.items() if k not in how}
     arguments = {"tokens": torch.zeros(4, 3, dtype=torch.long), "targets": torch.zeros(4, dtype=torch.long)} | change
     with pytest.raises(error, match=message):
         closed_form_gradients(params, **arguments)
@@ -163,13 +167,13 @@ def test_models_do_not_see_each_other(generator):
     task = Task(3, 3, 2).all()
     together = closed_form_gradients(params, *task)
     for m in range(4):
-        alone = closed_form_gradients(params[m : m + 1], *task)
+        alone = closed_form_gradients(params[m], *task)
         for name in WEIGHTS:
             torch.testing.assert_close(alone[name][0], together[name][m])
 
 
 def test_single_precision_stays_single(generator):
-    params = {name: value.float() for name, value in Models.random(1, 2, 3, norm="unit", generator=generator).items()}
+    params = Models.random(1, 2, 3, norm="unit", generator=generator, dtype=torch.float32)
     params.weights["query"] = normal(generator, 1, 2, dtype=torch.float32)
     for value in closed_form_gradients(params, *Task(2, 3, 2).all()).values():
         assert value.dtype == torch.float32

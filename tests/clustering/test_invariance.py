@@ -6,19 +6,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnopt.clustering.circuit import ideal_circuit
-from attnopt.clustering.invariance import invariance, spurious_attention, variance_shares
-from attnopt.clustering.model import embedding_table, forward, init_model
-from attnopt.clustering.task import modular_addition
+from attnopt.clustering import Models, Task, ideal_circuit, invariance, spurious_attention
+from attnopt.clustering.invariance import variance_shares
 
 double = {"dtype": torch.float64}
 
 
 def model(**weights):
     """One model with an idle feed-forward layer."""
-    params = weights.map(lambda value: torch.tensor(value, **double)[None])
-    dim = params.weights["query"].shape[1]
-    return params.replace(receptors=torch.zeros(1, 1, dim, **double), assemblers=torch.zeros(1, dim, 1, **double))
+    weights = {name: torch.tensor(value, **double)[None] for name, value in weights.items()}
+    dim = weights["query"].shape[1]
+    idle = {"receptors": torch.zeros(1, 1, dim, **double), "assemblers": torch.zeros(1, dim, 1, **double)}
+    return Models(idle | weights, "unit")
 
 
 def figure_one(sharpness):
@@ -28,29 +27,27 @@ def figure_one(sharpness):
         position=[[1.0, 0.0]] * 5 + [[-1.0, 0.0]] * 7,
         query=[sharpness, 0.0],
         value=[[10.0, 0.0], [0.0, 10.0]],
-    ) | {
-        "receptors": torch.tensor([[[-8.0, 20.0], [-16.0, 20.0], [-8.0, -20.0], [-16.0, -20.0]]], **double),
-        "assemblers": torch.tensor([[[0.0] * 4, [-2.0, 4.5, 2.0, -4.5]]], **double),
-    }
+        receptors=[[-8.0, 20.0], [-16.0, 20.0], [-8.0, -20.0], [-16.0, -20.0]],
+        assemblers=[[0.0] * 4, [-2.0, 4.5, 2.0, -4.5]],
+    )
 
 
-def by_definition(params, p, k, norm):
+def by_definition(models, task):
     """Both shares for each model, one sequence at a time."""
-    length = params.weights["position"].shape[1]
-    tokens, _ = Task(p, length, k).all()
-    xi = Models(params.weights, norm).stages(tokens)["sequence"]
+    tokens, k = task.all()[0], task.k
+    xi = models.stages(tokens)["sequence"]
     shares = []
     for points in xi:
         mean = points.mean(0)
         prefix, cluster = {}, {}
         for x, point in zip(tokens.tolist(), points, strict=True):
             prefix.setdefault(tuple(x[:k]), []).append(point)
-        means = prefix.map(lambda group: torch.stack(group).mean(0))
+        means = {x: torch.stack(group).mean(0) for x, group in prefix.items()}
         for x, value in means.items():
             cluster.setdefault(tuple(sorted(x)), []).append(value)
         total = sum((point - mean).square().sum() for point in points) / len(points)
         within = sum((point - means[x]).square().sum() for x, group in prefix.items() for point in group) / len(points)
-        centres = cluster.map(lambda group: torch.stack(group).mean(0))
+        centres = {x: torch.stack(group).mean(0) for x, group in cluster.items()}
         orders = sum((value - centres[tuple(sorted(x))]).square().sum() for x, value in means.items()) / len(means)
         shares.append((1 - within / total, 1 - orders / total))
     return torch.tensor(shares, **double)
@@ -59,9 +56,9 @@ def by_definition(params, p, k, norm):
 @pytest.mark.parametrize("norm", ["unit", "rms"])
 @pytest.mark.parametrize(("p", "length", "k"), [(2, 5, 3), (3, 4, 2), (2, 4, 1), (3, 3, 3)])
 def test_shares_are_those_of_the_definition(p, length, k, norm, generator):
-    params = Models.random(3, p, length, 3, norm="unit", generator=generator)
-    shares = invariance(Models(params.weights, norm), Task(p, params.length, k))
-    expected = by_definition(params, p, k, norm)
+    models = Models.random(3, p, length, 3, norm=norm, generator=generator)
+    shares = invariance(models, Task(p, length, k))
+    expected = by_definition(models, Task(p, length, k))
     torch.testing.assert_close(torch.stack([shares["suffix"], shares["permutation"]], 1), expected, rtol=1e-10, atol=1e-12)
 
 
@@ -70,7 +67,7 @@ def test_shares_lie_between_zero_and_one_and_know_neither_scale_nor_rotation(p, 
     generator = torch.Generator().manual_seed(seed)
     k = 1 + round(part * (length - 1))
     params = Models.random(2, p, length, norm="unit", generator=generator)
-    shares = invariance(params, Task(p, params.length, k))
+    shares = invariance(params, Task(p, length, k))
     for share in shares.values():
         assert (share >= -1e-12).all()
         assert (share <= 1 + 1e-12).all()
@@ -81,22 +78,23 @@ def test_shares_lie_between_zero_and_one_and_know_neither_scale_nor_rotation(p, 
         torch.testing.assert_close(shares["permutation"], torch.ones(2, **double), rtol=0, atol=1e-12)
     turn = torch.tensor([[math.cos(1), -math.sin(1)], [math.sin(1), math.cos(1)]], **double)
     for factor in (1e-12, 1e3):
-        moved = invariance(params.replace(value=factor * turn @ params.weights["value"]), p, k)
+        moved = invariance(params.replace(value=factor * turn @ params.weights["value"]), Task(p, length, k))
         for name, share in shares.items():
             torch.testing.assert_close(moved[name], share, rtol=1e-9, atol=1e-11)
 
 
 def test_equal_positions_are_invariant_at_any_sharpness(generator):
     params = Models.random(4, 3, 5, 3, norm="unit", generator=generator)
+    task = Task(3, 5, 3)
     params.weights["position"][:, :3] = params.weights["position"][:, :1].clone()
     for factor in (0.0, 1.0, 30.0):
         sharp = params.replace(query=factor * params.weights["query"])
-        torch.testing.assert_close(invariance(sharp, Task(3, sharp.length, 3))["permutation"], torch.ones(4, **double), rtol=0, atol=1e-12)
-    tokens, _ = Task(3, 5, 3).all()
+        torch.testing.assert_close(invariance(sharp, task)["permutation"], torch.ones(4, **double), rtol=0, atol=1e-12)
+    tokens, _ = task.all()
     logits = params.logits(tokens)
     for order in itertools.permutations(range(3)):
         torch.testing.assert_close(params.logits(tokens[:, [*order, 3, 4]]), logits, rtol=1e-11, atol=1e-12)
-    assert (invariance(params, Task(3, params.length, 3))["suffix"] < 0.999).all()
+    assert (invariance(params, task)["suffix"] < 0.999).all()
 
 
 def test_no_query_and_both_invariances_by_collapse():
@@ -111,10 +109,10 @@ def test_no_query_and_both_invariances_by_collapse():
         tokens, _ = Task().all()
         xi = params.stages(tokens)["sequence"][0]
         assert len((xi * 1e9).round().unique(dim=0)) == 6
-        shares = invariance(params, Task(2, params.length, 5))
+        shares = invariance(params, Task())
         assert min(shares["suffix"], shares["permutation"]) > 1 - 1e-13
         if query == [0.0, 0.0]:
-            assert spurious_attention(params, Task(params.vocabulary, params.length, 5))[0].item() == pytest.approx(7 / 12, rel=1e-12)
+            assert spurious_attention(params, Task())[0].item() == pytest.approx(7 / 12, rel=1e-12)
 
 
 @pytest.mark.parametrize("broken", ["score", "value"])
@@ -126,12 +124,12 @@ def test_suffix_invariance_needs_equal_scores_and_equal_values(broken):
         query=[0.0, 1.0, 1.0],
         value=[[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
     )
-    assert invariance(params, Task(2, params.length, 1))["suffix"] > 1 - 1e-13  # the prefix is seen through its length
+    assert invariance(params, Task(2, 3, 1))["suffix"] > 1 - 1e-13  # the prefix is seen through its length
     if broken == "score":
         params.weights["query"] = torch.tensor([[1.0, 1.0, 1.0]], **double)
     else:
         params.weights["value"] = torch.eye(3, **double)[None]
-    assert invariance(params, Task(2, params.length, 1))["suffix"] < 0.99
+    assert invariance(params, Task(2, 3, 1))["suffix"] < 0.99
 
 
 def test_different_positions_may_be_permutation_invariant():
@@ -141,8 +139,9 @@ def test_different_positions_may_be_permutation_invariant():
         "position": [[0.0, 0.0, math.cos(a), math.sin(a)] for a in angles],
         "value": torch.eye(4).tolist(),
     }
-    assert invariance(model(query=[0.0] * 4, **weights), Task(3, model(query=[0.0] * 4, **weights).length, 3))["permutation"] > 1 - 1e-13
-    assert invariance(model(query=[0.0, 0.0, 1.0, 0.0], **weights), Task(3, model(query=[0.0, 0.0, 1.0, 0.0], **weights).length, 3))["permutation"] < 0.999
+    task = Task(3, 4, 3)
+    assert invariance(model(query=[0.0] * 4, **weights), task)["permutation"] > 1 - 1e-13
+    assert invariance(model(query=[0.0, 0.0, 1.0, 0.0], **weights), task)["permutation"] < 0.999
 
 
 def test_both_invariances_make_the_embedding_a_ratio_of_sums_over_counts():
@@ -170,7 +169,7 @@ def test_shares_of_zero():
         query=[0.0, 0.0],
         value=[[1.0, 0.0], [0.0, 0.0]],
     )
-    shares = invariance(reversed_order, Task(2, reversed_order.length, 2))
+    shares = invariance(reversed_order, Task(2, 2, 2))
     assert shares["permutation"].abs() < 1e-12
     assert shares["suffix"] > 1 - 1e-12
     prefix_collapsed = model(
@@ -179,20 +178,19 @@ def test_shares_of_zero():
         query=[0.3, 0.0],
         value=[[1.0, 0.0], [0.0, 1.0]],
     )
-    shares = invariance(prefix_collapsed, Task(2, prefix_collapsed.length, 2))
+    shares = invariance(prefix_collapsed, Task(2, 3, 2))
     assert shares["suffix"].abs() < 1e-12
     constant = prefix_collapsed.replace(value=torch.zeros(1, 2, 2, **double))
-    assert all(share == 1 for share in invariance(constant, Task(2, constant.length, 2)).values())
+    assert all(share == 1 for share in invariance(constant, Task(2, 3, 2)).values())
 
 
 @pytest.mark.parametrize("norm", ["unit", "rms"])
 @pytest.mark.parametrize(("p", "length", "k"), [(2, 5, 3), (3, 4, 1), (2, 4, 4)])
 def test_leakage_is_the_extreme_over_all_sequences(p, length, k, norm, generator):
-    params = Models.random(5, p, length, 3, norm="unit", generator=generator)
-    params.weights["query"] = 3 * params.weights["query"]
-    tokens, _ = Task(p, length, k).all()
-    leaks = Models(params.weights, norm).stages(tokens)["attention"][..., k:].sum(-1)
-    least, most = spurious_attention(Models(params.weights, norm), Task(params.vocabulary, params.length, k))
+    models, task = Models.random(5, p, length, 3, norm=norm, generator=generator), Task(p, length, k)
+    models = models.replace(query=3 * models.weights["query"])
+    leaks = models.stages(task.all()[0])["attention"][..., k:].sum(-1)
+    least, most = spurious_attention(models, task)
     torch.testing.assert_close(least, leaks.amin(1), rtol=1e-10, atol=1e-14)
     torch.testing.assert_close(most, leaks.amax(1), rtol=1e-10, atol=1e-14)
 
@@ -201,7 +199,7 @@ def test_figure_one_by_hand_leaks_as_its_formula_says_and_is_right():
     tokens, targets = Task().all()
     for sharpness in (0.0, 1.0, 4.0, 8.0, 30.0):
         params = figure_one(sharpness)
-        for leak in spurious_attention(params, Task(params.vocabulary, params.length, 5)):
+        for leak in spurious_attention(params, Task()):
             assert leak.item() == pytest.approx(7 / (7 + 5 * math.exp(sharpness)), rel=1e-12)
         right = (params.logits(tokens)[0].argmax(1) == targets).double().mean()
         assert (right == 1) == (sharpness >= 4)
@@ -216,7 +214,7 @@ def test_leakage_has_a_floor_and_bounds_the_spread_of_a_prefix(seed, dim, k):
     params.weights["query"] = 5 * params.weights["query"]
     tokens, _ = Task(2, 5, k).all()
     stages = params.stages(tokens)
-    least, most = spurious_attention(params, Task(params.vocabulary, params.length, k))
+    least, most = spurious_attention(params, Task(2, 5, k))
     gap = 2 * params.weights["query"].norm(dim=1) / dim**0.5
     assert (least >= (5 - k) / (5 - k + k * gap.exp()) * (1 - 1e-12)).all()
     points = stages["sequence"].unflatten(1, (2**k, -1))
@@ -227,29 +225,23 @@ def test_leakage_has_a_floor_and_bounds_the_spread_of_a_prefix(seed, dim, k):
 def test_circuits_leakage_is_that_of_its_docstring():
     for sharpness in (2.0, 5.0):
         for dim, rate in ((3, math.sqrt(2 / 3)), (2, math.sqrt(2))):
-            least, most = spurious_attention(ideal_circuit(Task(3, 8, 5), sharpness, dim=dim), Task(ideal_circuit(Task(3, 8, 5), sharpness, dim=dim).vocabulary, ideal_circuit(Task(3, 8, 5), sharpness, dim=dim).length, 5))
+            task = Task(3, 8, 5)
+            least, most = spurious_attention(ideal_circuit(task, sharpness, dim=dim), task)
             wanted = 3 / (3 + 5 * math.exp(rate * sharpness))
             assert least.item() == pytest.approx(wanted, rel=1e-12 if dim == 3 else 0.1)
             assert most.item() == pytest.approx(wanted, rel=1e-12 if dim == 3 else 0.1)
 
 
 def test_what_cannot_be_measured_is_named(generator):
-    params = Models.random(1, 2, 4, norm="unit", generator=generator)
-    for error, name, arguments in (
-        (ValueError, "p must", (params, 1, 2)),
-        (ValueError, "p must be at most the model's 2 tokens", (params, 3, 2)),
-        (ValueError, "k must", (params, 2, 5)),
-        (ValueError, "k must", (params, 2, 0)),
-        (TypeError, "k must", (params, 2, 1.0)),
-    ):
-        with pytest.raises(error, match=name):
-            invariance(*arguments)
-    with pytest.raises(ValueError, match="k must be at most the models' 4 positions"):
-        spurious_attention(params, Task(params.vocabulary, params.length, 5))
-    with pytest.raises(ValueError, match="k must"):
-        spurious_attention(params, Task(params.vocabulary, params.length, 0))
-    with pytest.raises(ValueError, match="norm"):
-        spurious_attention(Models(params.weights, "layer"), Task(params.vocabulary, params.length, 2))
+    models = Models.random(1, 2, 4, norm="unit", generator=generator)
+    for measure in (invariance, spurious_attention):
+        for task in (Task(3, 4, 2), Task(2, 5, 2)):
+            with pytest.raises(ValueError, match="task must have length 4 and at most 2 tokens, as the models have"):
+                measure(models, task)
+        with pytest.raises(TypeError, match="task must be a Task, got tuple"):
+            measure(models, (2, 4, 2))
+        with pytest.raises(TypeError, match="models must be Models, got dict"):
+            measure(models.weights, Task(2, 4, 2))
 
 
 @pytest.mark.parametrize("constant", [-1.0, 1e3, -1e-30])

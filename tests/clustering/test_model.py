@@ -1,5 +1,6 @@
 """The model, against a forward pass in plain loops; what embeddings can reach; unit and rms normalisation; the table."""
 
+import inspect
 import itertools
 import math
 
@@ -11,29 +12,31 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from torch.nn.functional import cross_entropy
 
+from attnopt import clustering
 from attnopt.clustering import (
+    Models,
+    Settings,
+    Task,
+    Watch,
     closed_form_gradients,
-    embedding_table,
-    forward,
     ideal_circuit,
-    init_model,
     invariance,
-    modular_addition,
     normalise,
-    sequences_by_table,
+    train,
 )
+from attnopt.clustering.model import STAGES
 
 GEOMETRY = ("query", "value", "receptors")  # what the rms normalisation scales by √d
 
 
-def model(seed=0, models=3, p=3, length=4, dim=2, width=5, **options):
+def model(seed=0, models=3, p=3, length=4, dim=2, width=5, norm="unit", **options):
     """A random ensemble."""
-    return Models.random(models, p, length, dim, width, **options, norm="unit", generator=torch.Generator().manual_seed(seed))
+    return Models.random(models, p, length, dim, width, **options, norm=norm, generator=torch.Generator().manual_seed(seed))
 
 
-def one_by_one(params, m, sequence, norm):
+def one_by_one(models, m, sequence):
     """Logits of one model on one sequence, from section 2.2's formulas with Python numbers."""
-    weights = params.map(lambda value: value[m].tolist())
+    weights, norm = {name: value[m].tolist() for name, value in models.weights.items()}, models.norm
     dim, dot = len(weights["query"]), lambda a, b: sum(x * y for x, y in zip(a, b, strict=True))
 
     def scaled(vector):
@@ -60,35 +63,37 @@ def one_by_one(params, m, sequence, norm):
 @pytest.mark.parametrize("biases", [False, True])
 @pytest.mark.parametrize("dim", [1, 2, 3])
 def test_forward_is_section_2_2(norm, biases, dim):
-    params = model(dim=dim, biases=biases)
+    models = model(dim=dim, biases=biases, norm=norm)
     tokens, _ = Task(3, 4, 2).all()
-    logits = Models(params.weights, norm).logits(tokens)
+    logits = models.logits(tokens)
     for m, n in itertools.product(range(3), range(0, 81, 7)):
-        expected = torch.tensor(one_by_one(params, m, tokens[n].tolist(), norm), dtype=torch.float64)
+        expected = torch.tensor(one_by_one(models, m, tokens[n].tolist()), dtype=torch.float64)
         torch.testing.assert_close(logits[m, n], expected, rtol=1e-12, atol=1e-12)
 
 
 @given(st.integers(0, 99), st.integers(2, 4), st.integers(1, 5), st.integers(1, 4), st.sampled_from(["unit", "rms"]))
 def test_stages_fit_together(seed, p, length, dim, norm):
-    params = model(seed, 2, p, length, dim, 6)
+    params = model(seed, 2, p, length, dim, 6, norm)
     tokens, _ = Task(p, length, 1).sample(7, torch.Generator().manual_seed(seed))
-    stages = Models(params.weights, norm).stages(tokens)
+    stages = params.stages(tokens)
     logits = stages["logits"]
     assert logits.shape == (2, 7, p)
-    assert stages.map(lambda value: tuple(value.shape)) == {
+    assert {name: tuple(value.shape) for name, value in stages.items()} == {
         "embeddings": (2, 7, length, dim),
+        "scores": (2, 7, length),
         "attention": (2, 7, length),
         "mixture": (2, 7, dim),
         "sequence": (2, 7, dim),
         "direction": (2, 7, dim),
         "activations": (2, 7, 6),
         "output": (2, 7, dim),
+        "logits": (2, 7, p),
     }
     torch.testing.assert_close(stages["attention"].sum(-1), torch.ones(2, 7, dtype=torch.float64))
     size = 1 if norm == "unit" else math.sqrt(dim)
     assert (stages["embeddings"].norm(dim=-1) <= size + 1e-12).all()
     own = torch.stack([tokens, tokens])
-    torch.testing.assert_close(Models(params.weights, norm).logits(own), logits, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(params.logits(own), logits, rtol=1e-11, atol=1e-12)
     torch.testing.assert_close(logits, stages["output"] @ params.weights["token"].mT, rtol=1e-11, atol=1e-12)
 
 
@@ -112,8 +117,8 @@ def test_the_initialisation_has_the_documented_shapes_and_scales():
         if bound is not None:
             assert value.abs().max() <= bound
             assert value.abs().max() > 0.99 * bound
-    assert "receptor_biases" not in model()
-    assert model(dtype=torch.float32)["token"].dtype == torch.float32
+    assert not model().biased
+    assert model(dtype=torch.float32).weights["token"].dtype == torch.float32
 
 
 # ---------------------------------------------------------------- symmetries, keys and outputs
@@ -128,7 +133,9 @@ def test_key_and_output_matrices_are_absorbed_by_query_and_value(dim):
     z = params.stages(tokens)["embeddings"]
     keyed = (z @ key.unsqueeze(1).mT @ params.weights["query"][:, None, :, None]).squeeze(-1) / math.sqrt(dim)
     xi = torch.einsum("mij,mnj->mni", output @ params.weights["value"], torch.einsum("mnt,mntd->mnd", keyed.softmax(-1), z))
-    absorbed = params.replace(query=(key.mT @ params.weights["query"].unsqueeze(-1)).squeeze(-1), value=output @ params.weights["value"])
+    absorbed = params.replace(
+        query=(key.mT @ params.weights["query"].unsqueeze(-1)).squeeze(-1), value=output @ params.weights["value"]
+    )
     torch.testing.assert_close(absorbed.stages(tokens)["sequence"], xi, rtol=1e-12, atol=1e-12)
 
 
@@ -136,15 +143,16 @@ def test_key_and_output_matrices_are_absorbed_by_query_and_value(dim):
 def test_probabilities_have_the_symmetries_of_the_chapter_and_no_others(p, dim):
     generator = torch.Generator().manual_seed(2)
     params = model(1, 1, p, 4, dim, 3)
-    params |= {"query": 3 * params.weights["query"], "receptors": 2 * params.weights["receptors"]}
+    params = params.replace(query=3 * params.weights["query"], receptors=2 * params.weights["receptors"])
     tokens, _ = Task(p, 4, 1).all()
-    names = list(params)
-    answers = lambda *values: dict(zip(names, values, strict=True)).logits(tokens).log_softmax(-1)  # noqa: E731
+    names = list(params.weights)
+    at = lambda values: params.replace(**dict(zip(names, values, strict=True)))  # noqa: E731
+    answers = lambda *values: at(values).logits(tokens).log_softmax(-1)  # noqa: E731
     base = answers(*params.weights.values())
     shift = torch.randn(dim, generator=generator, dtype=torch.float64)
     turn = torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64))[0]
     moved = [
-        params.replace(token=params.weights["token"] + shift, position=params.weights["position"] - shift),
+        params.replace(token=params.weights["token"] + shift, position=params.weights["position"] - shift).weights,
         {
             name: value * {"token": 3, "position": 3, "value": 1 / 3, "assemblers": 1 / 3}.get(name, 1)
             for name, value in params.weights.items()
@@ -242,7 +250,7 @@ def test_of_all_signs_as_many_are_reached_as_lines_have_cells():
 @pytest.mark.parametrize(("p", "length", "dim", "rank"), [(2, 12, 2, 24), (3, 12, 2, 27), (3, 12, 3, 41), (2, 12, 3, 38)])
 def test_degrees_of_freedom_of_the_embedding_table(p, length, dim, rank):
     params = model(4, 1, p, length, dim)
-    table = lambda token, position: embedding_table({"token": token, "position": position})  # noqa: E731
+    table = lambda token, position: params.replace(token=token, position=position).table()  # noqa: E731
     slopes = torch.autograd.functional.jacobian(table, (params.weights["token"], params.weights["position"]))
     jacobian = torch.cat([slope.reshape(p * length * dim, -1) for slope in slopes], 1)
     values = torch.linalg.svdvals(jacobian)
@@ -257,12 +265,12 @@ def test_degrees_of_freedom_of_the_embedding_table(p, length, dim, rank):
 def test_rms_is_unit_with_three_weights_times_root_d(dim, biases):
     params = model(5, 4, dim=dim, biases=biases)
     tokens, _ = Task(3, 4, 2).all()
-    unit = params | {name: dim**0.5 * params.weights[name] for name in GEOMETRY}
+    unit = params.replace(**{name: dim**0.5 * params.weights[name] for name in GEOMETRY})
     expected = unit.logits(tokens)
     far = 1e7  # scaling embeddings and back leaves probabilities alone, and makes the 1e-5 harmless
     grown = ("token", "position", "value", "assemblers", "assembler_bias")
     large = {name: far * value if name in grown else value for name, value in params.weights.items()}
-    torch.testing.assert_close(Models(large.weights, "rms").logits(tokens) / far**2, expected, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(Models(large, "rms").logits(tokens) / far**2, expected, rtol=1e-8, atol=1e-8)
     close = Models(params.weights, "rms").logits(tokens)
     assert (close - expected).abs().median() < 1e-3
     assert not torch.allclose(params.logits(tokens), expected) or dim == 1
@@ -315,7 +323,7 @@ def test_at_a_zero_sequence_embedding_autograd_agrees_with_the_closed_form():
     params.weights["value"] = params.weights["value"].detach()
     torch.testing.assert_close(slope, closed_form_gradients(params, tokens, targets)["value"])
     rms = torch.zeros_like(params.weights["value"]).requires_grad_()
-    (slope,) = torch.autograd.grad(forward(params.replace(value=rms), tokens, norm="rms").sum(), rms)
+    (slope,) = torch.autograd.grad(Models(params.weights | {"value": rms}, "rms").logits(tokens).sum(), rms)
     assert slope.isfinite().all()
 
 
@@ -324,7 +332,7 @@ def test_across_zero_the_output_jumps_by_the_product_of_assemblers_and_receptors
     tokens = torch.tensor([[0]])
     sides = []
     for sign in (1, -1):
-        _, stages = forward(params.replace(value=sign * 1e-12 * params.weights["value"]), tokens, return_stages=True)
+        stages = params.replace(value=sign * 1e-12 * params.weights["value"]).stages(tokens)
         sides.append((stages["output"][0, 0], stages["direction"][0, 0]))
     jump = params.weights["assemblers"][0] @ params.weights["receptors"][0] @ sides[0][1]
     torch.testing.assert_close(sides[0][0] - sides[1][0], jump, rtol=1e-9, atol=1e-9)
@@ -336,28 +344,26 @@ def test_across_zero_the_output_jumps_by_the_product_of_assemblers_and_receptors
 @pytest.mark.parametrize("norm", ["unit", "rms"])
 @pytest.mark.parametrize(("p", "length", "dim"), [(2, 12, 2), (3, 5, 2), (2, 3, 4), (4, 1, 1)])
 def test_table_gives_the_sequence_embeddings_of_forward(norm, p, length, dim):
-    params = model(8, 5, p, length, dim)
+    models = model(8, 5, p, length, dim, norm=norm)
     tokens, _ = Task(p, length, 1).all()
-    expected = Models(params.weights, norm).stages(tokens)["sequence"]
-    torch.testing.assert_close(Models(params.weights, norm).sequences(tokens), expected, rtol=1e-11, atol=1e-13)
-    single = params.map(lambda value: value.float())
-    torch.testing.assert_close(Models(single.weights, norm).sequences(tokens).double(), expected, rtol=1e-3, atol=1e-4)
+    expected = models.stages(tokens)["sequence"]
+    torch.testing.assert_close(models.sequences(tokens), expected, rtol=1e-11, atol=1e-13)
+    single = models.map(torch.Tensor.float)
+    torch.testing.assert_close(single.sequences(tokens).double(), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_table_is_safe_up_to_the_limit_and_refuses_beyond():
     params = model(9, 2, 2, 6)
     tokens, _ = Task(2, 6, 1).all()
     longest = params.weights["query"].norm(dim=-1, keepdim=True)
-    largest = (
-        (params.table().flatten(1, 2) @ params.weights["query"].unsqueeze(-1)).abs().amax((1, 2), keepdim=True)[..., 0]
-    )
+    largest = (params.table().flatten(1, 2) @ params.weights["query"].unsqueeze(-1)).abs().amax((1, 2), keepdim=True)[..., 0]
     safe = params.replace(query=695 * 2**0.5 * params.weights["query"] / largest)
     expected = safe.stages(tokens)["sequence"]
     torch.testing.assert_close(safe.sequences(tokens), expected, rtol=1e-9, atol=1e-12)
     for name, factor in (("query", 1000 / largest), ("query", math.nan * longest)):
         with pytest.raises(ValueError, match="scores must lie within"):
-            sequences_by_table(params | {name: params.weights[name] * factor * 2**0.5}, tokens)
-    single = {name: value.float() for name, value in (params.replace(query=100 * 2**0.5 * params.weights["query"] / largest)).items()}
+            params.replace(**{name: params.weights[name] * factor * 2**0.5}).sequences(tokens)
+    single = params.replace(query=100 * 2**0.5 * params.weights["query"] / largest).map(torch.Tensor.float)
     with pytest.raises(ValueError, match="scores must lie within ±8[67], got one of size 100"):
         single.sequences(tokens)
     with pytest.raises(ValueError, match="the same sequences for all models"):
@@ -370,20 +376,21 @@ def test_table_is_safe_up_to_the_limit_and_refuses_beyond():
 def test_table_allows_for_large_values_when_it_refuses_scores():
     first = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
     params = Models.random(1, 2, 2, 2, 1, norm="unit", generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    params |= {"token": first.expand(1, 2, 2), "position": torch.zeros(1, 2, 2).double()}
-    params |= {"query": 600 * 2**0.5 * first, "value": torch.diag(torch.tensor([-1.0, 0.0]).double())[None]}
+    params = params.replace(token=first.expand(1, 2, 2), position=torch.zeros(1, 2, 2).double())
+    params = params.replace(query=600 * 2**0.5 * first, value=torch.diag(torch.tensor([-1.0, 0.0]).double())[None])
     tokens = torch.zeros(1, 2, dtype=torch.int64)
     torch.testing.assert_close(params.sequences(tokens), -first[None])
     with pytest.raises(ValueError, match="scores must lie within ±479, got one of size 600"):
-        sequences_by_table(params.replace(value=1e100 * params.weights["value"]), tokens)
+        params.replace(value=1e100 * params.weights["value"]).sequences(tokens)
 
 
 def test_random_models_keep_no_more_than_their_share_of_the_suffix_on_average():
     params = model(10, 400, 2, 8, 2, 4)
-    suffix = invariance(params, Task(2, params.length, 3))["suffix"]
+    suffix = invariance(params, Task(2, 8, 3))["suffix"]
     error = suffix.std() / math.sqrt(len(suffix))
     assert suffix.mean() < 3 / 8 + 3 * error
-    even = invariance(params.replace(query=torch.zeros_like(params.weights["query"])), 2, 3)["suffix"]  # additive: equality
+    silent = params.replace(query=torch.zeros_like(params.weights["query"]))  # additive: equality
+    even = invariance(silent, Task(2, 8, 3))["suffix"]
     assert abs(even.mean() - 3 / 8) < 4 * even.std() / math.sqrt(len(even))
 
 
@@ -420,39 +427,157 @@ def test_weights_that_are_not_finite_stay_with_their_model():
 
 
 def test_what_does_not_fit_is_named():
-    params, generator = model(biases=True), torch.Generator()
+    models, generator = model(biases=True), torch.Generator()
     tokens, _ = Task(3, 4, 2).all()
-    for error, message, arguments in (
-        (TypeError, "tokens must be a tensor of integers, got torch.float32", (params, tokens.float())),
-        (TypeError, "tokens must be a tensor of integers, got list", (params, [[0, 1, 2, 0]])),
-        (TypeError, "tokens must be a tensor of integers, got torch.bool", (params, tokens > 1)),
-        (ValueError, "tokens must have shape \\(n, 4\\)", (params, tokens[:, :3])),
-        (ValueError, "tokens must have shape", (params, tokens[:0])),
-        (ValueError, "tokens must have one set of sequences a model, 3, got 2", (params, torch.stack([tokens, tokens]))),
-        (ValueError, "tokens must lie in 0 … 2, got 0 … 3", (params, tokens + (tokens == 2))),
-        (ValueError, "tokens must lie in 0 … 2, got -1", (params, tokens - 1)),
-        (ValueError, "missing \\['query'\\]", ({k: v for k, v in params.weights.items() if k != "query"}, tokens)),
-        (ValueError, "unknown \\['bias'\\]", (params | {"bias": params.weights["query"]}, tokens)),
-        (
-            ValueError,
-            "query must have shape \\(3, 2\\), got \\(3, 1, 2\\)",
-            (params.replace(query=params.weights["query"][:, None]), tokens),
-        ),
-        (ValueError, "value must have shape", (params.replace(value=params.weights["value"][:1]), tokens)),
-        (ValueError, "assemblers must have shape \\(3, 2, 5\\)", (params.replace(assemblers=params.weights["receptors"]), tokens)),
-        (ValueError, "receptor_biases must have shape", (params.replace(receptor_biases=params.weights["query"]), tokens)),
-        (ValueError, "assembler_bias must have shape", (params.replace(assembler_bias=params.weights["query"][:1]), tokens)),
-        (ValueError, "token must have three dimensions", (params.replace(token=params.weights["token"][0]), tokens)),
-        (ValueError, "position must have shape", (params.replace(position=params.weights["position"][:2]), tokens)),
-        (ValueError, "norm must be", (params, tokens, False, "l2")),
+    for error, message, other in (
+        (TypeError, "tokens must be a tensor of integers, got torch.float32", tokens.float()),
+        (TypeError, "tokens must be a tensor of integers, got list", [[0, 1, 2, 0]]),
+        (TypeError, "tokens must be a tensor of integers, got torch.bool", tokens > 1),
+        (ValueError, r"tokens must have shape \(n, 4\)", tokens[:, :3]),
+        (ValueError, "tokens must have shape", tokens[:0]),
+        (ValueError, "tokens must have one set of sequences a model, 3, got 2", torch.stack([tokens, tokens])),
+        (ValueError, "tokens must lie in 0 … 2, got 0 … 3", tokens + (tokens == 2)),
+        (ValueError, "tokens must lie in 0 … 2, got -1", tokens - 1),
+    ):
+        for read in (models.logits, models.sequences):
+            with pytest.raises(error, match=message):
+                read(other)
+    weights = models.weights
+    for error, message, other in (
+        (ValueError, r"missing \['query'\]", {name: value for name, value in weights.items() if name != "query"}),
+        (ValueError, r"unknown \['bias'\]", weights | {"bias": weights["query"]}),
+        (ValueError, r"query must have shape \(3, 2\), got \(3, 1, 2\)", weights | {"query": weights["query"][:, None]}),
+        (ValueError, "value must have shape", weights | {"value": weights["value"][:1]}),
+        (ValueError, r"assemblers must have shape \(3, 2, 5\)", weights | {"assemblers": weights["receptors"]}),
+        (ValueError, "receptor_biases must have shape", weights | {"receptor_biases": weights["query"]}),
+        (ValueError, "assembler_bias must have shape", weights | {"assembler_bias": weights["query"][:1]}),
+        (ValueError, "token must have three dimensions", weights | {"token": weights["token"][0]}),
+        (ValueError, "position must have shape", weights | {"position": weights["position"][:2]}),
+        (TypeError, "weights must be a dict", list(weights)),
+        (TypeError, "query", weights | {"query": weights["query"].float()}),
     ):
         with pytest.raises(error, match=message):
-            forward(*arguments)
+            Models(other, "unit")
+    with pytest.raises(ValueError, match="norm must be"):
+        Models(weights, "l2")
     for error, message, arguments in (
-        (ValueError, "n_models must be at least 1", (0, 2, 3)),
+        (ValueError, "count must be at least 1", (0, 2, 3)),
         (ValueError, "p must be at least 2", (1, 1, 3)),
         (ValueError, "width must be at least 1", (1, 2, 3, 2, 0)),
         (TypeError, "dim must be an integer, got 2.5", (1, 2, 3, 2.5)),
     ):
         with pytest.raises(error, match=message):
             Models.random(*arguments, norm="unit", generator=generator)
+
+
+# ---------------------------------------------------------------- what models know of themselves
+
+
+def test_no_model_and_no_function_has_a_normalisation_by_default():
+    """Only settings have one, that of the paper's released code, and the models trained by them carry it."""
+    params = model().weights
+    with pytest.raises(TypeError, match="norm"):
+        Models(params)
+    with pytest.raises(TypeError, match="norm"):
+        Models.random(1, 2, 3, generator=torch.Generator())
+    functions = [value for value in vars(clustering).values() if callable(value)]
+    with_norm = {f.__name__ for f in functions if "norm" in inspect.signature(f).parameters}
+    assert with_norm == {"Models", "Run", "Settings", "normalise"}
+    for function in (clustering.Models, clustering.Run, clustering.normalise, Models.random):
+        assert inspect.signature(function).parameters["norm"].default is inspect.Parameter.empty
+    for norm in ("unit", "rms", "smooth"):
+        trained = train([0], Settings(norm=norm, n_train=32, epochs=1), Watch(snapshots=[0]))
+        assert trained.models.norm == trained.snapshots[0].norm == norm
+
+
+def test_trained_models_have_the_accuracy_of_their_record():
+    """What `train` says of its models is what they say themselves, without a word of norms."""
+    training = train([0, 1], Settings(epochs=40))
+    tokens, targets = Task().all()
+    right = (training.models.logits(tokens).argmax(-1) == targets).double().mean(1)
+    torch.testing.assert_close(right.float(), training.history["accuracy_all"][-1])
+    for name, share in invariance(training.models, Task()).items():
+        torch.testing.assert_close(share, training.history[name][-1], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("norm", ["unit", "rms", "smooth"])
+def test_a_patched_stage_is_what_later_stages_follow_from(norm):
+    """Patched with what it held, a stage changes nothing; with another model's, all later ones are the other's."""
+    models, other = (model(seed, biases=True, norm=norm) for seed in (0, 1))
+    tokens, _ = Task(3, 4, 2).all()
+    held, theirs = models.stages(tokens), other.stages(tokens)
+    for name in STAGES:
+        again = models.stages(tokens, patch={name: held[name]})
+        for stage, value in held.items():
+            torch.testing.assert_close(again[stage], value)
+        moved = models.stages(tokens, {name: theirs[name]})
+        at = STAGES.index(name)
+        for stage in STAGES[:at]:
+            assert torch.equal(moved[stage], held[stage])
+        assert torch.equal(moved[name], theirs[name])
+        assert not torch.allclose(moved["logits"], held["logits"])
+    torch.testing.assert_close(
+        models.stages(tokens, {"sequence": theirs["sequence"]})["logits"], models.classify(theirs["sequence"])
+    )
+    torch.testing.assert_close(models.feed_forward(held["sequence"]), held["output"])
+    with pytest.raises(ValueError, match="patch must name stages, embeddings, scores, .*, got xi"):
+        models.stages(tokens, {"xi": held["sequence"]})
+    with pytest.raises(ValueError, match=r"patch of sequence must have shape \(3, 81, 2\), got \(3, 81, 1\)"):
+        models.stages(tokens, {"sequence": held["sequence"][..., :1]})
+
+
+def test_models_are_chosen_joined_and_shown():
+    models = model(biases=True)
+    tokens, _ = Task(3, 4, 2).all()
+    logits = models.logits(tokens)
+    for which, count in ((1, 1), (-1, 1), (slice(1, None), 2), ([2, 0], 2), (torch.tensor([True, False, True]), 2)):
+        chosen = models[which]
+        assert len(chosen) == count
+        torch.testing.assert_close(chosen.logits(tokens), logits[which].view(count, *logits.shape[1:]))
+    assert [len(one) for one in models] == [1, 1, 1]
+    with pytest.raises(IndexError):
+        models[3]
+    again = Models.join(list(models))
+    assert all(torch.equal(value, models.weights[name]) for name, value in again.weights.items())
+    with pytest.raises(ValueError, match="parts must be ensembles of one norm"):
+        Models.join([models, model(biases=True, norm="rms")])
+    with pytest.raises(ValueError, match=r"unknown \['bias'\]"):
+        models.replace(bias=logits)
+    assert repr(models) == "3 Models(3 tokens, L = 4, d = 2, h = 5, with biases, norm 'unit', torch.float64)"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("ending", ["npz", "json"])
+def test_models_in_a_file_are_the_same(ending, dtype, tmp_path):
+    models = model(biases=True, norm="smooth", dtype=dtype)
+    models.save(file := tmp_path / "new" / f"models.{ending}")
+    loaded = Models.load(str(file))
+    assert loaded.norm == "smooth"
+    for name, value in models.weights.items():
+        assert torch.equal(value, loaded.weights[name])
+        assert value.dtype == loaded.weights[name].dtype
+    assert [left.name for left in file.parent.iterdir()] == [file.name]
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(ValueError, match=f"models.{ending} (cannot be read|holds no models)"):
+        Models.load(file)
+    for other in (models.save, Models.load):
+        with pytest.raises(ValueError, match=r"file must end in .npz or .json, got 'models.pt'"):
+            other(tmp_path / "models.pt")
+    with pytest.raises(FileNotFoundError):
+        Models.load(tmp_path / f"none.{ending}")
+
+
+@pytest.mark.parametrize("text", ["[1]", "{}", '{"norm": "rms", "dtype": "float16", "weights": {}}', "null"])
+def test_json_that_holds_no_models_says_so(text, tmp_path):
+    (tmp_path / "models.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match="models.json holds no models"):
+        Models.load(tmp_path / "models.json")
+
+
+def test_the_count_is_that_of_the_sequence_embeddings():
+    circuit = ideal_circuit(Task(), 8.0)
+    weights, explained = circuit.count(Task())
+    assert weights.tolist() == [[1] * 5 + [0] * 7]
+    assert explained.item() > 0.999
+    with pytest.raises(ValueError, match="task must have length 12"):
+        circuit.count(Task(2, 6, 3))

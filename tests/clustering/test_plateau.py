@@ -8,16 +8,24 @@ import torch
 from scipy.stats import binomtest
 from torch.nn.functional import cross_entropy
 
-from attnopt.clustering import forward, init_model, modular_addition
-from attnopt.clustering.plateau import curvature, find_drops, log_cosh_half, margins, parity_coefficient, walsh
-from attnopt.clustering.training import initial_models
+from attnopt.clustering import (
+    Models,
+    Task,
+    curvature,
+    find_drops,
+    initial_models,
+    log_cosh_half,
+    margins,
+    parity_coefficient,
+    walsh,
+)
 
 RESULT = Path(__file__).resolve().parents[2] / "results" / "two_phase_learning.json"
 
 
-def models(count, length, seed=0, width=6):
+def random(count, length, seed=0, width=6, norm="unit"):
     generator = torch.Generator().manual_seed(seed)
-    return Models.random(count, 2, length, 2, width, norm="unit", generator=generator, biases=True), generator
+    return Models.random(count, 2, length, 2, width, norm=norm, generator=generator, biases=True), generator
 
 
 @pytest.fixture(scope="module")
@@ -28,18 +36,18 @@ def record():
 @pytest.mark.parametrize("k", [1, 3, 5])
 @pytest.mark.parametrize("norm", ["unit", "rms"])
 def test_loss_is_log_two_plus_cost_minus_parity(k, norm):
-    params, _ = models(4, 6)
+    models, _ = random(4, 6, norm=norm)
     tokens, targets = Task(2, 6, k).all()
-    logits = Models(params.weights, norm).logits(tokens)
+    logits = models.logits(tokens)
     loss = cross_entropy(logits.mT, targets.expand(4, -1), reduction="none").mean(1)
-    margin = margins(Models(params.weights, norm))
+    margin = margins(models)
     ours = math.log(2) + log_cosh_half(margin).mean(1) - parity_coefficient(margin, k) / 2
     torch.testing.assert_close(ours, loss, rtol=1e-12, atol=1e-13)
 
 
 def test_walsh_is_a_mean_with_signs_and_keeps_the_power():
-    margin = margins(models(3, 5)[0])
-    assert margins(models(3, 1)[0]).shape == (3, 2)
+    margin = margins(random(3, 5)[0])
+    assert margins(random(3, 1)[0]).shape == (3, 2)
     coefficients = walsh(margin)
     tokens, _ = Task(2, 5, 1).all()
     for subset in (0, 1, 0b10110, 0b11111):
@@ -69,20 +77,22 @@ def test_margins_want_two_tokens():
 
 @pytest.mark.parametrize("blind", [0, 1, 2, 3, 4])
 def test_parity_coefficient_has_the_order_of_the_blind_positions(blind):
-    params, generator = models(20, 6)
+    params, generator = random(20, 6)
     start, end = params.weights["token"].unbind(1)
     along = (end - start) / (end - start).norm(dim=1, keepdim=True)
     for t in range(blind):
-        params.weights["position"][:, t] = (0.5 + torch.rand(20, 1, generator=generator, dtype=torch.float64)) * along - start
-    way = params.map(lambda value: torch.randn(value.shape, generator=generator, dtype=torch.float64))
-    at = lambda eps: parity_coefficient(margins({n: v + eps * way[n] for n, v in params.weights.items()}), 5).abs()  # noqa: E731
+        far = 0.5 + torch.rand(20, 1, generator=generator, dtype=torch.float64)
+        params.weights["position"][:, t] = far * along - start
+    way = params.map(lambda value: torch.randn(value.shape, generator=generator, dtype=torch.float64)).weights
+    moved = lambda eps: {name: value + eps * way[name] for name, value in params.weights.items()}  # noqa: E731
+    at = lambda eps: parity_coefficient(margins(params.replace(**moved(eps))), 5).abs()  # noqa: E731
     assert (at(0.0).max() < 1e-15) == (blind > 0)
     assert (at(8e-3) / at(4e-3)).log2().median().item() == pytest.approx(blind, abs=0.3)
 
 
 @pytest.mark.parametrize("k", [2, 5])
 def test_coinciding_tokens_are_stationary_with_one_curvature(k):
-    params, _ = models(1, 6)
+    params, _ = random(1, 6)
     params.weights["token"][:, 1] = params.weights["token"][:, 0]
     tokens, targets = Task(2, 6, k).all()
     psi = params.stages(tokens)["output"][0, 0]
@@ -95,7 +105,7 @@ def test_coinciding_tokens_are_stationary_with_one_curvature(k):
 
 @pytest.mark.parametrize(("k", "saddle"), [(2, True), (4, False), (5, False)])
 def test_coinciding_tokens_are_a_minimum_from_four_counted_tokens_on(k, saddle):
-    params, _ = models(100, 6, seed=3)
+    params, _ = random(100, 6, seed=3)
     params.weights["token"][:, 1] = params.weights["token"][:, 0]
     psi = params.stages(torch.zeros(1, 6, dtype=torch.long))["output"][:, 0]
     axis = psi / psi.norm(dim=1, keepdim=True)
@@ -118,7 +128,7 @@ def test_coinciding_tokens_are_a_minimum_from_four_counted_tokens_on(k, saddle):
 
 
 def test_no_sequence_moves_a_model_whose_tokens_coincide_with_no_output():
-    params, generator = models(1, 6)
+    params, generator = random(1, 6)
     params.weights["token"][:, 1] = params.weights["token"][:, 0]
     psi = params.stages(torch.zeros(1, 6, dtype=torch.long))["output"][:, 0]
     params.weights["assembler_bias"] -= psi
@@ -129,9 +139,9 @@ def test_no_sequence_moves_a_model_whose_tokens_coincide_with_no_output():
 
 @pytest.mark.parametrize("biases", [True, False])
 def test_curvature_is_that_of_autograd_and_counts_repeated_sequences(biases):
-    params, generator = models(1, 4, width=3)
+    params, generator = random(1, 4, width=3, norm="rms")
     if not biases:
-        params = {name: value for name, value in params.weights.items() if "bias" not in name}
+        params = Models({name: value for name, value in params.weights.items() if "bias" not in name}, "rms")
     tokens = torch.randint(2, (30, 4), generator=generator)
     targets = tokens[:, :2].sum(1) % 2
     shapes = [value.shape for value in params.weights.values()]
@@ -139,16 +149,16 @@ def test_curvature_is_that_of_autograd_and_counts_repeated_sequences(biases):
 
     def loss(flat):
         parts = [part.view(shape) for part, shape in zip(flat.split(sizes), shapes, strict=True)]
-        return cross_entropy(Models(dict(zip(params, parts, strict=True)).weights, "rms").logits(tokens)[0], targets)
+        return cross_entropy(params.replace(**dict(zip(params.weights, parts, strict=True))).logits(tokens)[0], targets)
 
     here = torch.cat([value.flatten() for value in params.weights.values()])
-    slope, hessian = curvature(Models(params.weights, "rms"), tokens, targets)
+    slope, hessian = curvature(params, tokens, targets)
     torch.testing.assert_close(slope, torch.func.grad(loss)(here))
     torch.testing.assert_close(hessian, torch.autograd.functional.hessian(loss, here))
     with pytest.raises(ValueError, match="tokens must lie in 0 … 1"):
         curvature(params, tokens + 1, targets)
-    with pytest.raises(ValueError, match="params must be of one model, got 2"):
-        curvature(params.map(lambda value: torch.cat([value, value])), tokens, targets)
+    with pytest.raises(ValueError, match="model must be one, got 2"):
+        curvature(params[[0, 0]], tokens, targets)
     with pytest.raises(ValueError, match="scores span less than about 700"):
         curvature(params.replace(query=1e5 * params.weights["query"]), tokens, targets)
 
@@ -222,8 +232,8 @@ def test_gradients_of_wider_models_rise_but_for_d_64_not_in_every_layer(record):
         rise = {
             layer: values[10][1] for layer, values in aligned.items() if layer not in ("runs", "loss", "accuracy", "share")
         }
-        assert min(rise.weights["position"], rise.weights["query"]) > 3
-        assert (max(rise.weights["value"], rise.weights["receptors"]) < 1.5) == (name == "dim_64")
+        assert min(rise["position"], rise["query"]) > 3
+        assert (max(rise["value"], rise["receptors"]) < 1.5) == (name == "dim_64")
 
 
 def test_some_runs_end_where_tokens_coincide(record):
@@ -238,7 +248,7 @@ def test_noise_takes_them_there(record):
     noise = record["noise"]["main"]
     assert len(noise["runs"]) == 13
     assert max(noise["mini"]["apart"]) < 0.1 < min(noise["full"]["apart"])
-    token = initial_models(range(200), Settings(Task(length=12), vocabulary=2, dim=2, width=32))["token"]
+    token = initial_models(range(200)).weights["token"]
     apart = (token[:, 1] - token[:, 0]).norm(dim=1)
     assert (apart[noise["runs"]] < 0.75).sum() > 10
     assert (apart < 0.75).sum() < 40

@@ -7,9 +7,8 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from attnopt.clustering import embedding_table, forward, init_model, invariance
-from attnopt.clustering.model import normalise
-from attnopt.clustering.sandbox import DATA, LARGEST, PARTS, load_run, pack, run_names, save_runs, sentence_parts
+from attnopt.clustering import Models, Task, invariance, load_run, normalise, run_names
+from attnopt.clustering.sandbox import DATA, LARGEST, PARTS, pack, save_runs, sentence_parts
 from attnopt.clustering.video import draw_frame, main, prefix_colours, write_video
 from attnopt.explorers import Sandbox
 
@@ -36,23 +35,23 @@ def test_a_run_is_whole(name):
         assert len(values) == len(run.history["epoch"])
         assert np.isfinite(values).all()
     for part in PARTS:
-        assert run.models[part].shape[0] == count
-    assert run.models.weights["token"].shape == (count, run.p, 2)
+        assert run.models.weights[part].shape[0] == count
+    assert run.models.weights["token"].shape == (count, run.task.p, 2)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_stages_are_those_of_the_model(name):
     run = load_run(name)
     for frame in (0, len(run.epochs) // 2, len(run.epochs) - 1):
-        held, params = run.stages(frame), run.at(frame)
-        stages = Models(params.weights, run.norm).stages(run.tokens)
+        held, model = run.stages(frame), run.at(int(run.epochs[frame]))
+        stages = model.stages(run.tokens)
         logits = stages["logits"]
-        torch.testing.assert_close(held["embeddings"], Models(params.weights, run.norm).table()[0])
+        torch.testing.assert_close(held["embeddings"], model.table()[0])
         for part in ("attention", "sequence"):
             torch.testing.assert_close(held[part], stages[part][0])
         torch.testing.assert_close(held["probabilities"], logits[0].softmax(-1))
         torch.testing.assert_close(run.classify(frame, held["sequence"]), held["probabilities"])
-        picked = held["values"][run.tokens, torch.arange(run.length)]
+        picked = held["values"][run.tokens, torch.arange(run.task.length)]
         torch.testing.assert_close(torch.einsum("nt,ntd->nd", held["attention"], picked), held["sequence"])
 
 
@@ -60,18 +59,18 @@ def test_stages_are_those_of_the_model(name):
 def test_what_is_told_of_a_frame_is_what_its_parameters_do(name):
     run = load_run(name)
     frames = [0, len(run.epochs) // 2, len(run.epochs) - 1]
-    params = run.models[frames]
+    models = run.models[frames]
     tokens = torch.tensor([[number >> (11 - t) & 1 for t in range(12)] for number in range(4096)])
-    right = Models(params.weights, run.norm).logits(tokens).argmax(-1) == tokens[:, :5].sum(1) % 2
+    right = models.logits(tokens).argmax(-1) == tokens[:, :5].sum(1) % 2
     then = [run.history["epoch"].tolist().index(epoch) for epoch in run.epochs[frames]]
     np.testing.assert_allclose(right.double().mean(1), run.history["all"][then], atol=0.003)  # they are quantised
-    for part, values in invariance(Models(params.weights, run.norm), Task(2, params.length, 5)).items():
+    for part, values in invariance(models, Task()).items():
         np.testing.assert_allclose(values, run.frames[part][frames], atol=0.003)
 
 
 def test_the_runs_are_what_they_are_called():
-    last = {name: load_run(name).history[-1] for name in NAMES}
-    shares = {name: load_run(name).frames[-1] for name in NAMES}
+    last = {name: {key: values[-1] for key, values in load_run(name).history.items()} for name in NAMES}
+    shares = {name: {key: values[-1] for key, values in load_run(name).frames.items()} for name in NAMES}
     assert last["failure"]["all"] < 0.55
     for name in NAMES[:1] + NAMES[2:6]:
         assert last[name]["all"] == 1
@@ -89,18 +88,18 @@ def test_the_runs_are_what_they_are_called():
     assert shares["pattern"]["suffix"] > 0.99
     tokens = torch.tensor([[number >> (11 - t) & 1 for t in range(12)] for number in range(4096)])
     run = load_run("pattern")
-    sequence = Models(run.at(-1).weights, run.norm).stages(tokens)["sequence"][0]
+    sequence = run.models[-1].stages(tokens)["sequence"][0]
     means, count = sequence.unflatten(0, (32, 128)).mean(1), (tokens[::128, :5] != torch.tensor([0, 0, 1, 1, 1])).sum(1)
     within = sum((means[count == number] - means[count == number].mean(0)).square().sum() for number in range(6))
     assert within < 0.01 * (means - means.mean(0)).square().sum()  # it counts differences from a pattern
-    assert load_run("fine_tuning").p == 3
+    assert load_run("fine_tuning").task.p == 3
     assert last["fine_tuning"]["all"] > 0.95
 
 
 def test_quantisation_error_is_at_most_half_a_step():
     params = Models.random(7, 2, 12, norm="unit", generator=torch.Generator().manual_seed(0), biases=True)
     params.weights["query"] *= 0
-    for name, (integers, step) in pack(params).items():
+    for name, (integers, step) in pack(params.weights).items():
         assert integers.dtype == np.int16
         assert np.abs(integers * step - params.weights[name].numpy()).max() <= step / 2 * (1 + 1e-9)
         assert step == pytest.approx(params.weights[name].abs().max().item() / LARGEST or 1)
@@ -133,7 +132,7 @@ def test_frames_of_epochs():
 
 @pytest.mark.parametrize(("p", "length", "k"), [(2, 12, 5), (3, 12, 5), (2, 6, 3), (3, 4, 4)])
 def test_sentences_hold_every_multiset_in_several_orders(p, length, k):
-    prefixes, suffixes = sentence_parts(p, length, k)
+    prefixes, suffixes = sentence_parts(Task(p, length, k))
     assert prefixes.shape[1] + suffixes.shape[1] == length
     assert len({tuple(row) for row in prefixes.tolist()}) == len(prefixes)
     kinds = [tuple(sorted(row)) for row in prefixes.tolist()]

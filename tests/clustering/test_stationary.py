@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
-from attnopt.clustering import closed_form_gradients, forward, gradient_bound, ideal_circuit, init_model, modular_addition
+from attnopt.clustering import Models, Task, closed_form_gradients, gradient_bound, ideal_circuit
 
 WEIGHTS = ("query", "value", "receptors", "assemblers")
 
@@ -28,6 +28,11 @@ def total_norm(gradients):
     return torch.cat([gradients[name].flatten(1) for name in WEIGHTS], 1).norm(dim=1)
 
 
+def grown(models, factor):
+    """V and U times a factor."""
+    return models.replace(value=factor * models.weights["value"], assemblers=factor * models.weights["assemblers"])
+
+
 def know_nothing(p, length, dim, width, seed):
     """The stationary point of the chapter, for random embeddings in a half space."""
     params = Models.random(1, p, length, dim, width, norm="unit", generator=torch.Generator().manual_seed(seed))
@@ -44,7 +49,7 @@ def know_nothing(p, length, dim, width, seed):
 def test_derivative_along_the_ray_and_the_loss(p, dim, scale, seed):
     generator = torch.Generator().manual_seed(seed)
     params = Models.random(5, p, 3, dim, 6, norm="unit", generator=generator)
-    params.weights["value"], params.weights["assemblers"] = scale * params.weights["value"], scale * params.weights["assemblers"]
+    params = grown(params, scale)
     task = Task(p, 3, 2).all()
     gradients = closed_form_gradients(params, *task)
     pairing = sum((gradients[name] * params.weights[name]).sum((1, 2)) for name in ("value", "assemblers"))
@@ -63,15 +68,15 @@ def test_derivative_along_the_ray_and_the_loss(p, dim, scale, seed):
 def test_no_clustering_head_is_stationary(p, length, k, sharpness, alpha):
     task = Task(p, length, k).all()
     head = ideal_circuit(Task(p, length, k), sharpness=sharpness, scale=4.0)
-    head = head | {name: alpha * head[name] for name in ("value", "assemblers")}
-    gap = margins(Models(head.weights, *task))
+    head = grown(head, alpha)
+    gap = margins(head, *task)
     assert (gap > 0).all()  # it classifies everything
     gradients = closed_form_gradients(head, *task)
-    pairing = sum((gradients[name] * head[name]).sum() for name in ("value", "assemblers"))
+    pairing = sum((gradients[name] * head.weights[name]).sum() for name in ("value", "assemblers"))
     assert pairing < 0
     logits = head.logits(task[0])
     wrong = logits.softmax(-1).scatter(2, task[1][None, :, None], 0.0).sum(-1).mean()
-    size = torch.cat([head[name].flatten() for name in ("value", "assemblers")]).norm()
+    size = torch.cat([head.weights[name].flatten() for name in ("value", "assemblers")]).norm()
     norm = total_norm(gradients)
     assert norm >= gap.min() * wrong / size > 0
     assert norm <= gradient_bound(head, *task)
@@ -81,7 +86,7 @@ def test_any_model_that_classifies_everything_has_a_descent_direction():
     """Also with parameters that training found, and on a few sequences only."""
     params = Models.random(200, 2, 5, 2, 6, norm="unit", generator=torch.Generator().manual_seed(3))
     tokens, targets = torch.tensor([[0, 1, 0, 0, 1], [1, 1, 0, 1, 0], [0, 0, 0, 1, 1]]), torch.tensor([1, 0, 1])
-    solves = (margins(Models(params.weights, tokens)) > 0).all(1)
+    solves = (margins(params, tokens, targets) > 0).all(1)
     assert solves.sum() > 5
     gradients = closed_form_gradients(params, tokens, targets)
     pairing = sum((gradients[name] * params.weights[name]).sum((1, 2)) for name in ("value", "assemblers"))
@@ -93,10 +98,10 @@ def test_any_model_that_classifies_everything_has_a_descent_direction():
 def test_loss_and_gradient_vanish_exponentially_and_only_in_the_limit():
     task = Task(2, 8, 3).all()
     head = ideal_circuit(Task(2, 8, 3), sharpness=5.0, scale=3.0)
-    gamma = margins(Models(head.weights, *task)).min().item()
+    gamma = margins(head, *task).min().item()
     found = []
     for alpha in (8.0, 12.0, 16.0):
-        scaled = head | {name: alpha * head[name] for name in ("value", "assemblers")}
+        scaled = grown(head, alpha)
         found.append(total_norm(closed_form_gradients(scaled, *task)).item())
         assert found[-1] > 0
         assert losses(scaled, *task) < 1e-9
@@ -113,7 +118,7 @@ def test_a_finite_stationary_point_knows_nothing(p, dim, k):
     assert (mixture.sum(-1) > 0).all()
     assert total_norm(closed_form_gradients(params, *task)) < 1e-14
     leaves = {name: params.weights[name].clone().requires_grad_() for name in WEIGHTS}
-    automatic = torch.autograd.grad(losses(params | leaves, *task).sum(), tuple(leaves.values()))
+    automatic = torch.autograd.grad(losses(params.replace(**leaves), *task).sum(), tuple(leaves.values()))
     assert max(part.abs().max() for part in automatic) < 1e-14
     assert losses(params, *task).item() == pytest.approx(math.log(p), rel=1e-13)
     first = Task(p, 4, 1).all()  # the proof needs two tokens that count
@@ -126,7 +131,7 @@ def test_the_stationary_point_is_a_saddle():
 
     def loss(weights):
         parts = zip(WEIGHTS, weights.split(sizes), strict=True)
-        return losses(params | {name: part.view_as(params.weights[name]) for name, part in parts}, *task)[0]
+        return losses(params.replace(**{name: part.view_as(params.weights[name]) for name, part in parts}), *task)[0]
 
     here = torch.cat([params.weights[name].flatten() for name in WEIGHTS])
     values, vectors = torch.linalg.eigh(torch.func.hessian(loss)(here))

@@ -1,14 +1,17 @@
 """Sparse modular addition: its sequences, its invariances, and what an incomplete look at a sequence reveals."""
 
 import itertools
+import json
 import math
+from dataclasses import FrozenInstanceError, asdict
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnopt.clustering import cluster_counts, modular_addition
+from attnopt.clustering import Task, cluster_counts
 from attnopt.clustering.task import check_all_sequences
 
 SIZES = [(2, 5, 3), (3, 4, 2), (3, 4, 4), (4, 4, 3), (5, 3, 1), (6, 3, 2)]
@@ -90,7 +93,7 @@ def test_a_predictor_that_misses_a_token_has_accuracy_one_in_p_exactly_and_loss_
 def test_as_many_sequences_as_are_listed_in_full(monkeypatch):
     monkeypatch.setattr("attnopt.clustering.task.LARGEST", 16)
     assert len(Task(2, 4, 2).all()[0]) == 16
-    with pytest.raises(ValueError, match="n_samples must be given"):
+    with pytest.raises(ValueError, match="all 2\\^5 are more than 16: sample"):
         Task(2, 5, 2).all()
 
 
@@ -130,7 +133,6 @@ def test_samples_are_sequences_of_the_task(p, length, data):
 
 
 def test_what_is_not_a_task_is_named():
-    generator = torch.Generator()
     for error, message, arguments in (
         (ValueError, "p must be at least 2, got 1", (1, 4, 2)),
         (ValueError, "length must be at least 1, got 0", (2, 0, 1)),
@@ -138,30 +140,40 @@ def test_what_is_not_a_task_is_named():
         (ValueError, "k must be at least 1, got 0", (2, 4, 0)),
         (TypeError, "p must be an integer, got 2.0", (2.0, 4, 2)),
         (TypeError, "k must be an integer", (2, 4, "2")),
-        (ValueError, "n_samples must be given, all 2\\^25", (2, 25, 2)),
-        (ValueError, "n_samples must be at least 1, got 0", (2, 4, 2, 0, generator)),
-        (TypeError, "n_samples must be an integer, got 3.5", (2, 4, 2, 3.5, generator)),
-        (TypeError, "generator must be a torch.Generator, got None", (2, 4, 2, 3)),
-        (TypeError, "generator must be a torch.Generator, got 7", (2, 4, 2, 3, 7)),
     ):
         with pytest.raises(error, match=message):
-            modular_addition(*arguments)
+            Task(*arguments)
+    generator = torch.Generator()
+    for error, message, arguments in (
+        (ValueError, "count must be at least 1, got 0", (0, generator)),
+        (TypeError, "count must be an integer, got 3.5", (3.5, generator)),
+        (TypeError, "generator must be a torch.Generator, got None", (3, None)),
+        (TypeError, "generator must be a torch.Generator, got 7", (3, 7)),
+    ):
+        with pytest.raises(error, match=message):
+            Task(2, 4, 2).sample(*arguments)
+    with pytest.raises(ValueError, match=r"all 2\^25 are more than 16777216: sample"):
+        Task(2, 25, 2).all()
     assert len(Task(2, 24, 3).sample(5, generator)[0]) == 5
+
+
+def test_tasks_are_values():
+    assert Task() == Task(2, 12, 5) == Task(np.int64(2), np.int64(12), np.int64(5))
+    assert {Task(): 1}[Task(2)] == 1
+    assert repr(Task(3)) == "Task(p=3, length=12, k=5)"
+    assert json.loads(json.dumps(asdict(Task(np.int64(3))))) == {"p": 3, "length": 12, "k": 5}
+    with pytest.raises(FrozenInstanceError):
+        Task().p = 3
 
 
 @pytest.mark.parametrize(("p", "length"), [(2, 1), (2, 4), (3, 2), (5, 3)])
 def test_what_is_computed_from_all_sequences_needs_all(p, length):
-    check_all_sequences(torch.zeros(2, p**length, 3), p, length)
+    task = Task(p, length, 1)
+    check_all_sequences(torch.zeros(2, p**length, 3), task)
     for wrong in (torch.zeros(2, p**length - 1, 3), torch.zeros(p**length, 3), torch.zeros(1, 2, p**length, 3)):
         with pytest.raises(ValueError, match=rf"all {p}\^{length} sequences are needed, in lexicographic order; got \("):
-            check_all_sequences(wrong, p, length)
+            check_all_sequences(wrong, task)
     with pytest.raises(TypeError, match="sequence must be a torch.Tensor, got list"):
-        check_all_sequences([0.0], p, length)
+        check_all_sequences([0.0], task)
     with pytest.raises(TypeError, match="sequence must have a real floating-point dtype"):
-        check_all_sequences(torch.zeros(2, p**length, 3, dtype=torch.long), p, length)
-
-
-def test_a_task_of_no_sequences_is_refused():
-    for p, length, name in ((1, 3, "p"), (2, 0, "length")):
-        with pytest.raises(ValueError, match=f"{name} must be at least"):
-            check_all_sequences(torch.zeros(1, 1, 1), p, length)
+        check_all_sequences(torch.zeros(2, p**length, 3, dtype=torch.long), task)

@@ -3,72 +3,87 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy, one_hot
 
-from attnopt.clustering import forward, init_model, invariance, modular_addition
-from attnopt.clustering.training import group, initial_models, load_training, save_training, train, training_data
-from attnopt.clustering.training.group import FEED_FORWARD, ORDER_SEED, TEST_SEED
-from attnopt.clustering.training.backward import Layout, loss_and_gradients, marks
+from attnopt.clustering import (
+    PAPER,
+    Models,
+    Settings,
+    Task,
+    Watch,
+    initial_models,
+    invariance,
+    load_training,
+    save_training,
+    train,
+    training_data,
+)
+from attnopt.clustering.model import marks
+from attnopt.clustering.training import evaluate, group
+from attnopt.clustering.training.backward import Layout, loss_and_gradients
+from attnopt.clustering.training.evaluate import TEST_SEED
+from attnopt.clustering.training.group import FEED_FORWARD, ORDER_SEED
 
 
 @pytest.mark.parametrize("norm", ["unit", "rms", "smooth"])
 @pytest.mark.parametrize(("dim", "p", "vocabulary"), [(1, 2, 2), (2, 2, 2), (3, 3, 4), (5, 2, 3)])
 def test_gradients_are_autograds(norm, dim, p, vocabulary):
     generator = torch.Generator().manual_seed(dim)
-    params = Models.random(4, vocabulary, 6, dim, 7, norm="unit", generator=generator, biases=True)
-    params.weights["token"][0, 0] = params.weights["position"][0, 0] = 0  # whose sum has no direction
+    models = Models.random(4, vocabulary, 6, dim, 7, norm=norm, generator=generator, biases=True)
+    models.weights["token"][0, 0] = models.weights["position"][0, 0] = 0  # whose sum has no direction
     tokens, targets = Task(p, 6, 3).sample(4 * 9, generator)
     tokens, targets = tokens.unflatten(0, (4, 9)), targets.unflatten(0, (4, 9))
-    layout = Layout.of(params)
-    rows = layout.rows(params)
+    layout = Layout.of(models.weights)
+    rows = layout.rows(models.weights)
     gradient = torch.full_like(rows, 9.0)
     truth = one_hot(targets, vocabulary).mT.to(rows.dtype)
     losses = loss_and_gradients(
         layout.views(rows), layout.views(gradient), marks(tokens, vocabulary, rows.dtype), truth, norm
     )
-    leaves = params.map(lambda value: value.requires_grad_())
-    logits = Models(leaves.weights, norm).logits(tokens)
+    leaves = models.map(torch.Tensor.requires_grad_)
+    logits = leaves.logits(tokens)
     expected = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").unflatten(0, (4, 9)).mean(1)
     torch.testing.assert_close(losses, expected)
     expected.sum().backward()
     for name, value in layout.views(gradient).items():
-        torch.testing.assert_close(value, leaves[name].grad, msg=name)
+        torch.testing.assert_close(value, leaves.weights[name].grad, msg=name)
 
 
 def test_views_of_rows_have_their_leading_dimensions():
-    params = Models.random(6, 2, 4, 3, 5, norm="unit", generator=torch.Generator().manual_seed(0), biases=True)
-    layout = Layout.of(params)
-    rows = layout.rows(params)
+    weights = Models.random(6, 2, 4, 3, 5, norm="unit", generator=torch.Generator().manual_seed(0), biases=True).weights
+    layout = Layout.of(weights)
+    rows = layout.rows(weights)
     for shape in ((6,), (2, 3), (1, 6)):
         for name, view in layout.views(rows.unflatten(0, shape)).items():
-            assert torch.equal(view, params.weights[name].unflatten(0, shape))
-    assert all(torch.equal(view, params.weights[name][0]) for name, view in layout.views(rows[0]).items())
+            assert torch.equal(view, weights[name].unflatten(0, shape))
+    assert all(torch.equal(view, weights[name][0]) for name, view in layout.views(rows[0]).items())
 
 
 def plain_training(seed, epochs, batch_size=32, vocabulary=2, clip=None, discount=1.0, start=None, **adam):
     """One model, one loop, torch's own Adam and autograd."""
     start = start or initial_models([seed], Settings(vocabulary=vocabulary), dtype=torch.float64)
-    params = start.map(lambda value: value.clone().requires_grad_())
+    model = start.map(lambda value: value.clone().requires_grad_())
     tokens, targets = training_data([seed], Task(), 256)
-    slow = [value for name, value in params.weights.items() if name in FEED_FORWARD]
-    fast = [value for name, value in params.weights.items() if name not in FEED_FORWARD]
+    slow = [value for name, value in model.weights.items() if name in FEED_FORWARD]
+    fast = [value for name, value in model.weights.items() if name not in FEED_FORWARD]
     groups = [{"params": fast}, {"params": slow, "lr": 3e-3 / discount}]
     optimiser = torch.optim.AdamW(groups, lr=3e-3, **({"weight_decay": 0.0} | adam))
     for epoch in range(epochs):
         order = torch.randperm(256, generator=torch.Generator().manual_seed(ORDER_SEED + epoch))
         for batch in order.split(batch_size):
             optimiser.zero_grad()
-            cross_entropy(Models(params.weights, "rms").logits(tokens[:, batch])[0], targets[0, batch]).backward()
+            cross_entropy(model.logits(tokens[:, batch])[0], targets[0, batch]).backward()
             if clip:
-                length = torch.cat([value.grad.flatten() for value in params.weights.values()]).norm()
-                for value in params.weights.values():
+                length = torch.cat([value.grad.flatten() for value in model.weights.values()]).norm()
+                for value in model.weights.values():
                     value.grad *= min(1.0, clip / length)
             optimiser.step()
-    return params.map(lambda value: value.detach())
+    return model.map(torch.Tensor.detach).weights
 
 
 @pytest.mark.parametrize(
@@ -83,30 +98,29 @@ def plain_training(seed, epochs, batch_size=32, vocabulary=2, clip=None, discoun
     ],
 )
 def test_training_is_that_of_torchs_adam(settings, plain):
-    training = train([3, 5], n_train=256, epochs=3, dtype=torch.float64, evaluate_every=3, **settings)
+    training = train([3, 5], Settings(n_train=256, epochs=3, **settings), Watch(every=3), dtype=torch.float64)
     for name, value in plain_training(5, 3, **plain).items():
         torch.testing.assert_close(training.models.weights[name][1:], value, rtol=1e-9, atol=1e-11)
 
 
 def test_a_model_goes_on_from_another_with_a_fresh_adam():
-    before = train([1, 2], Settings(vocabulary=3, n_train=256, epochs=1), dtype=torch.float64).models
-    training = train([8, 5], Settings(n_train=256, epochs=2), Watch(snapshots=[0]), start=before, dtype=torch.float64)
-    expected = plain_training(5, 2, start=before[1:])
-    for name, value in expected.items():
-        assert torch.equal(training.snapshots[0].weights[name], before[name])
+    settings = Settings(n_train=256, epochs=1, vocabulary=3)
+    before = train([1, 2], settings, dtype=torch.float64).models
+    training = train([8, 5], replace(settings, epochs=2), Watch(snapshots=[0]), start=before, dtype=torch.float64)
+    for name, value in plain_training(5, 2, start=before[1]).items():
+        assert torch.equal(training.snapshots[0].weights[name], before.weights[name])
         torch.testing.assert_close(training.models.weights[name][1:], value, rtol=1e-9, atol=1e-11)
 
 
-def test_the_record_is_what_forward_and_invariance_say():
-    for p, length, k, norm in ((2, 12, 5, "rms"), (3, 7, 2, "smooth"), (2, 3, 2, "unit"), (3, 9, 4, "rms")):
-        training = train([1, 2, 3], Settings(Task(p, length, k), norm=norm, n_train=100, epochs=2, batch_size=20), dtype=torch.float64)
-        tokens, targets = training_data([1, 2, 3], Task(p, length, k), 100)
-        listed = p**length <= 2**13
-        sampled = () if listed else (4096, torch.Generator().manual_seed(TEST_SEED))
-        others, labels = modular_addition(p, length, k, *sampled)
-        found = training.history[-1]
-        for at in range(3):
-            params = training.models[at : at + 1]
+def test_the_record_is_what_models_and_invariance_say():
+    for task, norm in ((Task(), "rms"), (Task(3, 7, 2), "smooth"), (Task(2, 3, 2), "unit"), (Task(3, 9, 4), "rms")):
+        settings = Settings(task, n_train=100, batch_size=20, epochs=2, norm=norm)
+        training = train([1, 2, 3], settings, dtype=torch.float64)
+        tokens, targets = training_data([1, 2, 3], task, 100)
+        listed = task.size <= 2**13
+        others, labels = task.all() if listed else task.sample(4096, torch.Generator().manual_seed(TEST_SEED))
+        found = {name: value[-1] for name, value in training.history.items()}
+        for at, model in enumerate(training.models):
             outside = torch.ones(len(others), dtype=torch.bool)
             if listed:
                 outside = (others[:, None] != tokens[at]).any(-1).all(-1)
@@ -114,51 +128,52 @@ def test_the_record_is_what_forward_and_invariance_say():
                 if len(truth) == 0:
                     assert found[f"loss{end}"][at].isnan()
                     continue
-                logits = Models(params.weights, norm).logits(sequences)[0]
+                logits = model.logits(sequences)[0]
                 torch.testing.assert_close(found[f"loss{end}"][at], cross_entropy(logits, truth))
                 torch.testing.assert_close(found[f"accuracy{end}"][at], (logits.argmax(1) == truth).double().mean())
-            right = Models(params.weights, norm).logits(others)[0].argmax(1) == labels
+            right = model.logits(others)[0].argmax(1) == labels
             torch.testing.assert_close(found["accuracy_all"][at], right.double().mean())
         assert listed == ("suffix" in found)
-        for name, value in (invariance(Models(training.models.weights, norm), Task(p, training.models.length, k)) if listed else {}).items():
+        for name, value in (invariance(training.models, task) if listed else {}).items():
             torch.testing.assert_close(found[name], value)
 
 
 def test_the_record_of_gradients_is_their_root_mean_square():
     """Over one epoch with one step the norm is that of the full gradient at the start; a label is right only alone."""
-    training = train([4], Settings(n_train=64, epochs=1, batch_size=64, clip=1e-3), Watch(snapshots=[0]), dtype=torch.float64)
-    params = training.snapshots[0].map(lambda value: value.requires_grad_())
+    settings = Settings(n_train=64, batch_size=64, epochs=1, clip=1e-3)
+    training = train([4], settings, Watch(snapshots=[0]), dtype=torch.float64)
+    model = training.snapshots[0].map(torch.Tensor.requires_grad_)
     tokens, targets = training_data([4], Task(), 64)
-    cross_entropy(Models(params.weights, "rms").logits(tokens)[0], targets[0]).backward()
-    for name, value in params.weights.items():
+    cross_entropy(model.logits(tokens)[0], targets[0]).backward()
+    for name, value in model.weights.items():
         assert training.history[f"gradient_{name}"][0] == 0
         torch.testing.assert_close(training.history[f"gradient_{name}"][1, 0], value.grad.norm())
-    silent = training.models.map(lambda value: torch.zeros_like(value))
-    assert train([4], Settings(n_train=64, epochs=0), start=silent).history["accuracy_all"] == 0
+    silent = training.models.map(torch.zeros_like)
+    assert train([4], replace(settings, epochs=0), start=silent).history["accuracy_all"] == 0
 
 
 @pytest.mark.same_bits
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_model_does_not_notice_its_company(threads):
-    models = 35
-    grid = {
-        "batch_size": [32, 64, 32, 16, 8, 48, 32] * 5,
-        "learning_rate": [3e-3, 1e-3, 1e-2, 3e-3, 3e-3] * 7,
-        "width": [32, 32, 8, 32, 32, 32, 16] * 5,
-        "clip": [0.1, float("inf"), 0.3, 1.0, 0.2] * 7,
-        "weight_decay": [0.1, 0.0, 0.0, 0.0, 0.0] * 7,
-    }
-    common = {"epochs": 2, "snapshots": (1,), "n_train": 512}
-    before = torch.get_num_threads()
+    grid = Settings(
+        n_train=512,
+        epochs=2,
+        batch_size=[32, 64, 32, 16, 8, 48, 32] * 5,
+        learning_rate=[3e-3, 1e-3, 1e-2, 3e-3, 3e-3] * 7,
+        width=[32, 32, 8, 32, 32, 32, 16] * 5,
+        clip=[0.1, float("inf"), 0.3, 1.0, 0.2] * 7,
+        weight_decay=[0.1, 0.0, 0.0, 0.0, 0.0] * 7,
+    ).each(35)
+    watch, before = Watch(snapshots=(1,)), torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        together = train(range(models), **grid, **common)
-        apart = {at: train([at], **grid[at], **common) for at in (*range(7), 34)}
+        together = train(range(35), grid, watch)
+        apart = {at: train([at], grid.of([at]), watch) for at in (*range(7), 34)}
         assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
     for at, alone in apart.items():
-        width = grid["width"][at]
+        width = grid.width[at]
         for name, value in alone.models.weights.items():
             theirs = together.models.weights[name][at]
             axis = {"receptors": 0, "receptor_biases": 0, "assemblers": 1}.get(name)
@@ -170,25 +185,23 @@ def test_a_model_does_not_notice_its_company(threads):
             assert torch.equal(together.history[name][:, at], alone.history[name][:, 0]), name
 
 
-@pytest.mark.parametrize(("models", "batch_size", "n_train", "rows"), [(3, 24, 40, 4), (1, 32, 64, 2), (1, 1, 1, 32)])
-def test_arrays_are_filled_up_to_whole_lines_on_one_thread(models, batch_size, n_train, rows, monkeypatch):
+def test_training_computes_on_one_thread(monkeypatch):
     seen, record = [], group.Group.record
-    look = lambda self: seen.append((len(self.rows), torch.get_num_threads())) or record(self)  # noqa: E731
-    monkeypatch.setattr(group.Group, "record", look)
+    monkeypatch.setattr(group.Group, "record", lambda self: seen.append(torch.get_num_threads()) or record(self))
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        train(range(models), Settings(n_train=n_train, epochs=0, batch_size=batch_size))
+        train([0], Settings(n_train=32, epochs=0))
     finally:
         torch.set_num_threads(before)
-    assert seen == [(rows, 1)]
+    assert seen == [1]
 
 
 def test_evaluation_in_parts_is_the_same(monkeypatch):
-    settings = {"n_train": 64, "epochs": 1, "vocabulary": 3}
-    whole = train(range(2), **settings)
-    monkeypatch.setattr(group, "CHUNK", 1)
-    for name, values in train(range(2), **settings).history.items():
+    settings = Settings(n_train=64, epochs=1, vocabulary=3)
+    whole = train(range(2), settings)
+    monkeypatch.setattr(evaluate, "CHUNK", 1)
+    for name, values in train(range(2), settings).history.items():
         torch.testing.assert_close(values, whole.history[name], msg=name)
 
 
@@ -202,10 +215,10 @@ def test_progress_is_shown_on_demand(capsys):
 @pytest.mark.same_bits
 def test_a_diverged_model_does_not_disturb_others():
     """One model learns at a rate that overflows, one starts with a weight that is no number."""
-    start = initial_models(range(4))
-    well = train(range(4), Settings(n_train=256, epochs=2, clip=0.5), start=start)
+    start, settings = initial_models(range(4)), Settings(n_train=256, epochs=2, clip=0.5)
+    well = train(range(4), settings, start=start)
     start.weights["query"][1, 0] = float("nan")
-    beside = train(range(4), Settings(n_train=256, epochs=2, learning_rate=[3e-3, 3e-3, 3e38, 3e-3], clip=0.5), start=start)
+    beside = train(range(4), replace(settings, learning_rate=[3e-3, 3e-3, 3e38, 3e-3]), start=start)
     assert not beside.models.weights["token"][2].isfinite().all()
     assert beside.history["loss"][:, 1].isnan().all()
     assert beside.history["accuracy_all"][-1, 1] == 0
@@ -215,10 +228,21 @@ def test_a_diverged_model_does_not_disturb_others():
             assert torch.equal(well.history[name][:, at], beside.history[name][:, at]), name
 
 
+def assert_same(one, other):
+    """Bit for bit."""
+    assert one.history.keys() == other.history.keys()
+    assert all(torch.equal(value, other.history[name]) for name, value in one.history.items())
+    assert one.snapshots.keys() == other.snapshots.keys()
+    for ours, theirs in [(one.models, other.models), *((one.snapshots[at], other.snapshots[at]) for at in one.snapshots)]:
+        assert ours.norm == theirs.norm
+        assert all(torch.equal(value, theirs.weights[name]) for name, value in ours.weights.items())
+
+
 @pytest.mark.same_bits
 def test_an_interrupted_training_goes_on_to_the_same_numbers(tmp_path, monkeypatch):
-    settings = {"n_train": 256, "snapshots": (0, 3, 5), "evaluate_every": 2, "batch_size": [32, 64], "clip": 0.5}
-    whole = train([1, 2], epochs=5, **settings)
+    settings = Settings(n_train=256, epochs=5, batch_size=[32, 64], clip=0.5)
+    watch, file = Watch(2, snapshots=(0, 3, 5)), {"checkpoint": tmp_path / "run", "checkpoint_every": 1}
+    whole = train([1, 2], settings, watch)
     passes = []
 
     def until_four(self):
@@ -230,22 +254,17 @@ def test_an_interrupted_training_goes_on_to_the_same_numbers(tmp_path, monkeypat
     original = group.Group.pass_through
     monkeypatch.setattr(group.Group, "pass_through", until_four)
     with pytest.raises(KeyboardInterrupt):
-        train([1, 2], epochs=5, checkpoint=tmp_path / "run", checkpoint_every=1, **settings)
+        train([1, 2], settings, watch, **file)
     monkeypatch.setattr(group.Group, "pass_through", original)
-    resumed = train([1, 2], epochs=5, checkpoint=tmp_path / "run", checkpoint_every=1, **settings)
-    for name, value in whole.history.items():
-        assert torch.equal(value, resumed.history[name]), name
-    for name, value in whole.models.weights.items():
-        assert torch.equal(value, resumed.models.weights[name]), name
-        assert all(torch.equal(whole.snapshots[epoch].weights[name], resumed.snapshots[epoch].weights[name]) for epoch in (0, 3, 5))
+    assert_same(whole, train([1, 2], settings, watch, **file))
     with pytest.raises(ValueError, match="other settings"):
-        train([1, 2], epochs=5, checkpoint=tmp_path / "run", learning_rate=1e-2, **settings)
+        train([1, 2], replace(settings, learning_rate=1e-2), watch, **file)
 
 
 KILLED = """
 import os, signal, sys
 import numpy as np
-from attnopt.clustering.training import train
+from attnopt.clustering import Settings, train
 write, written = np.savez, []
 
 def half(stream, **arrays):
@@ -257,20 +276,17 @@ def half(stream, **arrays):
     write(stream, **arrays)
 
 np.savez = half
-train([1, 2], Settings(n_train=256, epochs=5), checkpoint=sys.argv[1], checkpoint_every=1)
+train([1, 2], Settings(epochs=5, n_train=256), checkpoint=sys.argv[1], checkpoint_every=1)
 """
 
 
 @pytest.mark.same_bits
 def test_a_process_killed_while_it_writes_leaves_the_last_checkpoint(tmp_path):
-    place = tmp_path / "new" / "run"
+    place, settings = tmp_path / "new" / "run", Settings(epochs=5, n_train=256)
     killed = subprocess.run([sys.executable, "-c", KILLED, str(place)], capture_output=True, text=True)
     assert killed.returncode == (15 if os.name == "nt" else -9), killed.stderr
     assert int(np.load(place.parent / "run.32.npz")["numbers"][0]) == 2
-    resumed = train([1, 2], Settings(n_train=256, epochs=5), checkpoint=place, checkpoint_every=1)
-    whole = train([1, 2], Settings(n_train=256, epochs=5))
-    assert all(torch.equal(value, resumed.models.weights[name]) for name, value in whole.models.weights.items())
-    assert all(torch.equal(value, resumed.history[name]) for name, value in whole.history.items())
+    assert_same(train([1, 2], settings), train([1, 2], settings, checkpoint=place, checkpoint_every=1))
 
 
 def test_a_damaged_checkpoint_says_so(tmp_path):
@@ -287,15 +303,42 @@ def test_a_damaged_checkpoint_says_so(tmp_path):
 
 
 def test_a_training_in_a_file_is_the_same(tmp_path):
-    training = train([1, 2], Settings(n_train=64, epochs=2), Watch(snapshots=[0, 2]))
+    training = train([1, 2], Settings(epochs=2, n_train=64, norm="smooth"), Watch(snapshots=[0, 2]))
     save_training(tmp_path / "deep" / "training.npz", training)
-    loaded = load_training(tmp_path / "deep" / "training.npz")
-    assert all(torch.equal(value, loaded.models.weights[name]) for name, value in training.models.weights.items())
-    assert all(torch.equal(value, loaded.history[name]) for name, value in training.history.items())
-    assert loaded.snapshots.keys() == training.snapshots.keys()
-    assert all(torch.equal(value, loaded.snapshots[2].weights[name]) for name, value in training.snapshots[2].items())
+    assert_same(training, load_training(tmp_path / "deep" / "training.npz"))
     with pytest.raises(FileNotFoundError):
         load_training(tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "error"),
+    [
+        ("vocabulary", 0, ValueError),
+        ("vocabulary", 1, ValueError),
+        ("vocabulary", 2.0, TypeError),
+        ("dim", 0, ValueError),
+        ("width", 0, ValueError),
+        ("width", [32, 1.5], TypeError),
+        ("n_train", 0, ValueError),
+        ("epochs", -1, ValueError),
+        ("epochs", 1.0, TypeError),
+        ("batch_size", [32, 0], ValueError),
+        ("learning_rate", 0.0, ValueError),
+        ("learning_rate", float("inf"), ValueError),
+        ("learning_rate", "1", TypeError),
+        ("learning_rate", [1e-3, None], TypeError),
+        ("mlp_discount", -1, ValueError),
+        ("weight_decay", -0.1, ValueError),
+        ("weight_decay", float("nan"), ValueError),
+        ("clip", 0, ValueError),
+        ("clip", float("nan"), ValueError),
+        ("norm", "layer", ValueError),
+        ("task", (2, 12, 5), TypeError),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(argument, value, error):
+    with pytest.raises(error, match=argument):
+        Settings(**{argument: value})
 
 
 @pytest.mark.parametrize(
@@ -307,63 +350,81 @@ def test_a_training_in_a_file_is_the_same(tmp_path):
         ("seeds", [0, 2**32], ValueError),
         ("seeds", [0.5], TypeError),
         ("seeds", 7, TypeError),
-        ("p", 1, ValueError),
-        ("length", 0, ValueError),
-        ("k", 13, ValueError),
-        ("vocabulary", 0, ValueError),
-        ("vocabulary", 1, ValueError),
-        ("vocabulary", 2.0, TypeError),
-        ("dim", 0, ValueError),
-        ("width", 0, ValueError),
-        ("width", [32, 1.5], TypeError),
-        ("width", [32], ValueError),
-        ("n_train", 0, ValueError),
-        ("epochs", -1, ValueError),
-        ("epochs", 1.0, TypeError),
-        ("batch_size", [32, 0], ValueError),
-        ("learning_rate", 0.0, ValueError),
-        ("learning_rate", float("inf"), ValueError),
-        ("learning_rate", "1", ValueError),
-        ("learning_rate", [1e-3, None], TypeError),
-        ("mlp_discount", -1, ValueError),
-        ("weight_decay", -0.1, ValueError),
-        ("weight_decay", float("nan"), ValueError),
-        ("clip", 0, ValueError),
-        ("clip", float("nan"), ValueError),
-        ("norm", "layer", ValueError),
-        ("start", initial_models([1]), ValueError),
-        ("start", initial_models([1, 2], Settings(Task(length=5))), ValueError),
+        ("settings", {"epochs": 2}, TypeError),
+        ("settings", Task(), TypeError),
+        ("watch", (1,), TypeError),
+        ("snapshots", Watch(snapshots=[3]), ValueError),
         ("start", [1], TypeError),
-        ("evaluate_every", 0, ValueError),
-        ("snapshots", [3], ValueError),
-        ("snapshots", [0.5], TypeError),
         ("checkpoint_every", 0, ValueError),
         ("dtype", torch.float16, ValueError),
     ],
 )
-def test_refuses_what_makes_no_sense(argument, value, error):
-    settings = {"seeds": [1, 2], "epochs": 2, "n_train": 64} | {argument: value}
-    with pytest.raises(error, match=argument):
-        train(**settings)
+def test_trainings_that_make_no_sense_are_refused(argument, value, error):
+    given = {"seeds": [1, 2], "settings": Settings(epochs=2, n_train=64)}
+    with pytest.raises(error, match="models must be Models" if argument == "start" else argument):
+        train(**given | {"watch" if argument == "snapshots" else argument: value})
+
+
+@pytest.mark.parametrize("name", ["width", "batch_size", "learning_rate", "mlp_discount", "weight_decay", "clip"])
+def test_a_value_for_each_of_another_number_of_models_is_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be one value or one a model, 2, got 3"):
+        train([1, 2], Settings(epochs=1, **{name: [1] * 3}))
+
+
+@pytest.mark.parametrize(
+    ("message", "seeds", "settings"),
+    [
+        ("number of models 2, got 1", [1], Settings()),
+        ("length 12, got 5", [1, 2], Settings(Task(2, 5, 2))),
+        ("dim 2, got 64", [1, 2], Settings(dim=64)),
+        ("width 32, got 128", [1, 2], Settings(width=128)),
+        ("vocabulary 2, got 7", [1, 2], Settings(vocabulary=7)),
+        ("norm 'rms', got 'unit'", [1, 2], Settings(norm="unit")),
+    ],
+)
+def test_a_start_that_is_not_what_the_settings_say_is_refused(message, seeds, settings):
+    """The other way round too: settings of another size than the start's are not passed over."""
+    other = initial_models(seeds, settings)
+    with pytest.raises(ValueError, match=f"start must be as settings say: {message}"):
+        train([1, 2], Settings(epochs=0, n_train=8), start=other)
+    if len(seeds) == 2:
+        with pytest.raises(ValueError, match="start must be as settings say"):
+            train([1, 2], replace(settings, epochs=0, n_train=8), start=initial_models([1, 2]))
+    bare = Models({name: value for name, value in other.weights.items() if name != "assembler_bias"}, other.norm)
+    with pytest.raises(ValueError, match="start must have both biases"):
+        train(seeds, replace(settings, epochs=0, n_train=8), start=bare)
+
+
+def test_settings_are_values():
+    one = Settings(width=[8, 16], learning_rate=np.array([1e-3, 2e-3]), epochs=np.int64(3))
+    assert one == Settings(width=(8, 16), learning_rate=(1e-3, 2e-3), epochs=3)
+    assert len({one, Settings(), Settings(), PAPER}) == 2
+    assert one.each(2).of([1]) == replace(PAPER.each(1), width=(16,), learning_rate=(2e-3,), epochs=3)
+    assert Settings(Task(5)).tokens == 5
+    assert replace(Settings(Task(5)), task=Task(7)).tokens == 7  # the vocabulary follows the task unless it is given
+    assert Watch(snapshots=[3, 1, 3]) == Watch(snapshots=(1, 3))
+    for snapshots, error in (([0.5], TypeError), (3, TypeError), ([-1], ValueError)):
+        with pytest.raises(error, match="snapshots"):
+            Watch(snapshots=snapshots)
+    with pytest.raises(ValueError, match="every"):
+        Watch(every=0)
 
 
 def test_what_follows_from_a_seed():
-    seeds = [0, 100, 2**32 - 1]
-    tokens, targets = training_data(seeds, Task(3, 4, 2))
-    for seed, *drawn in zip(seeds, tokens, targets, strict=True):
-        expected = Task(3, 4, 2).sample(2048, torch.Generator().manual_seed(seed))
-        assert all(map(torch.equal, drawn, expected))
+    seeds, task = [0, 100, 2**32 - 1], Task(3, 4, 2)
+    for seed, *drawn in zip(seeds, *training_data(seeds, task), strict=True):
+        assert all(map(torch.equal, drawn, task.sample(2048, torch.Generator().manual_seed(seed))))
     models = initial_models(seeds, dtype=torch.float64)
     for at, seed in enumerate(seeds):
-        alone = Models.random(1, 2, 12, 2, 32, norm="unit", generator=torch.Generator().manual_seed(seed), biases=True)
-        assert all(torch.equal(models.weights[name][at], value[0]) for name, value in alone.items())
+        alone = Models.random(1, 2, 12, norm="rms", generator=torch.Generator().manual_seed(seed), biases=True)
+        assert all(torch.equal(models.weights[name][at], value[0]) for name, value in alone.weights.items())
 
 
 def test_weights_and_data_of_a_seed_are_uncorrelated_though_drawn_from_one_stream():
     seeds = range(500)
-    weights = torch.cat([value.flatten(1) for value in initial_models(seeds, dtype=torch.float64).values()], 1)
+    weights = torch.cat([value.flatten(1) for value in initial_models(seeds, dtype=torch.float64).weights.values()], 1)
     for p in (2, 3):
-        tokens = training_data(seeds, Task(p, 12, 5), 8)[0].flatten(1).double()
+        tokens = training_data(seeds, Task(p), 8)[0].flatten(1).double()
         standard = [(values - values.mean(0)) / values.std(0) for values in (weights, tokens)]
         scores = standard[0].mT @ standard[1] / len(seeds) ** 0.5
         assert scores.abs().max() < 5.5  # of 18,816
@@ -371,9 +432,11 @@ def test_weights_and_data_of_a_seed_are_uncorrelated_though_drawn_from_one_strea
 
 
 def test_takes_numbers_of_numpy_and_torch(tmp_path):
-    ours = train([1, 2], Settings(n_train=64, epochs=2, width=[8, 16], learning_rate=[1e-3, 2e-3]), checkpoint=tmp_path / "ours")
-    theirs = train(np.array([1, 2]), Settings(n_train=np.int64(64), epochs=np.int64(2), width=np.array([8, 16]), learning_rate=torch.tensor([1e-3, 2e-3], dtype=torch.float64)), checkpoint=tmp_path / "ours")
-    assert all(torch.equal(value, theirs.models.weights[name]) for name, value in ours.models.weights.items())
+    place = tmp_path / "ours"
+    ours = train([1, 2], Settings(n_train=64, epochs=2, width=[8, 16], learning_rate=[1e-3, 2e-3]), checkpoint=place)
+    rates = torch.tensor([1e-3, 2e-3], dtype=torch.float64)
+    theirs = Settings(n_train=np.int64(64), epochs=np.int64(2), width=np.array([8, 16]), learning_rate=rates)
+    assert_same(ours, train(np.array([1, 2]), theirs, checkpoint=place))
 
 
 def test_embeddings_take_their_share_of_the_gradient():
@@ -390,25 +453,21 @@ def test_embeddings_take_their_share_of_the_gradient():
 
 
 def test_scores_that_single_precision_cannot_tell_apart_are_refused():
-    start = initial_models([0, 1])
-    sums = start.weights["token"][:, :, None] + start.weights["position"][:, None]
-    table = sums / sums.norm(dim=-1, keepdim=True)  # of unit vectors: scores within |q| of 0, by RMS-norm
-    longest = lambda m: (table[m] @ start.weights["query"][m]).max() - (table[m] @ start.weights["query"][m]).min()  # noqa: E731
-    reach = torch.stack([longest(0), longest(1)])
+    start, settings = initial_models([0, 1]), Settings(epochs=1, n_train=64)
+    scores = start.scores().flatten(1)
     for spread, refused in ((79.0, False), (81.0, True)):
         query = start.weights["query"].clone()
-        query[1] *= spread / reach[1]
+        query[1] *= spread / (scores[1].max() - scores[1].min())
         begin = start.replace(query=query)
-        tokens, targets = training_data([0, 1], Task(), 64)
         if refused:
             with pytest.raises(ValueError, match=r"within 80 of each other.* of model 1 spread over 81\.0"):
-                train([0, 1], Settings(n_train=64, epochs=1), start=begin)
+                train([0, 1], settings, start=begin)
             continue
-        layout = Layout.of(begin)
-        rows = layout.rows(begin)
+        tokens, targets = training_data([0, 1], Task(), 64)
+        layout = Layout.of(begin.weights)
+        rows = layout.rows(begin.weights)
         batch, truth = marks(tokens, 2, rows.dtype), one_hot(targets, 2).mT.to(rows.dtype)
         losses = loss_and_gradients(layout.views(rows), layout.views(torch.zeros_like(rows)), batch, truth, "rms")
-        double = begin.double()
-        logits = Models(double.weights, "rms").logits(tokens)
+        logits = begin.double().logits(tokens)
         expected = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").unflatten(0, (2, 64)).mean(1)
         torch.testing.assert_close(losses.double(), expected, rtol=1e-4, atol=1e-5)

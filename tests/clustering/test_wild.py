@@ -9,13 +9,16 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from attnopt.clustering import forward, init_model, modular_addition
-from attnopt.clustering.anatomy import counting_form, cyclic_step, token_effects
-from attnopt.clustering.training import train
+from attnopt.clustering import Models, Settings, Task, cyclic_step, token_effects, train
 
 RESULT = json.loads(experiment.RESULT.read_text(encoding="utf-8"))
 L, K = 12, 5
-TOKENS, TARGETS = Task(2, L, K).all()
+TOKENS, TARGETS = Task().all()
+
+
+def of_record(params):
+    """A stored model."""
+    return Models({name: torch.tensor([value], dtype=torch.float64) for name, value in params.items()}, "rms")
 
 
 def section(name):
@@ -67,10 +70,9 @@ def test_attention_is_faulty_and_embeddings_correct_more_of_it_than_the_value_ma
 
 def test_stored_anatomy_is_that_of_the_stored_models():
     for entry in RESULT["realisations"]["typical"].values():
-        model = entry["params"].map(lambda value: torch.tensor([value], dtype=torch.float64))
-        stages = Models(model.weights, "rms").stages(TOKENS)
-        logits = stages["logits"]
-        weights, explained = counting_form(stages["sequence"], Task(2, L, K))
+        model = of_record(entry["params"])
+        logits = model.logits(TOKENS)
+        weights, explained = model.count(Task())
         seed = entry["seed"]
         assert weights[0].tolist() == RESULT["realisations"]["weights"][seed]
         assert explained.item() == pytest.approx(RESULT["realisations"]["explained"][seed], abs=2e-3)
@@ -94,9 +96,9 @@ def test_final_attention_resembles_the_initial_one_more_than_chance_and_not_by_m
 
 
 def test_exchanging_the_tokens_maps_a_model_to_one_of_equal_accuracy():
-    params = Models.random(5, 2, L, norm="unit", generator=torch.Generator().manual_seed(0), biases=True)
+    params = Models.random(5, 2, L, norm="rms", generator=torch.Generator().manual_seed(0), biases=True)
     swapped = params.replace(token=params.weights["token"].flip(1))
-    logits, mirror = Models(params.weights, "rms").logits(TOKENS), Models(swapped.weights, "rms").logits(1 - TOKENS)
+    logits, mirror = params.logits(TOKENS), swapped.logits(1 - TOKENS)
     torch.testing.assert_close(mirror.flip(-1), logits)
     assert (((1 - TOKENS)[:, :K].sum(1) % 2) == 1 - TARGETS).all()
 
@@ -189,10 +191,10 @@ def test_attention_stays_close_and_stays_faulty():
 
 
 def test_errors_on_all_sequences_are_those_of_the_forward_pass():
-    params = Models.random(2, 3, L, norm="unit", generator=torch.Generator().manual_seed(3), biases=True)
+    params = Models.random(2, 3, L, norm="rms", generator=torch.Generator().manual_seed(3), biases=True)
     found = experiment.errors_at_three(params)
-    tokens, targets = Task(3, L, K).sample(3000, torch.Generator().manual_seed(4))
-    share = (Models(params.weights, "rms").logits(tokens).argmax(-1) != targets).double().mean(1)
+    tokens, targets = Task(3).sample(3000, torch.Generator().manual_seed(4))
+    share = (params.logits(tokens).argmax(-1) != targets).double().mean(1)
     torch.testing.assert_close(found.double() / 3**L, share, atol=0.04, rtol=0)
 
 
@@ -223,8 +225,8 @@ def test_before_success_density_tells_nothing():
 
 
 def test_means_have_one_maximum_where_single_seeds_jump():
-    grid = section("ablations").map(lambda points: np.array(list(points.values())))
-    assert grid.map(lambda table: len(table)) == {
+    grid = {factor: np.array(list(points.values())) for factor, points in section("ablations").items()}
+    assert {factor: len(table) for factor, table in grid.items()} == {
         "batch_size": 5, "width": 4, "learning_rate": 4, "mlp_discount": 3
     }  # fmt: skip
     for table in grid.values():
@@ -232,7 +234,7 @@ def test_means_have_one_maximum_where_single_seeds_jump():
         rises = np.sign(np.diff(table.mean(1)))
         assert (np.diff(rises) <= 0).all()  # up, then down
         assert (abs(np.diff(table, axis=0)) > 0.25).mean() > 0.05
-    succeed = grid.map(lambda table: (table > 0.9).sum(1))
+    succeed = {factor: (table > 0.9).sum(1) for factor, table in grid.items()}
     assert np.ptp(succeed["width"]) < 15
     assert np.ptp(succeed["learning_rate"]) > 35
 
@@ -251,9 +253,8 @@ def test_one_run_in_a_hundred_learns_five_tokens_from_scratch():
 
 def test_the_model_of_five_tokens_counts_with_shifts():
     best = section("transfer")["cyclic"]["scratch_5"]["best"]
-    model = best["params"].map(lambda value: torch.tensor([value], dtype=torch.float64))
-    tokens, targets = Task(5, L, K).sample(10000, torch.Generator().manual_seed(11))
-    stages = Models(model.weights, "rms").stages(tokens)
+    tokens, targets = Task(5).sample(10000, torch.Generator().manual_seed(11))
+    stages = of_record(best["params"]).stages(tokens)
     logits = stages["logits"]
     assert (logits[0].argmax(1) == targets).double().mean() > 0.88
     effects, explained = token_effects(stages["sequence"], tokens, 5)

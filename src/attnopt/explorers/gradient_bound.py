@@ -5,12 +5,12 @@ import traitlets
 from matplotlib.figure import Figure
 
 from attnopt.clustering import (
+    Models,
+    Task,
     closed_form_gradients,
-    forward,
-    gradient_bound_as_printed,
+    gradient_bound_of_paper,
     gradient_bound_terms,
-    gradient_bound_terms_as_printed,
-    modular_addition,
+    gradient_bound_terms_of_paper,
 )
 from attnopt.explorers.base import Explorer, Interval
 from attnopt.plotting import BLUE, GREEN, ORANGE
@@ -18,7 +18,7 @@ from attnopt.plotting import BLUE, GREEN, ORANGE
 LOWEST, HIGHEST, POINTS = 0.001, 10.0, 61
 SCALED = {"value": ("value",), "receptors": ("receptors",), "assemblers": ("assemblers",), "logits": ("value", "assemblers")}
 SIGNS = {"value": "V", "receptors": "W", "assemblers": "U", "logits": "the logits"}
-# the first was trained on all 16 sequences and then rounded; the second is a draw of `init_model`, rounded
+# the first was trained on all 16 sequences and then rounded; the second is a draw of `Models.random`, rounded
 MODELS = {
     "solved": {
         "token": [[-0.3, -0.8], [1.4, 2.8]],
@@ -64,27 +64,27 @@ class GradientBoundExplorer(Explorer):
     logits = Interval(1.0, LOWEST, HIGHEST)
     along = traitlets.Enum(list(SCALED), default_value="value").tag(sync=True)
 
-    def _params(self, factors: torch.Tensor) -> dict:
+    def _models(self, factors: torch.Tensor) -> Models:
         """The models in which the factor in question takes the given values, one model each."""
-        params = {
+        weights = {
             name: torch.tensor(value, dtype=torch.float64).repeat(len(factors), *[1] * torch.tensor(value).ndim)
             for name, value in MODELS[self.model].items()
         }
         for control, names in SCALED.items():
             factor = factors if control == self.along else torch.full_like(factors, getattr(self, control))
             for name in names:
-                params[name] = factor[:, None, None] * params[name]
-        return params
+                weights[name] = factor[:, None, None] * weights[name]
+        return Models(weights, "unit")
 
     def _numbers(self, factors: torch.Tensor) -> dict[str, torch.Tensor]:
         """Norms of the four gradients and their bounds, shape (4, M), and the totals, shape (M,)."""
-        problem = self._params(factors), *modular_addition(2, 4, 3)
+        problem = self._models(factors), *Task(2, 4, 3).all()
         true = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in closed_form_gradients(*problem).values()])
         ours = torch.stack(list(gradient_bound_terms(*problem).values()))
-        printed = torch.stack(list(gradient_bound_terms_as_printed(*problem).values()))
+        printed = torch.stack(list(gradient_bound_terms_of_paper(*problem).values()))
         return {
             "terms": torch.stack([true, ours, printed]),
-            "totals": torch.stack([true.norm(dim=0), ours.norm(dim=0), gradient_bound_as_printed(*problem)]),
+            "totals": torch.stack([true.norm(dim=0), ours.norm(dim=0), gradient_bound_of_paper(*problem)]),
         }
 
     def compute(self) -> dict:
@@ -92,9 +92,9 @@ class GradientBoundExplorer(Explorer):
         factors = torch.logspace(-3, 1, POINTS, dtype=torch.float64)
         here = torch.tensor([getattr(self, self.along)], dtype=torch.float64)
         now = self._numbers(here)
-        tokens, targets = modular_addition(2, 4, 3)
-        logits, stages = forward(self._params(here), tokens, return_stages=True)
-        wrong = logits[0].softmax(-1).gather(1, 1 - targets[:, None])
+        tokens, targets = Task(2, 4, 3).all()
+        stages = self._models(here).stages(tokens)
+        wrong = stages["logits"][0].softmax(-1).gather(1, 1 - targets[:, None])
         return {
             "factors": factors.tolist(),
             "curves": self._numbers(factors)["totals"].tolist(),

@@ -5,7 +5,7 @@ import math
 import torch
 from matplotlib.figure import Figure
 
-from attnopt.clustering import embedding_table, forward, invariance, modular_addition, spurious_attention
+from attnopt.clustering import Models, Task, invariance, spurious_attention
 from attnopt.explorers.base import Explorer, Interval
 from attnopt.plotting import BLUE, GREY, ORANGE
 
@@ -39,15 +39,15 @@ class IdealCircuitExplorer(Explorer):
     split = Interval(0.0, 0, 1)
     noise = Interval(0.0, 0, 1)
 
-    def params(self) -> dict[str, torch.Tensor]:
-        """Weights of the circuit as strained."""
+    def model(self) -> Models:
+        """The circuit as strained."""
         exact = {"dtype": torch.float64}
         away = torch.tensor(NOISE, **exact) * self.noise
         spread = [(t - 2) / 2 for t in range(5)] + [(t - 3) / 3 for t in range(7)]
         side = [1.0] * 5 + [-1.0] * 7
         position = torch.tensor([[x, self.split * y] for x, y in zip(side, spread, strict=True)], **exact)
         turn = math.radians(self.angle)
-        params = {
+        weights = {
             "token": torch.tensor([[0.0, -1.0], [0.0, 1.0]], **exact) + away[:2],
             "position": position + away[2:],
             "query": torch.tensor([self.length * math.cos(turn), self.length * math.sin(turn)], **exact),
@@ -55,26 +55,26 @@ class IdealCircuitExplorer(Explorer):
             "receptors": torch.tensor([[-8.0, 20.0], [-16.0, 20.0], [-8.0, -20.0], [-16.0, -20.0]], **exact),
             "assemblers": torch.tensor([[0.0] * 4, [-2.0, 4.5, 2.0, -4.5]], **exact),
         }
-        return {name: weight.unsqueeze(0) for name, weight in params.items()}
+        return Models({name: weight.unsqueeze(0) for name, weight in weights.items()}, "unit")
 
     def compute(self) -> dict:
         """Embeddings, accuracy over all sequences, invariances, leakage, clusters, and a map of the classes."""
-        params = self.params()
-        tokens, targets = modular_addition(2, 12, 5)
-        logits, stages = forward(params, tokens, return_stages=True)
+        model, task = self.model(), Task()
+        tokens, targets = task.all()
+        stages = model.stages(tokens)
+        logits = stages["logits"]
         xi = stages["sequence"][0]
         lead = (2 * targets - 1) * (logits[0, :, 1] - logits[0, :, 0])
         counts = tokens[:, :5].sum(1)
         centres = torch.stack([xi[counts == ones].mean(0) for ones in range(6)])
         between = torch.pdist(centres)
-        shares = invariance(params, 2, 5)
-        least, most = spurious_attention(params, 5)
+        shares = invariance(model, task)
+        least, most = spurious_attention(model, task)
         cells = (torch.arange(CELLS, dtype=torch.float64) + 0.5) * 2 * REACH / CELLS - REACH
         plane = torch.stack(torch.meshgrid(cells, cells, indexing="xy"), -1).flatten(0, 1)  # row by row
-        active = torch.nn.functional.gelu(torch.nn.functional.normalize(plane, dim=1) @ params["receptors"][0].T)
-        output = plane + active @ params["assemblers"][0].T
+        answers = model.classify(plane[None])[0]
         return {
-            "embeddings": embedding_table(params)[0].tolist(),
+            "embeddings": model.table()[0].tolist(),
             "accuracy": torch.where(lead.abs() < TIE, 0.5, (lead > 0).double()).mean().item(),
             "suffix": shares["suffix"].item(),
             "permutation": shares["permutation"].item(),
@@ -83,7 +83,7 @@ class IdealCircuitExplorer(Explorer):
             "clusters": xi.unflatten(0, (32, 128))[:, SUFFIXES].tolist(),
             "gap": between.min().item(),
             "radius": (xi - centres[counts]).norm(dim=1).max().item(),
-            "map": (output @ (params["token"][0, 1] - params["token"][0, 0])).tolist(),
+            "map": (answers[:, 1] - answers[:, 0]).tolist(),
         }
 
     def draw_still(self, figure: Figure) -> None:
@@ -95,7 +95,7 @@ class IdealCircuitExplorer(Explorer):
         for colour, row in zip((BLUE, ORANGE), numbers["embeddings"], strict=True):
             for part, marker in ((row[:5], "o"), (row[5:], "s")):
                 left.scatter(*zip(*part, strict=True), c=colour, marker=marker, s=40)
-        query = self.params()["query"][0] / 16
+        query = self.model().weights["query"][0] / 16
         left.annotate("", query.tolist(), (0, 0), arrowprops={"arrowstyle": "->"})
         left.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal", xlabel="embeddings Z and query q")
         regions = torch.tensor(numbers["map"]).view(CELLS, CELLS) > 0

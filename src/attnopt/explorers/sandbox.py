@@ -119,9 +119,9 @@ def _for_page(run: Run) -> dict:
     return {
         "title": run.title,
         "description": run.description,
-        "p": run.p,
-        "length": run.length,
-        "k": run.k,
+        "p": run.task.p,
+        "length": run.task.length,
+        "k": run.task.k,
         "norm": run.norm,
         "epochs": run.epochs.tolist(),
         "params": {

@@ -3,10 +3,8 @@
 import torch
 import traitlets
 from matplotlib.figure import Figure
-from torch import Tensor
 
-from attnopt.clustering import forward, init_model
-from attnopt.clustering.model import check_params
+from attnopt.clustering import Models
 from attnopt.explorers.base import Explorer, Interval
 from attnopt.explorers.ideal_circuit import IdealCircuitExplorer
 from attnopt.plotting import BLUE, GREEN, GREY, ORANGE
@@ -19,8 +17,8 @@ SHAPES = {"token": (2, 2), "position": (LENGTH, 2)}
 
 def _chosen() -> dict:
     """Weights of a random model, to four digits, and of the circuit."""
-    random = init_model(1, 2, LENGTH, generator=torch.Generator().manual_seed(4))
-    ideal = IdealCircuitExplorer().params()
+    random = Models.random(1, 2, LENGTH, norm="unit", generator=torch.Generator().manual_seed(4)).weights
+    ideal = IdealCircuitExplorer().model().weights
     return {
         "random": {name: (value[0] * 1e4).round().div(1e4).tolist() for name, value in random.items()},
         "ideal": {name: value[0].tolist() for name, value in ideal.items()},
@@ -36,7 +34,7 @@ class TaskModelExplorer(Explorer):
         query_scale: factor of the query, 0 to 3.
         value_scale: factor of the value matrix, -2 to 2.
         neuron_scale: factor of the feed-forward layer's output, 0 to 2.
-        weights: of the two models, a dict of lists for each, named and shaped as one model of `init_model` without biases.
+        weights: of the two models, a dict of lists for each, named and shaped as one of `Models` without biases.
     """
 
     module = "task_model"
@@ -65,8 +63,7 @@ class TaskModelExplorer(Explorer):
             raise traitlets.TraitError(f"weights must be of the models random and ideal, got {sorted(weights)}")
         for name, params in weights.items():
             try:
-                arrays = _as_params(params)
-                check_params(arrays)
+                arrays = _as_model(params).weights
             except (TypeError, ValueError) as error:
                 raise traitlets.TraitError(f"weights of {name}: {error}") from None
             if set(arrays) != PARTS:
@@ -81,14 +78,15 @@ class TaskModelExplorer(Explorer):
                 raise traitlets.TraitError(f"weights of {name} must be finite")
         return weights
 
-    def _scaled(self) -> dict[str, Tensor]:
+    def _scaled(self) -> Models:
         """The chosen model with its three factors."""
-        params = _as_params(self.weights[self.model])
-        return {name: value * getattr(self, SCALES[name]) if name in SCALES else value for name, value in params.items()}
+        model = _as_model(self.weights[self.model])
+        return model.replace(**{name: model.weights[name] * getattr(self, scale) for name, scale in SCALES.items()})
 
     def compute(self) -> dict:
         """What the stages hold for the sequence, the probabilities, and the label."""
-        logits, stages = forward(self._scaled(), torch.tensor([self.tokens]), return_stages=True)
+        stages = self._scaled().stages(torch.tensor([self.tokens]))
+        logits = stages["logits"]
         kept = ("embeddings", "attention", "sequence", "direction", "output")
         return {name: stages[name][0, 0].tolist() for name in kept} | {
             "logits": logits[0, 0].tolist(),
@@ -98,7 +96,7 @@ class TaskModelExplorer(Explorer):
 
     def draw_still(self, figure: Figure) -> None:
         """The circle, the attention and the plane."""
-        numbers, params = self.compute(), self._scaled()
+        numbers, params = self.compute(), self._scaled().weights
         circle, bars, plane = figure.subplots(1, 3)
         turn = torch.linspace(0, 2 * torch.pi, 721, dtype=torch.float64)
         around = torch.stack([turn.cos(), turn.sin()], -1)
@@ -133,6 +131,6 @@ class TaskModelExplorer(Explorer):
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
-def _as_params(weights: dict) -> dict[str, Tensor]:
+def _as_model(weights: dict) -> Models:
     """Lists as an ensemble of one model."""
-    return {name: torch.tensor(value, dtype=torch.float64)[None] for name, value in weights.items()}
+    return Models({name: torch.tensor(value, dtype=torch.float64)[None] for name, value in weights.items()}, "unit")

@@ -119,9 +119,6 @@ class Watch:
         object.__setattr__(self, "snapshots", tuple(kept))
 
 
-PAPER, EACH_EPOCH = Settings(), Watch()  # what is meant where nothing is said
-
-
 def _check_number(name: str, value: float) -> None:
     """Require a positive, finite number; weight decay may be zero and the longest gradient infinite."""
     if name in ("width", "batch_size"):
@@ -131,3 +128,6 @@ def _check_number(name: str, value: float) -> None:
     elif not (value >= 0 if name == "weight_decay" else value > 0) or (value == math.inf and name != "clip"):
         least = "0 or more" if name == "weight_decay" else "positive"
         raise ValueError(f"{name} must be {least}{'' if name == 'clip' else ' and finite'}, got {value}")
+
+
+PAPER, EACH_EPOCH = Settings(), Watch()  # what is meant where nothing is said
