@@ -270,9 +270,7 @@ def along_all(model: Models, direction: Tensor, data: tuple[Tensor, Tensor]) -> 
     moves = {name: part.view_as(value) for (name, value), part in zip(model.weights.items(), parts, strict=True)}
 
     def loss(at: Tensor) -> Tensor:
-        logits = model.replace(**{name: value + at * moves[name] for name, value in model.weights.items()}).logits(data[0])[
-            0
-        ]
+        logits = model.moved(moves, at).logits(data[0])[0]
         return torch.nn.functional.cross_entropy(logits, data[1])
 
     at = torch.zeros((), dtype=torch.float64, requires_grad=True)

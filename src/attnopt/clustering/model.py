@@ -172,6 +172,10 @@ class Models:
         """
         return changed(self, weights=self.weights | weights)
 
+    def moved(self, direction: Params, by: float | Tensor = 1.0) -> "Models":
+        """The models a way along a direction, given as one tensor a weight."""
+        return self.replace(**{name: value + by * direction[name] for name, value in self.weights.items()})
+
     def table(self) -> Tensor:
         """Z(x, t), the normalised sum of the embeddings of token x and position t, for all pairs, shape (M, p, L, d)."""
         return normalise(self.weights["token"].unsqueeze(-2) + self.weights["position"].unsqueeze(-3), self.norm)
