@@ -2,7 +2,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from attnopt.chapter_map import ChapterMap
+from bookkit.chapter_map import ChapterMap
 
 PARTS = [
     ("one", "I <&>", [("a", "First & foremost of all", ""), ("b", "Second", "a"), ("c", "Third", "a")]),

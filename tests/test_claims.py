@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from conftest import unproven
 
-from attnopt import claims as ledger
-from attnopt.claims import VERDICTS, Ledger, claim, claims, counts, parse
+from bookkit import claims as ledger
+from bookkit import folder
+from bookkit.claims import VERDICTS, Ledger, claim, claims, counts, parse
 
 ROOT = Path(__file__).parent.parent
 PAPERS = tomllib.loads((ROOT / "tests" / "papers.toml").read_text(encoding="utf-8"))
-TEXT = (ROOT / "src" / "attnopt" / "claims.toml").read_text(encoding="utf-8")
+TEXT = (ROOT / "book" / "claims.toml").read_text(encoding="utf-8")
 
 
 def uncovered(rows, papers):
@@ -109,12 +110,12 @@ def test_a_claim_without_its_row_its_card_or_its_test_is_noticed():
     assert [item for _, item in uncovered(without, PAPERS)[0]] == sorted(settled.covers)
     assert settled.id in unshown([settled], lambda name: "no card here")
     assert settled.id in unshown([settled], lambda name: None)
-    moved = parse(TEXT.replace(settled.tests[0], "tests/test_nowhere.py::test_it"))[settled.id]
+    moved = parse(tomllib.loads(TEXT.replace(settled.tests[0], "tests/test_nowhere.py::test_it")))[settled.id]
     assert absent_tests([moved], ROOT) == [(settled.id, "tests/test_nowhere.py::test_it")]
     passed = {test + "[case]" for test in settled.tests}
     assert unproven([settled], passed) == []
     assert unproven([settled], set()) == [(settled.id, test) for test in settled.tests]
-    reopened = parse(TEXT.replace(f'verdict = "{settled.verdict}"', 'verdict = "open"', 1))
+    reopened = parse(tomllib.loads(TEXT.replace(f'verdict = "{settled.verdict}"', 'verdict = "open"', 1)))
     assert settled.id in inconsistent(reopened.values())
 
 
@@ -129,7 +130,7 @@ def test_a_claim_without_its_row_its_card_or_its_test_is_noticed():
 )
 def test_a_malformed_row_is_named(old, new, message):
     with pytest.raises(ValueError, match=rf"claim \S+.*{message}"):
-        parse(TEXT.replace(old, new, 1))
+        parse(tomllib.loads(TEXT.replace(old, new, 1)))
 
 
 def test_counts_add_up():
@@ -146,6 +147,18 @@ def test_the_ledger_as_files_says_the_same():
     assert [row["id"] for row in table] == list(claims())
     assert [row["finding"] for row in table] == [row.finding for row in claims().values()]
     assert [tuple(filter(None, row["tests"].split("; "))) for row in table] == [row.tests for row in claims().values()]
+
+
+def test_the_book_is_found_around_the_working_folder_or_beside_the_package(tmp_path, monkeypatch):
+    other = tmp_path / "book"
+    (other / "part").mkdir(parents=True)
+    (other / "claims.toml").write_text("[papers]", encoding="utf-8")
+    monkeypatch.chdir(other / "part")
+    assert folder.table("claims.toml") == {"papers": {}}
+    assert folder.find("answers.toml") == ROOT / "book" / "answers.toml"
+    monkeypatch.setattr(folder, "__file__", str(tmp_path / "site-packages" / "bookkit" / "folder.py"))
+    with pytest.raises(FileNotFoundError, match=r"no book/answers.toml in .*part or a folder around it: start from"):
+        folder.table("answers.toml")
 
 
 def test_unknown_claim_is_named():

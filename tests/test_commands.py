@@ -311,8 +311,8 @@ def test_oldest_makes_an_environment_and_runs_the_unit_tests_in_it(tmp_path):
 
 
 def test_an_answer_is_hashed_as_it_is_stored(project):
-    said = tool(project, "python", "-m", "attnopt.exercises", "ex-lse-three", "1.7917594692", "4")
-    stored = (ROOT / "src" / "attnopt" / "answers.toml").read_text(encoding="utf-8")
+    said = tool(project, "python", "-m", "bookkit.exercises", "ex-lse-three", "1.7917594692", "4")
+    stored = (ROOT / "book" / "answers.toml").read_text(encoding="utf-8")
     assert said.strip() in stored
 
 

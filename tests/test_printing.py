@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnopt.printing import decimal
+from bookkit.printing import decimal
 
 
 @given(st.integers(-(10**6), 10**6), st.integers(0, 4))

@@ -9,7 +9,7 @@ from attnopt.clustering import forward, init_model
 from attnopt.clustering.model import check_params
 from attnopt.explorers.base import Explorer, Interval
 from attnopt.explorers.ideal_circuit import IdealCircuitExplorer
-from attnopt.plotting import BLUE, GREEN, GREY, ORANGE
+from bookkit.plotting import BLUE, GREEN, GREY, ORANGE
 
 LENGTH, PREFIX = 12, 5
 SCALES = {"query": "query_scale", "value": "value_scale", "assemblers": "neuron_scale"}

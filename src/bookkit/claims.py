@@ -6,17 +6,12 @@ import html
 import io
 import json
 import re
-import tomllib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from importlib import resources
 from pathlib import Path
 
-PAPERS = {
-    "actor": "Actor, Gruber, Cyr (2025)",
-    "ahn": "Ahn, Cheng, Daneshmand, Sra (2023)",
-    "odonnat": "Odonnat, Bouaziz, Cabannes (2025)",
-}
+from bookkit.folder import table
+
 VERDICTS = {
     "holds": "true as printed, proved and tested",
     "holds, with a scope": "true under a condition that the finding names",
@@ -36,7 +31,7 @@ class Claim:
 
     Attributes:
         id: the row's name, also its anchor on the ledger page.
-        paper: key of `PAPERS`.
+        paper: key of `papers`.
         number: where the claim stands in the paper.
         kind: one of `KINDS`.
         covers: the paper's numbered items that the row answers for.
@@ -59,14 +54,14 @@ class Claim:
     tests: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return f"{self.number}, {PAPERS[self.paper]}: {self.verdict}"
+        return f"{self.number}, {papers()[self.paper]}: {self.verdict}"
 
     def _repr_html_(self) -> str:
         finding = f"<p><em>We find:</em> {_prose(self.finding)}</p>" if self.finding else ""
         return (
             f'<div class="ao-claim" data-verdict="{self.verdict}">'
             f'<p class="ao-claim-head"><span class="ao-verdict">{self.verdict}</span> '
-            f"<strong>{html.escape(self.number)}</strong>, {PAPERS[self.paper]} "
+            f"<strong>{html.escape(self.number)}</strong>, {papers()[self.paper]} "
             f'<a href="../ledger.html#{self.id}">in the ledger</a></p>'
             f"<p><em>The paper says:</em> {_prose(self.statement)}</p>{finding}</div>"
         )
@@ -100,7 +95,7 @@ class Ledger:
             f'<details class="ao-claim" id="{claim.id}" data-paper="{claim.paper}" data-verdict="{claim.verdict}" '
             f'data-chapter="{_title(claim.chapter)}">'
             f'<summary class="ao-claim-head"><span class="ao-verdict">{claim.verdict}</span> '
-            f"<strong>{html.escape(claim.number)}</strong>, {PAPERS[claim.paper]} "
+            f"<strong>{html.escape(claim.number)}</strong>, {papers()[claim.paper]} "
             f"<code>{claim.id}</code></summary>{''.join(parts)}</details>"
         )
 
@@ -112,21 +107,29 @@ def claims() -> dict[str, Claim]:
     Raises:
         ValueError: if a row of ``claims.toml`` lacks a field, has an unknown one, or an unknown paper, kind or verdict.
     """
-    return parse(resources.files("attnopt").joinpath("claims.toml").read_text(encoding="utf-8"))
+    return parse(table("claims.toml"))
 
 
-def parse(text: str) -> dict[str, Claim]:
-    """Read the ledger's TOML.
+@functools.cache
+def papers() -> dict[str, str]:
+    """Authors and year of every paper by its key, in the ledger's order."""
+    return table("claims.toml")["papers"]
+
+
+def parse(rows: dict[str, dict]) -> dict[str, Claim]:
+    """Claims of the ledger's rows.
 
     Raises:
         ValueError: as `claims`, naming the row.
     """
     expected = {field.name for field in fields(Claim)} - {"id"}
     found = {}
-    for name, row in tomllib.loads(text).items():
+    for name, row in rows.items():
+        if name == "papers":
+            continue
         if set(row) != expected:
             raise ValueError(f"claim {name} must have the fields {sorted(expected)}, got {sorted(row)}")
-        for field, known in (("paper", PAPERS), ("kind", KINDS), ("verdict", VERDICTS)):
+        for field, known in (("paper", rows["papers"]), ("kind", KINDS), ("verdict", VERDICTS)):
             if row[field] not in known:
                 raise ValueError(f"claim {name}: {field} must be one of {sorted(known)}, got {row[field]!r}")
         found[name] = Claim(name, **row | {"covers": tuple(row["covers"]), "tests": tuple(row["tests"])})
@@ -149,7 +152,7 @@ def counts() -> dict[str, dict[str, int]]:
     rows = claims().values()
     return {
         paper: {verdict: sum(row.paper == paper and row.verdict == verdict for row in rows) for verdict in VERDICTS}
-        for paper in PAPERS
+        for paper in papers()
     }
 
 
