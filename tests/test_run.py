@@ -375,13 +375,18 @@ def test_new_chapter_is_written_listed_and_not_overwritten(tmp_path, monkeypatch
     monkeypatch.setattr(new_chapter, "ROOT", tmp_path)
     monkeypatch.setattr(new_chapter, "BOOK", tmp_path / "book")
     (tmp_path / "book" / "regression").mkdir(parents=True)
-    (tmp_path / "_toc.yml").write_bytes((ROOT / "_toc.yml").read_bytes())
+    for path in ("_toc.yml", "book/chapters.toml"):
+        (tmp_path / path).write_bytes((ROOT / path).read_bytes())
     new_chapter.main("regression", "next_idea")
     assert "# Next idea" in (tmp_path / "book/regression/next_idea.md").read_text(encoding="utf-8")
     lines = (tmp_path / "_toc.yml").read_text(encoding="utf-8").splitlines()
     assert lines.index("      - file: regression/next_idea") == max(
         number for number, line in enumerate(lines) if "file: regression/" in line
     )
+    before, now = (tomllib.loads((root / "book/chapters.toml").read_text(encoding="utf-8")) for root in (ROOT, tmp_path))
+    row = now["part"][0]["chapter"].pop()
+    assert row == {"name": "next_idea", "title": "Next idea", "gives": "what its reader leaves with"}
+    assert now == before
     with pytest.raises(SystemExit, match="exists"):
         new_chapter.main("regression", "next_idea")
     wrong = subprocess.run(
