@@ -9,14 +9,13 @@ default settings takes about a second and a half.
 
 import argparse
 from collections.abc import Mapping
-from pathlib import Path
 
+import lab
 import torch
-from common import guarded
 
 from attnopt.clustering.training import Training, ensemble
 
-CACHE = Path(__file__).resolve().parents[1] / ".cache" / "ensembles"
+CACHE = lab.CACHE / "ensembles"
 EPOCHS = 1000
 EVERY_TENTH = [0, 1, 2, 5, *range(10, EPOCHS + 1, 10)]
 FINAL = {"evaluate_every": EPOCHS}  # only the outcome is of interest
@@ -90,4 +89,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    lab.guarded(main)

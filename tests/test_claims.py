@@ -155,7 +155,7 @@ def test_the_book_is_found_around_the_working_folder_or_beside_the_package(tmp_p
     (other / "claims.toml").write_text("[papers]", encoding="utf-8")
     monkeypatch.chdir(other / "part")
     assert folder.table("claims.toml") == {"papers": {}}
-    assert folder.find("answers.toml") == ROOT / "book" / "answers.toml"
+    assert folder.find("book/answers.toml") == ROOT / "book" / "answers.toml"
     monkeypatch.setattr(folder, "__file__", str(tmp_path / "site-packages" / "bookkit" / "folder.py"))
     with pytest.raises(FileNotFoundError, match=r"no book/answers.toml in .*part or a folder around it: start from"):
         folder.table("answers.toml")

@@ -227,7 +227,8 @@ def test_video_draws_frames_and_hands_them_to_ffmpeg(tmp_path):
 
 def test_bench_runs_both_benchmarks_and_quickly_writes_nothing(tmp_path):
     folder = commands.make(tmp_path)
-    shutil.copytree(ROOT / "benchmarks", folder / "benchmarks")
+    for name in ("benchmarks", "experiments"):
+        shutil.copytree(ROOT / name, folder / name)
     (folder / "results").mkdir()
     said = command(folder, "bench", "--quick")
     first, second = (json.loads(text) for text in re.findall(r"^\{.*?^\}", said, re.M | re.S))

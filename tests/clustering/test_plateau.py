@@ -1,6 +1,4 @@
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +9,7 @@ from torch.nn.functional import cross_entropy
 from attnopt.clustering import forward, init_model, modular_addition
 from attnopt.clustering.plateau import curvature, find_drops, log_cosh_half, margins, parity_coefficient, walsh
 from attnopt.clustering.training import initial_models
-
-RESULT = Path(__file__).resolve().parents[2] / "results" / "two_phase_learning.json"
+from bookkit.folder import results
 
 
 def models(count, length, seed=0, width=6):
@@ -22,7 +19,7 @@ def models(count, length, seed=0, width=6):
 
 @pytest.fixture(scope="module")
 def record():
-    return json.loads(RESULT.read_text(encoding="utf-8"))
+    return results("two_phase_learning")
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])

@@ -1,8 +1,6 @@
 """Loss spikes: found in records, trained through again, and taken apart."""
 
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,15 +15,15 @@ from attnopt.clustering.sharpness import sharpness
 from attnopt.clustering.spikes import Course, answers, dissect, find_spikes, losses, stages
 from attnopt.clustering.training import train
 from attnopt.clustering.training.step import Layout, loss_and_gradients, marks
+from bookkit.folder import results
 
-STORED = Path(__file__).resolve().parents[2] / "results" / "loss_spikes.json"
 SMALL = {"p": 2, "length": 4, "k": 2, "n_train": 16, "width": 4}
 
 
 @pytest.fixture(scope="module")
 def stored():
     """The chapter's results."""
-    return json.loads(STORED.read_text(encoding="utf-8"))
+    return results("loss_spikes")
 
 
 def generator(seed=0):

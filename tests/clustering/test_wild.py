@@ -1,6 +1,5 @@
 """What the stored results of the ensembles must satisfy, and the symmetries and counts behind them."""
 
-import json
 import math
 
 import circuits_in_the_wild as experiment
@@ -12,8 +11,9 @@ from scipy.stats import spearmanr
 from attnopt.clustering import forward, init_model, modular_addition
 from attnopt.clustering.anatomy import counting_form, cyclic_step, token_effects
 from attnopt.clustering.training import train
+from bookkit.folder import results
 
-RESULT = json.loads(experiment.RESULT.read_text(encoding="utf-8"))
+RESULT = results("circuits_in_the_wild")
 L, K = 12, 5
 TOKENS, TARGETS = modular_addition(2, L, K)
 
@@ -272,7 +272,7 @@ def test_falls_and_jumps_go_with_large_gradients_at_every_width():
 
 
 def test_with_64_dimensions_every_success_has_two_drops_and_with_3_no_more_than_with_2():
-    events = json.loads(experiment.RESULT.with_name("two_phase_learning.json").read_text(encoding="utf-8"))["events"]
+    events = results("two_phase_learning")["events"]
     least, exactly = {}, {}
     for name in ("main", "dim_3", "dim_64"):
         won = np.array(events[name]["final"]) > 0.9

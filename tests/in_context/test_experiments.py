@@ -1,11 +1,9 @@
 """The experiments' own functions, and what their stored results must satisfy whatever the seeds."""
 
 import itertools
-import json
 import math
-from pathlib import Path
 
-import common
+import covariances
 import domain_shift
 import gdpp_training
 import numpy as np
@@ -24,27 +22,20 @@ from attnopt.in_context import (
     sample_prompts,
     step_loss,
 )
-
-RESULTS = Path(__file__).resolve().parents[2] / "results"
-
-
-def stored(name):
-    """A result file."""
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-
+from bookkit.folder import results
 
 # ------------------------------------------------------------------------------------------------- gdpp_training
 
 
 def test_dist_is_the_distance_to_the_multiples_of_the_identity(generator):
     matrices = normal(generator, 4, 5, 5)
-    found = common.dist(matrices)
+    found = covariances.dist(matrices)
     alphas = torch.linspace(-3, 3, 60_001, dtype=torch.float64)
     for matrix, value in zip(matrices, found, strict=True):
         gaps = (matrix.square().sum() - 2 * alphas * matrix.trace() + 5 * alphas**2).sqrt() / matrix.norm()
         assert math.isclose(value, gaps.min(), rel_tol=1e-7)
-    torch.testing.assert_close(common.dist(-3 * matrices), found)
-    assert common.dist(2 * torch.eye(5, dtype=torch.float64)) == 0
+    torch.testing.assert_close(covariances.dist(-3 * matrices), found)
+    assert covariances.dist(2 * torch.eye(5, dtype=torch.float64)) == 0
 
 
 def test_batch_loss_is_the_mean_of_prompt_losses(generator):
@@ -112,10 +103,10 @@ def test_lbfgs_goes_on_in_the_finer_precision():
 
 
 def test_covariances_have_the_stated_spectrum(generator):
-    covariance = common.random_covariance(generator)
+    covariance = covariances.random_covariance(generator)
     expected = torch.tensor([1 / 16, 1 / 4, 1, 1, 1], dtype=torch.float64)
     torch.testing.assert_close(torch.linalg.eigvalsh(covariance), expected)
-    root, inverse = common.square_roots(covariance)
+    root, inverse = covariances.square_roots(covariance)
     torch.testing.assert_close(root @ root, covariance)
     torch.testing.assert_close(root @ inverse, torch.eye(5, dtype=torch.float64))
 
@@ -141,8 +132,7 @@ def test_a_short_training_is_reproducible_and_descends():
 
 
 def test_stored_gdpp_training():
-    found = stored("gdpp_training")
-    assert found["provenance"]["threads"] == 1
+    found = results("gdpp_training")
     for n, optimum in found["optimum"].items():
         steps, curvatures, loss = gdpp_optimum(5, int(n), 3)
         np.testing.assert_allclose(optimum["steps"], steps, rtol=1e-5)
@@ -157,19 +147,19 @@ def test_stored_gdpp_training():
 
 
 def test_stored_gdpp_runs():
-    found = stored("gdpp_training")
+    found = results("gdpp_training")
     for run in found["runs"]:
         A, B, covariance = (
             torch.tensor(run[key], dtype=torch.float64) for key in ("A_whitened", "B_whitened", "covariance")
         )
-        root, inverse = common.square_roots(covariance)
+        root, inverse = covariances.square_roots(covariance)
         for key, matrices in {
             "A_whitened": root @ torch.tensor(run["A"]).double() @ root,
             "A": run["A"],
             "B": run["B"],
         }.items():
             final = [layer[-1] for layer in run[f"dist_{key}"]]
-            np.testing.assert_allclose(final, common.dist(torch.as_tensor(matrices)), rtol=1e-3, atol=1e-4)
+            np.testing.assert_allclose(final, covariances.dist(torch.as_tensor(matrices)), rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(A, root @ torch.tensor(run["A"]).double() @ root, rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(B, inverse @ torch.tensor(run["B"]).double() @ root, rtol=1e-3, atol=1e-4)
         lengths = {len(run["iterations"]), len(run["loss"])} | {len(row) for key in run if "dist" in key for row in run[key]}
@@ -290,7 +280,7 @@ def test_two_small_opposite_heads_approach_the_limit(generator):
 
 
 def test_stored_softmax_attention():
-    found = stored("softmax_attention")
+    found = results("softmax_attention")
     optimum = found["optimum"]
     assert math.isclose(optimum["steps"]["1"], 15 / 13, rel_tol=1e-9)
     assert math.isclose(optimum["steps"]["2"], 1795 / 4969, rel_tol=1e-9)
@@ -310,10 +300,10 @@ def test_stored_softmax_attention():
 
 def test_shifted_layers_do_the_same(generator):
     """The layers themselves do not change: whitened by either covariance they give the same error matrix, up to a basis."""
-    old, turn = common.random_covariance(generator), torch.linalg.qr(normal(generator, 5, 5))[0]
+    old, turn = covariances.random_covariance(generator), torch.linalg.qr(normal(generator, 5, 5))[0]
     new = 1.7 * turn @ old @ turn.mT
     A, B = normal(generator, 2, 5, 5), normal(generator, 2, 5, 5)
-    (root, inverse), (new_root, new_inverse) = common.square_roots(old), common.square_roots(new)
+    (root, inverse), (new_root, new_inverse) = covariances.square_roots(old), covariances.square_roots(new)
     A_new, B_new = domain_shift.shifted(root @ A @ root, inverse @ B @ root, old, new)
     torch.testing.assert_close(A_new, new_root @ A @ new_root)
     torch.testing.assert_close(B_new, new_inverse @ B @ new_root)
@@ -324,7 +314,7 @@ def test_scaled_covariances_scale_steps_and_curvatures(generator):
     identity = torch.eye(5, dtype=torch.float64)
     b = torch.cat([curvatures / steps[:1], curvatures.new_zeros(1)])
     A, B = steps[:, None, None] * identity, b[:, None, None] * identity
-    covariance = common.random_covariance(generator)
+    covariance = covariances.random_covariance(generator)
     grams = sample_grams(50_000, 5, 20, generator)
     losses = prompt_losses(grams, *domain_shift.shifted(A, B, covariance, 0.6 * covariance))
     exact = domain_shift.exact_loss(steps, curvatures, 0.6, 20)
@@ -343,7 +333,7 @@ def test_parts_of_a_rotation(generator):
 
 
 def test_stored_domain_shift():
-    found = stored("domain_shift")
+    found = results("domain_shift")["shifts"]
     assert set(found["models"]) == {"constant", "plain", "gdpp", "plain trained", "gdpp trained"}
     for name in ("constant", "plain", "gdpp"):
         home = next(row for row in found["scaled"][name] if row["scale"] == 1)

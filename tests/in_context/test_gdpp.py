@@ -4,7 +4,6 @@ import itertools
 import json
 from fractions import Fraction
 from importlib import resources
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,6 +34,7 @@ from attnopt.in_context import (
     wishart_trace_moment,
 )
 from attnopt.in_context.gdpp import _residual
+from bookkit.folder import results
 
 TABLE = json.loads((resources.files("attnopt") / "data" / "gdpp_optima.json").read_text(encoding="utf-8"))
 OPTIMA = {tuple(map(int, key.split(","))): value for key, value in TABLE["optima"].items()}
@@ -414,8 +414,7 @@ def test_steps_often_but_not_always_grow_from_layer_to_layer():
 
 
 def test_training_reproduces_the_figures_and_overfits_its_batch():
-    path = Path(__file__).parents[2] / "results" / "gdpp_training.json"
-    runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    runs = results("gdpp_training")["runs"]
     assert {run["n_context"] for run in runs} == {10, 20}
     for run in (run for run in runs if not run["stalled"]):
         whitened, plain = ([curve[-1] for curve in run[name]] for name in ("dist_A_whitened", "dist_A"))
@@ -444,8 +443,7 @@ def test_softmax_heads_cancel_the_mean_label():
 
 
 def test_trained_softmax_attention_and_its_linear_control():
-    path = Path(__file__).parents[2] / "results" / "softmax_attention.json"
-    runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    runs = results("softmax_attention")["runs"]
     of = lambda *setting: [run for run in runs if (run["layers"], run["kind"], run["heads"]) == setting]  # noqa: E731
     one_step, gdpp = float(optimal_step_sizes(5, 20, 1)[1]), OPTIMA[5, 20, 2]["loss"]
     assert all(abs(run["test_loss"] / one_step - 1) < 0.05 for run in of(1, "linear", 1))

@@ -2,10 +2,9 @@
 
 import importlib.util
 import itertools
-import json
 from pathlib import Path
 
-import common
+import covariances
 import pytest
 import torch
 from helpers import normal
@@ -18,6 +17,7 @@ from attnopt.in_context import (
     step_loss,
     transverse_hessians,
 )
+from bookkit.folder import results
 
 ROOT = Path(__file__).parents[2]
 
@@ -242,7 +242,7 @@ def experiment():
     torch.set_default_dtype(before)
 
 
-RECORD = json.loads((ROOT / "results" / "step_sizes_training.json").read_text(encoding="utf-8"))
+RECORD = results("step_sizes_training")["training"]
 
 
 def test_losses_of_a_batch_of_runs_are_those_of_the_package(experiment, generator):
@@ -251,9 +251,9 @@ def test_losses_of_a_batch_of_runs_are_those_of_the_package(experiment, generato
     torch.testing.assert_close(experiment.losses(grams, A), expected)
     M = A[0, 0]
     brute = min((M - a * torch.eye(5)).norm() / M.norm() for a in torch.linspace(-3, 3, 6001))
-    assert common.dist(M) == pytest.approx(brute.item(), abs=1e-5)
+    assert covariances.dist(M) == pytest.approx(brute.item(), abs=1e-5)
     roots = torch.stack([experiment.covariance_root(seed) for seed in range(2)])
-    spectrum = torch.tensor(sorted(common.DIAGONAL))
+    spectrum = torch.tensor(sorted(covariances.DIAGONAL))
     torch.testing.assert_close(torch.linalg.eigvalsh(roots), spectrum.expand(2, -1))
     assert not torch.allclose(roots[0], roots[1])
 
@@ -272,9 +272,9 @@ def test_training_ends_at_the_optimum_of_S_and_not_at_zero(experiment):
     A = torch.tensor(RECORD["A"])
     roots = torch.stack([experiment.covariance_root(seed) for seed in range(5)])[:, None]
     whitened = roots @ A @ roots
-    torch.testing.assert_close(common.dist(whitened), torch.tensor(RECORD["dist_whitened"][-1]), atol=1e-4, rtol=0)
-    assert common.dist(whitened).max() < 0.06
-    assert (common.dist(A) - 0.785).abs().max() < 0.03
+    torch.testing.assert_close(covariances.dist(whitened), torch.tensor(RECORD["dist_whitened"][-1]), atol=1e-4, rtol=0)
+    assert covariances.dist(whitened).max() < 0.06
+    assert (covariances.dist(A) - 0.785).abs().max() < 0.03
     found = whitened.diagonal(dim1=2, dim2=3).mean(-1)
     torch.testing.assert_close(found.sort(1, descending=True).values, steps.expand(5, -1), rtol=0.02, atol=0)
     assert len({tuple(row.argsort().tolist()) for row in found}) > 1  # the order is not identifiable

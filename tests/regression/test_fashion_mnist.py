@@ -1,8 +1,6 @@
 """The chapter on Fashion-MNIST, on the real images: stored weights are asked again, and the results file with them."""
 
 import functools
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,22 +10,22 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from attnopt.datasets import CLASSES, fashion_mnist_sample
 from attnopt.regression import unroll, unroll_logits
+from bookkit.folder import find, results
 
-RESULTS = Path(__file__).resolve().parents[2] / "results"
 AS_STATED, NEAREST_ROW = "as stated: class axis, step 1", f"{NEAREST}, 100 epochs"
 SEEDS = (0, 3)  # the others take as long again and follow the same lines
 
 
 @functools.cache
 def found():
-    return json.loads((RESULTS / "fashion_mnist.json").read_text(encoding="utf-8"))
+    return results("fashion_mnist")
 
 
 @functools.cache
 def model(seed, nearest=False):
     """Weights and bias of a stored classifier, float64."""
     prefix = "nearest_" if nearest else ""
-    with np.load(RESULTS / "fashion_mnist_weights.npz") as stored:
+    with np.load(find("results/fashion_mnist_weights.npz")) as stored:
         return tuple(torch.from_numpy(stored[prefix + name][seed]).double() for name in ("weights", "bias"))
 
 
@@ -63,7 +61,7 @@ def test_table_1_as_stated(seed, kind):
     images, truth = validation(seed)
     theta, bias = model(seed)
     logits = unroll_logits(images[kind].double() @ theta.T + bias, theta, one_hot(truth, 10).double(), "class", 5)
-    ours, printed = accuracies(logits, truth), np.array(found()["printed"][kind])
+    ours, printed = accuracies(logits, truth), np.array(found()["settings"]["printed"][kind])
     np.testing.assert_allclose(ours, found()["readings"][AS_STATED][kind][seed], atol=2e-4)
     by_image = blocks(images[kind][:300], one_hot(truth[:300], 10), theta, bias)
     torch.testing.assert_close(logits[:, :300], by_image, rtol=1e-8, atol=1e-8)
@@ -82,7 +80,7 @@ def test_table_1_by_the_nearest_reading(seed):
         logits = unroll_logits(z.double() @ theta.T + bias, theta, one_hot(truth, 10).double(), "class", 5)
         rows[kind] = accuracies(logits, truth)
         np.testing.assert_allclose(rows[kind], found()["readings"][NEAREST_ROW][kind][seed], atol=2e-4)
-        printed = np.array(found()["printed"][kind])
+        printed = np.array(found()["settings"]["printed"][kind])
         mean = np.mean(found()["readings"][NEAREST_ROW][kind], 0)
         assert abs(mean - printed)[1:].max() < 1e-3
         assert abs(mean - printed)[0] < 4e-3
@@ -200,7 +198,7 @@ def test_baseline_of_85_per_cent():
 
 
 def test_figure_1_shirt_taken_for_a_bag():
-    chosen = found()["figure 1"]
+    chosen = found()["figure_1"]
     images, labels = pixels("test")
     theta, bias = model(0)
     generator = torch.Generator().manual_seed(chosen["noise seed"])
@@ -228,10 +226,3 @@ def test_unit_steps_raise_no_cross_entropy_although_the_norm_allows_no_promise()
     logits = unroll_logits(images["noisy"].double() @ theta.T + bias, theta, one_hot(truth, 10).double(), "class", 5)
     losses = torch.stack([cross_entropy(layer, truth, reduction="none") for layer in logits])
     assert (losses.diff(dim=0) <= 0).all()
-
-
-def test_results_say_where_they_come_from():
-    assert set(found()["provenance"]) >= {"command", "commit", "seeds", "versions", "device"}
-    benchmark = json.loads((RESULTS / "unroll_benchmark.json").read_text(encoding="utf-8"))
-    assert benchmark["images"] == 60_000
-    assert set(benchmark) >= {"command", "versions", "threads", "seconds", "ratio"}
