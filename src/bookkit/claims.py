@@ -1,5 +1,6 @@
 """The claims ledger: every numbered statement, figure and table of the papers, its verdict, and where to see why."""
 
+import ast
 import csv
 import functools
 import html
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from bookkit.folder import table
+from bookkit.folder import find, table
 
 VERDICTS = {
     "holds": "true as printed, proved and tested",
@@ -39,7 +40,7 @@ class Claim:
         verdict: key of `VERDICTS`.
         finding: what the book found; empty while the verdict is open.
         chapter: the chapter with the evidence, as in ``regression/softmax_and_lse``; empty while open.
-        tests: the tests that would fail if the finding were wrong, as pytest node ids.
+        tests: the tests that would fail if the finding were wrong, as pytest node ids; they are marked with it.
     """
 
     id: str
@@ -105,9 +106,28 @@ def claims() -> dict[str, Claim]:
     """Every claim by its id, in the ledger's order.
 
     Raises:
-        ValueError: if a row of ``claims.toml`` lacks a field, has an unknown one, or an unknown paper, kind or verdict.
+        ValueError: if a row of ``claims.toml`` lacks a field, has an unknown one, or an unknown paper, kind or verdict, or
+            if a test is marked with a claim that has no row.
     """
-    return parse(table("claims.toml"))
+    return parse(table("claims.toml"), evidence(find("book/claims.toml").parents[1]))
+
+
+def evidence(root: Path) -> dict[str, tuple[str, ...]]:
+    """The tests that are marked ``@pytest.mark.evidence("claim", …)``, as pytest node ids, by claim: read, not imported.
+
+    Args:
+        root: of the checkout.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for path in sorted(root.glob("tests/**/test_*.py")):
+        text = path.read_text(encoding="utf-8")
+        tests = ast.parse(text).body if "mark.evidence" in text else []
+        for test in (node for node in tests if isinstance(node, ast.FunctionDef)):
+            marks = [mark for mark in test.decorator_list if isinstance(mark, ast.Call)]
+            for mark in (mark for mark in marks if ast.unparse(mark.func) == "pytest.mark.evidence"):
+                for claim in map(ast.literal_eval, mark.args):
+                    found[claim] = (*found.get(claim, ()), f"{path.relative_to(root).as_posix()}::{test.name}")
+    return found
 
 
 @functools.cache
@@ -116,13 +136,13 @@ def papers() -> dict[str, str]:
     return table("claims.toml")["papers"]
 
 
-def parse(rows: dict[str, dict]) -> dict[str, Claim]:
-    """Claims of the ledger's rows.
+def parse(rows: dict[str, dict], tests: dict[str, tuple[str, ...]]) -> dict[str, Claim]:
+    """Claims of the ledger's rows and of their evidence.
 
     Raises:
         ValueError: as `claims`, naming the row.
     """
-    expected = {field.name for field in fields(Claim)} - {"id"}
+    expected = {field.name for field in fields(Claim)} - {"id", "tests"}
     found = {}
     for name, row in rows.items():
         if name == "papers":
@@ -132,7 +152,9 @@ def parse(rows: dict[str, dict]) -> dict[str, Claim]:
         for field, known in (("paper", rows["papers"]), ("kind", KINDS), ("verdict", VERDICTS)):
             if row[field] not in known:
                 raise ValueError(f"claim {name}: {field} must be one of {sorted(known)}, got {row[field]!r}")
-        found[name] = Claim(name, **row | {"covers": tuple(row["covers"]), "tests": tuple(row["tests"])})
+        found[name] = Claim(name, **row | {"covers": tuple(row["covers"]), "tests": tests.get(name, ())})
+    for claim in tests.keys() - found.keys():
+        raise ValueError(f"{tests[claim][0]} is marked as evidence for {claim!r}, which is no claim of the ledger")
     return found
 
 

@@ -149,6 +149,7 @@ def test_dissection_of_a_small_step_leaves_only_the_slope():
     assert torch.allclose(parts, found["rise"], rtol=1e-3, atol=1e-9)
 
 
+@pytest.mark.evidence("odonnat-spikes-normalisation")
 def test_dissection_measures_the_rise_and_second_order_errors():
     params, after, marked, truth, tokens = example()
     found = dissect(params, after, marked, truth, "unit")
@@ -161,6 +162,7 @@ def test_dissection_measures_the_rise_and_second_order_errors():
         assert 2.5 < ratio < 6
 
 
+@pytest.mark.evidence("odonnat-spikes-normalisation")
 @pytest.mark.parametrize(("name", "normed"), [("sums", "table"), ("sequence", "direction")])
 def test_straight_normalisation_is_its_tangent(name, normed):
     params, after, marked, _truth, _ = example()
@@ -173,6 +175,7 @@ def test_straight_normalisation_is_its_tangent(name, normed):
     assert (now[normed] - normalise(now[name], "unit")).abs().max() > 1e-3
 
 
+@pytest.mark.evidence("odonnat-spikes-normalisation")
 def test_far_alters_only_short_vectors():
     params, after, marked, _truth, _ = example()
     short = stages(params, marked, "unit")["sums"].norm(dim=-1) < 1
@@ -186,6 +189,7 @@ def test_far_alters_only_short_vectors():
     assert turn(moved) < turn(plain)
 
 
+@pytest.mark.evidence("odonnat-spikes-normalisation")
 def test_curvature_of_the_normalisation():
     x = torch.tensor([0.3, -0.4, 0.5], dtype=torch.float64)
     second = torch.func.jacfwd(torch.func.jacrev(lambda v: normalise(v, "unit")))(x)
@@ -196,6 +200,7 @@ def test_curvature_of_the_normalisation():
     assert sizes.max() > 0.999 * exact
 
 
+@pytest.mark.evidence("odonnat-spikes-normalisation")
 def test_a_step_turns_by_at_most_the_arcsine():
     steps = 0.6 * normalize(torch.randn(10_000, 2, generator=generator(), dtype=torch.float64), dim=1)
     x = torch.tensor([1.0, 0.0], dtype=torch.float64)
@@ -206,6 +211,7 @@ def test_a_step_turns_by_at_most_the_arcsine():
     assert 0.99 * math.pi / 2 < angles.max() < math.pi / 2  # a step as long as x turns by any angle below 90°
 
 
+@pytest.mark.evidence("odonnat-spikes-mlp")
 def test_curvature_of_the_layer():
     W = torch.randn(7, 3, generator=generator(), dtype=torch.float64)
     U = torch.randn(3, 7, generator=generator(1), dtype=torch.float64)
@@ -319,6 +325,7 @@ def test_stored_spikes_belong_to_success(stored):
     assert share(best > 0.9) > 5 * share(best <= 0.9)
 
 
+@pytest.mark.evidence("odonnat-spikes-gradients")
 def test_stored_gradients_spike_with_the_loss(stored):
     main = stored["gradients"]
     assert main["doubled"] > 0.7 > 0.3 > main["control_doubled"]
@@ -328,6 +335,7 @@ def test_stored_gradients_spike_with_the_loss(stored):
     assert abs(middle[18] - 1) < 0.3
 
 
+@pytest.mark.evidence("odonnat-spikes-normalisation", "odonnat-spikes-mlp")
 def test_stored_steps_rise_without_curvature_of_the_network(stored):
     spikes = [spike for spike in stored["dissection"]["spikes"] if spike["rise"] > 0]
     share = {
@@ -342,6 +350,7 @@ def test_stored_steps_rise_without_curvature_of_the_network(stored):
     assert np.median(share["far sequence"]) < 0.4
 
 
+@pytest.mark.evidence("odonnat-spikes-normalisation", "odonnat-spikes-mlp")
 def test_stored_first_steps_over_the_threshold_are_like_the_steepest(stored):
     first = stored["onset"]
     assert [s["start"] for s in first] == [s["start"] for s in stored["dissection"]["spikes"]]
@@ -360,6 +369,7 @@ def test_stored_loss_sharpens_before_spikes_and_beyond_the_edge_in_a_quarter(sto
     assert 0.1 < (felt[:, :4] > 1).any(1).mean() < 0.4
 
 
+@pytest.mark.evidence("odonnat-spikes-mlp")
 def test_stored_weights_are_not_heavier_before_spikes(stored):
     before = stored["before"]
     for comparison in (before["runs apart"], before["all"]):
@@ -374,6 +384,7 @@ def test_stored_full_batch_runs_train_at_adams_edge(stored):
     assert (largest < 1.5).all()
 
 
+@pytest.mark.evidence("odonnat-smoothed-normalisation")
 def test_stored_smoothed_normalisation_does_not_end_spikes(stored):
     """The rate of spikes after success beside main's on the same seeds, and an interval from drawing seeds again."""
     pairs = []

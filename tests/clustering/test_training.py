@@ -15,6 +15,7 @@ from attnopt.clustering.training.group import FEED_FORWARD, ORDER_SEED, TEST_SEE
 from attnopt.clustering.training.step import Layout, loss_and_gradients, marks
 
 
+@pytest.mark.evidence("odonnat-faithful-to-practice")
 @pytest.mark.parametrize("norm", ["unit", "rms", "smooth"])
 @pytest.mark.parametrize(("dim", "p", "vocabulary"), [(1, 2, 2), (2, 2, 2), (3, 3, 4), (5, 2, 3)])
 def test_gradients_are_autograds(norm, dim, p, vocabulary):
@@ -385,6 +386,7 @@ def test_takes_numbers_of_numpy_and_torch(tmp_path):
     assert all(torch.equal(value, theirs.params[name]) for name, value in ours.params.items())
 
 
+@pytest.mark.evidence("odonnat-faithful-to-practice")
 def test_embeddings_take_their_share_of_the_gradient():
     history = train(range(12), epochs=60, evaluate_every=20).history
     squares = {name: value[1:].square() for name, value in history.items() if name.startswith("gradient_")}

@@ -202,6 +202,7 @@ def test_softmax_transformer_against_loops(layers, heads, generator):
     torch.testing.assert_close(softmax_attention.softmax_transformer(prompts, P, W), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.evidence("ahn-softmax-attention")
 def test_one_softmax_head_answers_the_query_zero_with_a_mean(generator):
     prompts = sample_prompts(20, torch.eye(3, dtype=torch.float64), 6, generator)[0]
     prompts[:, -1] = 0

@@ -44,6 +44,7 @@ def rotation(generator, dim):
     return torch.linalg.qr(normal(generator, dim, dim))[0]
 
 
+@pytest.mark.evidence("ahn-theorem-4", "ahn-infimum-attained")
 @pytest.mark.parametrize(("dim", "n_context", "k"), [(2, 1, 2), (2, 4, 3), (3, 2, 2), (3, 5, 2)])
 def test_gradient_on_S_is_a_multiple_of_the_covariance_and_elsewhere_it_is_not(dim, n_context, k, generator):
     covariance, root = covariance_and_root(generator, dim)
@@ -150,6 +151,7 @@ def test_loss_is_invariant_under_a_common_rotation_of_all_layers(dim, n_context,
     assert torch.isclose(loss(signs @ A @ signs), loss(A), rtol=1e-9)
 
 
+@pytest.mark.evidence("ahn-global-optimality")
 @pytest.mark.parametrize(("dim", "n_context", "k"), [(2, 1, 2), (2, 3, 3), (3, 2, 2), (2, 4, 4)])
 @pytest.mark.parametrize("at_optimum", [True, False])
 def test_transverse_hessians_are_those_of_autograd(dim, n_context, k, at_optimum, generator):
@@ -167,6 +169,7 @@ def test_transverse_hessians_are_those_of_autograd(dim, n_context, k, at_optimum
     assert max(both.abs().max(), torch.einsum("iajb,a,b->ij", hessian, E[0].flatten(), identity).abs().max()) < 1e-8
 
 
+@pytest.mark.evidence("ahn-global-optimality")
 @pytest.mark.parametrize(("dim", "n_context", "k"), [(2, 2, 3), (2, 20, 3), (3, 3, 3), (5, 3, 3), (5, 20, 2), (5, 20, 3)])
 def test_optimum_on_S_is_a_strict_local_minimum_over_all_matrices(dim, n_context, k):
     steps = optimal_step_sizes(dim, n_context, k)[0]
@@ -201,6 +204,7 @@ def descend(loss, start, iterations=400):
     return A.detach(), closure().item()
 
 
+@pytest.mark.evidence("ahn-global-optimality")
 @pytest.mark.parametrize(("n_context", "k"), [(2, 2), (5, 3)])
 def test_no_descent_over_all_matrices_goes_below_the_optimum_on_S(n_context, k, generator):
     loss, best = exact_loss(2, n_context, k), float(optimal_step_sizes(2, n_context, k)[1])
@@ -211,6 +215,7 @@ def test_no_descent_over_all_matrices_goes_below_the_optimum_on_S(n_context, k, 
         assert max(ends) < best + 1e-7
 
 
+@pytest.mark.evidence("ahn-global-optimality")
 @pytest.mark.parametrize(("n_context", "excess"), [(2, 0.0207), (5, 0.0511)])
 def test_swapped_steps_on_two_axes_are_a_local_minimum_outside_S(n_context, excess):
     loss = exact_loss(2, n_context, 3)
@@ -245,6 +250,7 @@ def experiment():
 RECORD = results("step_sizes_training")["training"]
 
 
+@pytest.mark.evidence("ahn-figure-1")
 def test_losses_of_a_batch_of_runs_are_those_of_the_package(experiment, generator):
     grams, A = experiment.prompts(30), normal(generator, 5, 3, 5, 5)
     expected = prompt_losses(grams, A[:, None]).mean(1)
@@ -258,6 +264,7 @@ def test_losses_of_a_batch_of_runs_are_those_of_the_package(experiment, generato
     assert not torch.allclose(roots[0], roots[1])
 
 
+@pytest.mark.evidence("ahn-figure-1", "ahn-figure-2", "ahn-global-optimality")
 def test_training_ends_at_the_optimum_of_S_and_not_at_zero(experiment):
     """The record of 20,000 prompts: losses within the sampling error of the exact optimum, every weight near S."""
     best = float(optimal_step_sizes(5, 20, 3)[1])
@@ -285,6 +292,7 @@ def test_training_ends_at_the_optimum_of_S_and_not_at_zero(experiment):
     assert means[1] / means[2] == pytest.approx(2, abs=0.5)
 
 
+@pytest.mark.evidence("ahn-figure-1")
 def test_a_small_training_finds_S(experiment):
     record = experiment.train(experiment.prompts(1000), torch.eye(5).expand(5, 5, 5), 0.1, 40)
     steps = optimal_step_sizes(5, 20, 3)[0]

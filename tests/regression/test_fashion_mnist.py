@@ -55,6 +55,7 @@ def sample():
     return images.reshape(len(images), 784).double() / 255, labels
 
 
+@pytest.mark.evidence("actor-table-1", "actor-appendix-b")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ["clean", "noisy"])
 def test_table_1_as_stated(seed, kind):
@@ -70,6 +71,7 @@ def test_table_1_as_stated(seed, kind):
     assert (ours[1:] >= printed[1:] - 1e-4).all()
 
 
+@pytest.mark.evidence("actor-table-1")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_table_1_by_the_nearest_reading(seed):
     images, truth = validation(seed, nearest=True)
@@ -89,6 +91,7 @@ def test_table_1_by_the_nearest_reading(seed):
     assert min(found()["readings"], key=lambda name: found()["readings"][name]["rms 1-5"]) == NEAREST_ROW
 
 
+@pytest.mark.evidence("actor-forward-pass-improves")
 @pytest.mark.parametrize("nearest", [False, True])
 @pytest.mark.parametrize("seed", range(5))
 def test_black_images_become_any_label(seed, nearest):
@@ -101,6 +104,7 @@ def test_black_images_become_any_label(seed, nearest):
         assert (after[1].argmax(1) == torch.arange(10)).all()
 
 
+@pytest.mark.evidence("actor-forward-pass-improves")
 def test_wrong_labels_are_followed():
     images, truth = validation(0)
     theta, bias = model(0)
@@ -115,6 +119,7 @@ def test_wrong_labels_are_followed():
     np.testing.assert_allclose(accuracies(after, wrong), stored.mean(0), atol=0.02)
 
 
+@pytest.mark.evidence("actor-forward-pass-improves")
 @pytest.mark.parametrize("kind", ["clean", "noisy"])
 def test_own_predictions_gain_nothing(kind):
     images, truth = validation(0)
@@ -157,6 +162,7 @@ def test_another_classifier_can_turn_the_decision_that_it_was_given():
     torch.testing.assert_close(after, start + pull * theta.T)
 
 
+@pytest.mark.evidence("actor-oracle")
 def test_oracles_are_copied():
     images, truth = validation(0)
     theta, bias = model(0)
@@ -177,6 +183,7 @@ def test_oracles_are_copied():
             np.testing.assert_allclose(last, stored["oracle alone"][kind], atol=2e-3)
 
 
+@pytest.mark.evidence("actor-appendix-b")
 def test_baseline_of_85_per_cent():
     members, outside = parts(0)
     x, y = pixels("train")
@@ -197,6 +204,7 @@ def test_baseline_of_85_per_cent():
     assert 0.845 < stored.mean() < 0.86
 
 
+@pytest.mark.evidence("actor-figure-1")
 def test_figure_1_shirt_taken_for_a_bag():
     chosen = found()["figure_1"]
     images, labels = pixels("test")
@@ -210,6 +218,7 @@ def test_figure_1_shirt_taken_for_a_bag():
     np.testing.assert_allclose(torch.softmax(after, 1)[:, 8], chosen["probability of bag"], rtol=1e-3)
 
 
+@pytest.mark.evidence("actor-figure-1")
 def test_images_move_in_nine_directions():
     theta, _ = model(0)
     images, truth = sample()

@@ -54,6 +54,7 @@ def slow_velocity(features, weights, labels, axis, model, printed=False):
     return velocity
 
 
+@pytest.mark.evidence("actor-dissipation")
 @pytest.mark.parametrize(("model", "axis"), BOTH)
 def test_dissipation_is_minus_the_squared_gradient(model, axis, generator):
     start, weights, labels = problem(generator, model, axis)
@@ -133,6 +134,7 @@ def test_flow_matches_a_taylor_series_in_high_precision(model):
     torch.testing.assert_close(path[0, :, 0], double([float(x) for x in end]), rtol=2e-10, atol=2e-10)
 
 
+@pytest.mark.evidence("actor-gradient-flow")
 @pytest.mark.parametrize("axis", AXES)
 @settings(max_examples=12)
 @given(
@@ -207,6 +209,7 @@ def one_hot_problem(name):
     return torch.eye(3).double(), torch.eye(3).double(), axis, math.sqrt(3 * (1 + 1 / 4 + 1 / 4) / 9)
 
 
+@pytest.mark.evidence("actor-gradient-flow")
 @pytest.mark.parametrize("name", ["triangle 0", "triangle 1", "triangle 2", "class identity", "sequence identity"])
 def test_one_hot_features_leave_like_a_logarithm(name, generator):
     weights, labels, axis, margin = one_hot_problem(name)
@@ -236,6 +239,7 @@ def test_one_hot_features_leave_like_a_logarithm(name, generator):
         assert separation_margin(few, label, pair_axis) ** 2 == pytest.approx(squared.item(), rel=1e-9)
 
 
+@pytest.mark.evidence("actor-gradient-flow")
 @pytest.mark.parametrize(
     ("axis", "weights", "label", "inner", "infimum"),
     [
@@ -267,6 +271,7 @@ def test_without_a_margin_features_settle_or_drift_to_a_positive_infimum(axis, w
         assert losses[-1].item() == pytest.approx(infimum, abs=2e-3)
 
 
+@pytest.mark.evidence("actor-gradient-flow")
 @pytest.mark.parametrize("axis", AXES)
 @pytest.mark.parametrize("independent", [True, False])
 def test_soft_labels_converge_at_the_predicted_rate(axis, independent, generator):
@@ -300,6 +305,7 @@ def test_soft_labels_converge_at_the_predicted_rate(axis, independent, generator
     assert -1e-12 <= (value(path[-1]) - value(minimiser)).item() < 1e-7
 
 
+@pytest.mark.evidence("actor-gradient-flow")
 @pytest.mark.parametrize("axis", AXES)
 def test_quadratic_flow_can_get_stuck(axis, generator):
     eye = torch.eye(2).double()

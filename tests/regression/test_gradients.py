@@ -27,6 +27,7 @@ def quadratic_problem(seed, tokens, width, axis, batch=()):
     return normal(generator, *batch, tokens, width), root @ root.mT / width, labels
 
 
+@pytest.mark.evidence("actor-corollary-1")
 @pytest.mark.parametrize("axis", AXES)
 @given(tokens=sizes, width=sizes, classes=sizes, seed=st.integers(0, 1000), batch=st.sampled_from([(), (3,), (2, 2)]))
 def test_linear_gradient_is_autograd(axis, tokens, width, classes, seed, batch):
@@ -37,6 +38,7 @@ def test_linear_gradient_is_autograd(axis, tokens, width, classes, seed, batch):
     torch.testing.assert_close(linear_gradient(features, weights, labels, axis), by_autograd, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.evidence("actor-corollary-1")
 @pytest.mark.parametrize("axis", AXES)
 def test_linear_gradient_in_high_precision(axis, generator):
     features, weights = normal(generator, 3, 2), normal(generator, 4, 2)
@@ -48,6 +50,7 @@ def test_linear_gradient_in_high_precision(axis, generator):
     torch.testing.assert_close(linear_gradient(features, weights, labels, axis), slope, rtol=1e-13, atol=1e-14)
 
 
+@pytest.mark.evidence("actor-theorem-2")
 @pytest.mark.parametrize("axis", AXES)
 def test_general_model_contracts_the_residual(axis, generator):
     network = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.Tanh(), torch.nn.Linear(6, 4)).double()
@@ -58,6 +61,7 @@ def test_general_model_contracts_the_residual(axis, generator):
     torch.testing.assert_close(torch.einsum("ij,ijkl->kl", residual, tensor), by_autograd, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.evidence("actor-corollary-2")
 @pytest.mark.parametrize("axis", AXES)
 @given(tokens=sizes, width=sizes, seed=st.integers(0, 1000), batch=st.sampled_from([(), (3,)]))
 def test_quadratic_gradient_is_autograd(axis, tokens, width, seed, batch):
@@ -66,6 +70,7 @@ def test_quadratic_gradient_is_autograd(axis, tokens, width, seed, batch):
     torch.testing.assert_close(quadratic_gradient(features, weights, labels, axis), by_autograd, rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.evidence("actor-corollary-2")
 @pytest.mark.parametrize("axis", AXES)
 def test_quadratic_gradient_in_high_precision(axis):
     features, weights, labels = quadratic_problem(0, 3, 2, axis)
@@ -91,6 +96,7 @@ def test_both_printed_attentions_together_are_the_true_one():
     torch.testing.assert_close(sum(printed) / 2, quadratic_gradient(features, weights, labels, "sequence"))
 
 
+@pytest.mark.evidence("actor-corollary-2")
 def test_printed_formula_can_be_exactly_opposite():
     # By hand: Z = (1, 0), theta = log 3 gives e^A = [[3, 1], [1, 1]], columns summing to 4 and 2.
     sigma = sp.Matrix([[sp.Rational(3, 4), sp.Rational(1, 2)], [sp.Rational(1, 4), sp.Rational(1, 2)]])
@@ -134,6 +140,7 @@ def test_rank_one_less_than_the_tokens_still_forbids_accidents(tokens, seed):
         assert gap.norm() > 1e-12
 
 
+@pytest.mark.evidence("actor-corollary-2")
 @given(tokens=st.integers(2, 5), seed=st.integers(0, 1000))
 def test_printed_formula_agrees_iff_attention_symmetric_for_full_rank(tokens, seed):
     features, weights, labels = quadratic_problem(seed, tokens, tokens, "sequence")
@@ -155,6 +162,7 @@ def test_printed_formula_agrees_iff_attention_symmetric_for_full_rank(tokens, se
     )
 
 
+@pytest.mark.evidence("actor-corollary-2")
 def test_printed_formula_agrees_by_accident_at_low_rank():
     features, labels = torch.tensor([[1.0], [0.0], [-1.0]], dtype=torch.float64), torch.eye(3, dtype=torch.float64)
     for weight in (1.0, -0.7):
@@ -169,6 +177,7 @@ def test_printed_formula_agrees_by_accident_at_low_rank():
         )
 
 
+@pytest.mark.evidence("actor-corollary-2")
 def test_printed_formula_is_no_gradient():
     features, weights, labels = quadratic_problem(5, 3, 2, "sequence")
     for function, symmetric in ((quadratic_gradient, True), (quadratic_gradient_as_printed, False)):

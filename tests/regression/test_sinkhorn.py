@@ -65,6 +65,7 @@ def doubly_stochastic(generator, tokens):
     return (weights[:, None, None] * permutations).sum(0)
 
 
+@pytest.mark.evidence("actor-corollary-2")
 @pytest.mark.parametrize("both_axes", [True, False])
 def test_repaired_corollary(both_axes, generator):
     features, root = normal(generator, 2, 4, 3), normal(generator, 3, 3)
