@@ -131,9 +131,7 @@ def test_c(): ...
         "one": ("tests/part/test_it.py::test_a",),
         "two": ("tests/part/test_it.py::test_a", "tests/part/test_it.py::test_c"),
     }
-    with pytest.raises(
-        ValueError, match="test_it.py::test_a is marked as evidence for 'one', which is no claim of"
-    ):
+    with pytest.raises(ValueError, match="test_it.py::test_a is marked as evidence for 'one', which is no claim of"):
         parse({"papers": {}}, {"one": found["one"]})
 
 

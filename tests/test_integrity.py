@@ -150,7 +150,7 @@ def evidence(path):
         ),
         (
             "clustering/gradients", "kappa = 1 + torch.where", "kappa = torch.where",
-            "clustering/test_bound.py", "test_bound_is_what_its_formula_says", {},
+            "clustering/test_gradient_bound.py", "test_bound_is_what_its_formula_says", {},
         ),
     ],
 )  # fmt: skip

@@ -261,17 +261,6 @@ def test_real_old_pythons_hand_over(new_python, tmp_path, old):
     assert done.stderr == ""
 
 
-def test_seed_and_sample_of_mutants_are_passed_on(run, monkeypatch):
-    monkeypatch.setattr(
-        sys, "argv", ["run.py", "mutants", "--seed", "larch", "--sample", "9", "softmax", "explorers/js/layers"]
-    )
-    run.main()
-    assert run.calls[-1].endswith("tools/mutants.py --seed=larch --sample=9 softmax explorers/js/layers")
-    monkeypatch.setattr(sys, "argv", ["run.py", "mutants"])
-    run.main()
-    assert run.calls[-1].endswith("tools/mutants.py")
-
-
 def test_every_requirement_is_pinned():
     for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines():
         requirement = line.split("#")[0].strip()

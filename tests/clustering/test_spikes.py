@@ -9,7 +9,6 @@ from scipy.stats import binomtest
 from torch.nn.functional import gelu, normalize, one_hot
 
 from attnopt.clustering import forward, init_model, modular_addition
-from attnopt.clustering import sharpness as sharpness_module
 from attnopt.clustering.model import normalise
 from attnopt.clustering.sharpness import sharpness
 from attnopt.clustering.spikes import Course, answers, dissect, find_spikes, losses, stages
@@ -272,25 +271,6 @@ def test_sharpness_of_weights_of_length_one(problem):
     short = rows / rows.norm(dim=1, keepdim=True)
     fine = sharpness(layout, short, marked, truth, norm, step=3e-6)
     torch.testing.assert_close(sharpness(layout, short, marked, truth, norm), fine, rtol=1e-4, atol=0)
-
-
-def test_sharpness_takes_two_gradients_an_iteration_some_models_at_a_time(problem, monkeypatch):
-    layout, rows, marked, truth, norm = problem
-    calls, evaluate = [], loss_and_gradients
-    monkeypatch.setattr(
-        sharpness_module, "loss_and_gradients", lambda *given: calls.append(len(given[3])) or evaluate(*given)
-    )
-    size = sum(math.prod(shape) for shape in layout.shapes.values())
-    everything = sharpness(layout, rows, marked, truth, norm, iterations=3)
-    assert calls == [3] * 6
-    for activations, parts in ((0, [1, 1, 1]), (2 * marked.shape[1] * 5, [2, 1])):
-        calls.clear()
-        monkeypatch.setattr(sharpness_module, "CHUNK", activations)
-        torch.testing.assert_close(sharpness(layout, rows, marked, truth, norm, iterations=3), everything)
-        assert calls == 6 * parts
-    calls.clear()
-    assert sharpness(layout, rows[:1], marked[:1], truth[:1], norm, iterations=10_000).isfinite().all()
-    assert len(calls) == 2 * size
 
 
 def test_sharpness_refuses_bad_arguments(problem):

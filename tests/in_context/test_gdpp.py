@@ -16,7 +16,6 @@ from numpy.polynomial import Polynomial
 from scipy.optimize import minimize
 
 from attnopt.in_context import (
-    gdpp,
     gdpp_loss,
     gdpp_optimum,
     gdpp_residuals,
@@ -196,23 +195,6 @@ def test_stored_optima_are_critical_interior_and_beat_plain_steps(d, n, k):
     if k == 2:  # as many optimal plain steps as the degree are at least as good
         assert float(optimal_step_sizes(d, n, 4)[1]) <= found["loss"] * (1 + 1e-9)
     assert found["loss"] < plain
-
-
-@pytest.mark.parametrize("k", [1, 3])
-def test_starts_fill_their_range_and_are_the_best_of_their_group(k, monkeypatch):
-    largest = wishart_quadrature(3, 5, gdpp.n_nodes(k))[0].max()
-    monkeypatch.setattr(gdpp, "STARTS", 2000)
-    monkeypatch.setattr(gdpp, "GROUP", 1)
-    everything = gdpp._starts(3, 5, k)
-    assert everything.shape == (2000, 2 * k - 1)
-    assert everything.max() <= 0
-    sizes = [2.0 * 3**i for i in range(k)] + [1.5 * 3**i for i in range(k - 1)]
-    np.testing.assert_allclose(-everything.amin(0) * largest, sizes, rtol=0.01)
-    monkeypatch.setattr(gdpp, "STARTS", 200)
-    monkeypatch.setattr(gdpp, "GROUP", 10)
-    losses = gdpp_loss(everything[:, :k], everything[:, k:], 3, 5).reshape(200, 10)
-    best = gdpp._starts(3, 5, k)
-    torch.testing.assert_close(gdpp_loss(best[:, :k], best[:, k:], 3, 5), losses.amin(1))
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])

@@ -12,7 +12,7 @@ from attnopt.regression import (
     linear_gradient,
     pointwise_cross_entropy,
     quadratic_gradient,
-    quadratic_gradient_as_printed,
+    quadratic_gradient_of_paper,
 )
 from attnopt.softmax import softmax
 
@@ -91,7 +91,7 @@ def test_quadratic_gradient_does_not_depend_on_the_axis(tokens, width, seed):
 def test_both_printed_attentions_together_are_the_true_one():
     features, weights, labels = quadratic_problem(3, 4, 3, "sequence")
     printed = [
-        quadratic_gradient_as_printed(features, weights, c, axis) for axis, c in (("sequence", labels), ("class", labels.mT))
+        quadratic_gradient_of_paper(features, weights, c, axis) for axis, c in (("sequence", labels), ("class", labels.mT))
     ]
     torch.testing.assert_close(sum(printed) / 2, quadratic_gradient(features, weights, labels, "sequence"))
 
@@ -114,7 +114,7 @@ def test_printed_formula_can_be_exactly_opposite():
     numeric = torch.tensor(labels.tolist(), dtype=torch.float64)
     got = quadratic_gradient(features, weights, numeric, "sequence")
     torch.testing.assert_close(got, torch.tensor([[0.0], [1 / 8]], dtype=torch.float64) * weights, rtol=1e-13, atol=1e-15)
-    wrong = quadratic_gradient_as_printed(features, weights, numeric, "sequence")
+    wrong = quadratic_gradient_of_paper(features, weights, numeric, "sequence")
     torch.testing.assert_close(wrong, -got, rtol=1e-13, atol=1e-15)
 
 
@@ -133,7 +133,7 @@ def test_a_step_along_the_printed_formula_can_climb():
 def test_rank_one_less_than_the_tokens_still_forbids_accidents(tokens, seed):
     features, weights, labels = quadratic_problem(seed, tokens, tokens - 1, "sequence")
     attention = softmax(features @ weights @ features.mT, "sequence")
-    gap = quadratic_gradient_as_printed(features, weights, labels, "sequence") - quadratic_gradient(
+    gap = quadratic_gradient_of_paper(features, weights, labels, "sequence") - quadratic_gradient(
         features, weights, labels, "sequence"
     )
     if (attention - attention.mT).norm() > 1e-6 and torch.linalg.svdvals(features @ weights).min() > 1e-2:
@@ -146,7 +146,7 @@ def test_printed_formula_agrees_iff_attention_symmetric_for_full_rank(tokens, se
     features, weights, labels = quadratic_problem(seed, tokens, tokens, "sequence")
     attention = softmax(features @ weights @ features.mT, "sequence")
     asymmetry = (attention - attention.mT).norm()
-    gap = quadratic_gradient_as_printed(features, weights, labels, "sequence") - quadratic_gradient(
+    gap = quadratic_gradient_of_paper(features, weights, labels, "sequence") - quadratic_gradient(
         features, weights, labels, "sequence"
     )
     least = torch.linalg.svdvals(features @ weights).min()
@@ -155,7 +155,7 @@ def test_printed_formula_agrees_iff_attention_symmetric_for_full_rank(tokens, se
     angles = 2 * torch.pi * torch.arange(tokens, dtype=torch.float64) / tokens
     polygon, eye = torch.stack([angles.cos(), angles.sin()], -1), torch.eye(2, dtype=torch.float64)
     torch.testing.assert_close(
-        quadratic_gradient_as_printed(polygon, eye, labels, "sequence"),
+        quadratic_gradient_of_paper(polygon, eye, labels, "sequence"),
         quadratic_gradient(polygon, eye, labels, "sequence"),
         rtol=1e-12,
         atol=1e-13,
@@ -170,7 +170,7 @@ def test_printed_formula_agrees_by_accident_at_low_rank():
         attention = softmax(features @ weights @ features.mT, "sequence")
         assert (attention - attention.mT).norm() > 0.05
         torch.testing.assert_close(
-            quadratic_gradient_as_printed(features, weights, labels, "sequence"),
+            quadratic_gradient_of_paper(features, weights, labels, "sequence"),
             quadratic_gradient(features, weights, labels, "sequence"),
             rtol=0,
             atol=1e-12,
@@ -180,7 +180,7 @@ def test_printed_formula_agrees_by_accident_at_low_rank():
 @pytest.mark.evidence("actor-corollary-2")
 def test_printed_formula_is_no_gradient():
     features, weights, labels = quadratic_problem(5, 3, 2, "sequence")
-    for function, symmetric in ((quadratic_gradient, True), (quadratic_gradient_as_printed, False)):
+    for function, symmetric in ((quadratic_gradient, True), (quadratic_gradient_of_paper, False)):
         jacobian = torch.func.jacrev(lambda z, f=function: f(z, weights, labels, "sequence"))(features).reshape(6, 6)
         assert ((jacobian - jacobian.T).norm() < 1e-12) == symmetric
 
@@ -189,14 +189,14 @@ def test_printed_formula_is_no_gradient():
 def test_printed_formula_has_the_derived_curl(theta):
     weights, labels = torch.tensor([[theta]], dtype=torch.float64), torch.eye(2, dtype=torch.float64)
     start = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
-    printed = lambda z: quadratic_gradient_as_printed(z, weights, labels, "sequence")  # noqa: E731
+    printed = lambda z: quadratic_gradient_of_paper(z, weights, labels, "sequence")  # noqa: E731
     jacobian = torch.func.jacrev(printed)(start).reshape(2, 2)
     expected = 2 * theta * math.exp(theta) * (theta + math.sinh(theta)) / (1 + math.exp(theta)) ** 2
     assert expected > 0
     assert (jacobian[0, 1] - jacobian[1, 0]).item() == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.parametrize("function", [quadratic_gradient, quadratic_gradient_as_printed])
+@pytest.mark.parametrize("function", [quadratic_gradient, quadratic_gradient_of_paper])
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
