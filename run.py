@@ -477,7 +477,7 @@ def main() -> None:
         portability(options.times, options.names)
     elif options.command == "video":
         output = ["--output", options.output] if options.output else []
-        film = ["-m", "attnopt.clustering.video", options.run, "--every", options.every, *output]
+        film = ["-m", "attnopt.explorers.video", options.run, "--every", options.every, *output]
         call([PYTHON, *film], "No film was written: see above.")
     elif options.command == "bench":
         for name in ("in_context", "training"):

@@ -7,9 +7,8 @@ With --quick all runs at tiny sizes, whose times say little, and nothing is writ
 """
 
 import argparse
-import json
 import os
-import platform
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +30,10 @@ from attnopt.in_context import (
 DIM, CONTEXT, LAYERS, RUNS, PROMPTS = 5, 20, 3, 5, 20_000
 DEGREE, DIGITS, PART = 26, 3, 50_000
 QUICK = {"RUNS": 2, "PROMPTS": 200, "DEGREE": 8, "PART": 1000}
-RESULT = Path(__file__).resolve().parents[1] / "results" / "in_context_benchmark.json"
+sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))
+import lab  # noqa: E402
+
+RESULT = lab.RESULTS / "in_context_benchmark.json"
 
 
 def seconds(function: Callable[[], object], repeats: int = 3) -> float:
@@ -170,19 +172,20 @@ def main(arguments: list[str] | None = None) -> None:
     quick = parser.parse_args(arguments).quick
     globals().update(QUICK if quick else {})
     torch.set_default_dtype(torch.float64)
-    found = {
-        "command": "python3 run.py bench",
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "threads": torch.get_num_threads(),
+    settings = {
         "load_average_before": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         "setting": f"d = {DIM}, n = {CONTEXT}, {LAYERS} layers, {RUNS} runs of {PROMPTS} prompts",
     }
+    found: dict[str, dict] = {"provenance": {}, "settings": settings}
+    found["provenance"]["settings"] = lab.provenance("python3 run.py bench", 0)
     for name, part in (("exact loss", exact_loss), ("moments", moments), ("training", training)):
         print(f"{name} …", flush=True)
+        began = time.perf_counter()
         found[name] = part()
+        found["provenance"][name] = lab.provenance("python3 run.py bench", time.perf_counter() - began)
     if not quick:
-        RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found, indent=1))
+        lab.store(RESULT, found)
+    print(lab.written(found))
 
 
 if __name__ == "__main__":

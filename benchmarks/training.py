@@ -9,7 +9,6 @@ With --quick all runs at tiny sizes, whose times say little, and nothing is writ
 """
 
 import argparse
-import json
 import math
 import os
 import platform
@@ -33,7 +32,10 @@ RUNS, ROUNDS, PROCESSES = 100, 3, 2
 EPOCHS = {1: 20, 10: 40}  # by how often is evaluated
 MODELS, SEQUENCES, HELD = (1, 3, 10, 30, 100, 300), (256, 512, 1024, 2048, 4096), (1, 50, 100, 200, 400)
 QUICK = {"RUNS": 4, "ROUNDS": 1, "EPOCHS": {1: 1, 10: 1}, "MODELS": (1, 3), "SEQUENCES": (32, 64), "HELD": (1, 3)}
-RESULT = Path(__file__).resolve().parents[1] / "results" / "training_benchmark.json"
+sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))
+import lab  # noqa: E402
+
+RESULT = lab.RESULTS / "training_benchmark.json"
 MEMORY = """
 import sys
 from attnopt.clustering import Settings, train
@@ -202,18 +204,15 @@ def main(arguments: list[str] | None = None) -> None:
             "without models": round(base),
             "largest deviation from the line": round(max(abs(mb - base - slope * runs) for runs, mb in used.items()), 1),
         }
-    provenance = {
-        "command": "python3 run.py bench",
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "device": f"CPU, {os.cpu_count()} cores, {platform.machine()}",
+    found["settings"] = {
         "load_average": [round(load, 1), round(os.getloadavg()[0], 1)] if hasattr(os, "getloadavg") else None,
-        "seconds": round(time.perf_counter() - began),
         "setting": f"R = {RUNS} models of Part III's defaults, medians of {ROUNDS} rounds; the plain loop has one thread",
     }
-    text = json.dumps({"provenance": provenance} | found, indent=1, ensure_ascii=False)
+    made = lab.provenance("python3 run.py bench", time.perf_counter() - began)
+    found = {"provenance": dict.fromkeys(found, made)} | found
     if not quick:
-        RESULT.write_text(text + "\n", encoding="utf-8")
-    print(text)
+        lab.store(RESULT, found)
+    print(lab.written(found))
 
 
 if __name__ == "__main__":

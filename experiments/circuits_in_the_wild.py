@@ -2,24 +2,17 @@
 
     python experiments/circuits_in_the_wild.py [SECTION ...]
 
-Writes results/circuits_in_the_wild.json from the records of experiments/ensembles.py. A section takes in the ensembles that
-are finished and leaves out the others; sections that are not named are kept as they are.
+Writes results/circuits_in_the_wild.json from the records of experiments/ensembles.py. Computed are the sections
+named, or else those that are missing; each takes in the ensembles that are finished and leaves out the others.
 """
 
-import argparse
-import json
 import math
-import platform
-import subprocess
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-import scipy
 import torch
-from common import guarded, put
 from ensembles import CACHE, record, settings
+from lab import Record, rounded
 from scipy.stats import mannwhitneyu, spearmanr
 from torch import Tensor
 
@@ -37,8 +30,7 @@ from attnopt.clustering import (
 from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.training.evaluate import TEST_SEED
 
-RESULT = Path(__file__).resolve().parents[1] / "results" / "circuits_in_the_wild.json"
-TASK = Task()
+RECORD, TASK = Record("circuits_in_the_wild"), Task()
 K, SUCCESS, AT_A_TIME = TASK.k, 0.9, 10
 TOKENS, TARGETS = TASK.all()
 THRESHOLDS = torch.logspace(-5, 2, 57, dtype=torch.float64).tolist()
@@ -59,14 +51,6 @@ def in_parts(models: Models, function: Callable[[Models], dict[str, Tensor]]) ->
     """A function of some models at a time, joined."""
     parts = [function(exact(models, slice(at, at + AT_A_TIME))) for at in range(0, len(models), AT_A_TIME)]
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-
-def rounded(values: Tensor | np.ndarray | float, digits: int = 4) -> list | float:
-    """Nested lists of numbers with so many significant digits."""
-    plain = values.tolist() if isinstance(values, Tensor | np.ndarray) else values
-    if isinstance(plain, list):
-        return [rounded(value, digits) for value in plain]
-    return plain if isinstance(plain, int) else float(f"{plain:.{digits}g}")
 
 
 def auc(larger: Tensor, smaller: Tensor) -> float:
@@ -94,6 +78,7 @@ def one(models: Models, model: int) -> dict:
     return {name: rounded(value[model], 6) for name, value in models.weights.items()}
 
 
+@RECORD.section
 def realisations() -> dict:
     """Section 3.2: what the 200 models of "main" compute."""
     main = record("main")
@@ -133,6 +118,7 @@ def realisations() -> dict:
     return result
 
 
+@RECORD.section
 def initialisation() -> dict:
     """Section 4.3, Figure 8: attention before and after training."""
     main = record("main")
@@ -154,6 +140,7 @@ def rank_correlations(before: Tensor, after: Tensor) -> tuple[np.ndarray, np.nda
     return matrix.diagonal(), matrix[~np.eye(models, dtype=bool)]
 
 
+@RECORD.section
 def sparsity() -> dict:
     """Figures 10 and 19: sparsity against success, for every width of the embeddings that is there."""
     result = {"thresholds": rounded(torch.tensor(THRESHOLDS))}
@@ -208,6 +195,7 @@ def sparsity_of(training: Training) -> dict:
     return found
 
 
+@RECORD.section
 def ablations() -> dict:
     """Figure 16: accuracies of 100 runs a point; the default's are those of the first 100 seeds of "main"."""
     grid = {
@@ -231,6 +219,7 @@ def ablations() -> dict:
     return result
 
 
+@RECORD.section
 def transfer() -> dict:
     """Figures 9, 14, 15: a larger p, from scratch and from a model of p = 2."""
     result = {"scratch": {}, "tuned": {}, "grown": {}, "cyclic": {}}
@@ -336,6 +325,7 @@ def errors_at_three(models: Models) -> Tensor:
     return wrong
 
 
+@RECORD.section
 def wider() -> dict:
     """Appendix B: circuits, loss drops and loss spikes against gradient norms, for wider embeddings."""
     result = {}
@@ -400,35 +390,5 @@ def in_step(loss: Tensor, gradient: Tensor) -> dict:
     }
 
 
-SECTIONS = {function.__name__: function for function in (realisations, initialisation, sparsity, ablations, transfer, wider)}
-
-
-def main() -> None:
-    """Compute the sections that were asked for and write them beside the others."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sections", nargs="*", metavar="SECTION", choices=[[], *SECTIONS], help=", ".join(SECTIONS))
-    chosen = parser.parse_args().sections or SECTIONS
-    torch.set_num_threads(1)
-    found = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    found["provenance"] = {
-        "command": "python experiments/circuits_in_the_wild.py",
-        "commit": commit,
-        "seeds": "0 … runs - 1 of every ensemble",
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "scipy": scipy.__version__},
-        "device": "cpu, one thread",
-        "seconds": found.get("provenance", {}).get("seconds", {}),
-    }
-    for name in chosen:
-        start = time.perf_counter()
-        found[name] = SECTIONS[name]()
-        found["provenance"]["seconds"][name] = round(time.perf_counter() - start)
-        text = json.dumps(found, separators=(",", ": ")).replace('], "', '],\n"').replace('],"', '],\n"')
-        put(RESULT, text)
-        print(name, found["provenance"]["seconds"][name], "s", flush=True)
-
-
 if __name__ == "__main__":
-    guarded(main)
+    RECORD.main()

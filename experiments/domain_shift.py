@@ -17,7 +17,7 @@ with w⋆ ~ N(0, Σ'⁻¹), so that predicting 0 always loses d = 5. The models:
     plain trained   A_i trained from random matrices as in gdpp_training.py with B_i = 0, on the same Σ and prompts
     gdpp trained    the run at n = 20 of gdpp_training.json with the least loss on its training batch
 
-Keys of the result: "provenance", "settings", "models" (for each "A_whitened", "B_whitened": Σ^½ A_i Σ^½, Σ^(-½) B_i Σ^½) and
+Keys of "shifts": "settings", "models" (for each "A_whitened", "B_whitened": Σ^½ A_i Σ^½, Σ^(-½) B_i Σ^½) and
 the four shifts. "scaled", "context" and "turned" hold for each model a list of
 
     scale, n_context or fraction    where
@@ -31,20 +31,20 @@ exact loss exceeds d, what predicting 0 would lose.
 """
 
 import functools
-import json
-import time
 
 import numpy as np
 import torch
-from common import DIM, ROOT, figures, guarded, provenance, random_covariance, random_orthogonal, square_roots, store
-from gdpp_training import BATCH, LAYERS, RESULT, SCALE, lbfgs, scalar_matrices, value_and_slope
+from covariances import DIM, random_covariance, random_orthogonal, square_roots
+from gdpp_training import BATCH, LAYERS, SCALE, lbfgs, scalar_matrices, value_and_slope
+from lab import Record, rounded
 from scipy.linalg import expm, logm
 from scipy.optimize import brentq, minimize_scalar
 from torch import Tensor
 
 from attnopt.in_context import gdpp_loss, gdpp_optimum, optimal_step_sizes, prompt_losses, sample_grams, step_loss
+from bookkit.folder import results
 
-OUTPUT = ROOT / "results" / "domain_shift.json"
+RECORD = Record("domain_shift")
 N_CONTEXT, PROMPTS, ROTATIONS, PART = 20, 100_000, 10, 10_000
 SCALES = [2 ** (j / 4) for j in range(-8, 9)]
 FRACTIONS = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
@@ -115,21 +115,20 @@ def part_of(rotation: Tensor, fraction: float) -> Tensor:
 
 def centre(values: Tensor) -> dict[str, float]:
     """Median and mean."""
-    return {"median": figures(values.median().item()), "mean": figures(values.mean().item())}
+    return {"median": rounded(values.median().item(), 6), "mean": rounded(values.mean().item(), 6)}
 
 
-def main() -> None:
-    """Evaluate and write."""
-    torch.set_num_threads(1)
-    began = time.perf_counter()
-    runs = [run for run in json.loads(RESULT.read_text(encoding="utf-8"))["runs"] if run["n_context"] == N_CONTEXT]
+@RECORD.section
+def shifts() -> dict:
+    """All models under all shifts."""
+    runs = [run for run in results("gdpp_training")["runs"] if run["n_context"] == N_CONTEXT]
     best = min(runs, key=lambda run: run["train_loss"])
     covariance = torch.tensor(best["covariance"], dtype=torch.float64)
     none = torch.zeros(LAYERS, DIM, DIM, dtype=torch.float64)
-    found = minimize_scalar(
+    best_step = minimize_scalar(
         lambda a: step_loss([a] * LAYERS, DIM, N_CONTEXT).item(), bounds=(-2, 0), method="bounded", options={"xatol": 1e-12}
     )
-    constant = torch.full((LAYERS,), found.x, dtype=torch.float64)
+    constant = torch.full((LAYERS,), best_step.x, dtype=torch.float64)
     plain = optimal_step_sizes(DIM, N_CONTEXT, LAYERS)[0]
     steps, curvatures, _ = gdpp_optimum(DIM, N_CONTEXT, LAYERS)
     on_S = {"constant": (constant, None), "plain": (plain, None), "gdpp": (steps, curvatures)}
@@ -142,20 +141,20 @@ def main() -> None:
         "plain trained": (trained_plain(best["seed"]), none),
         "gdpp trained": (torch.tensor(best["A_whitened"], dtype=torch.float64), trained_B),
     }
-    results: dict[str, dict] = {"scaled": {}, "context": {}, "rotated": {}, "turned": {}}
+    found: dict[str, dict] = {"scaled": {}, "context": {}, "rotated": {}, "turned": {}}
     generator = torch.Generator().manual_seed(5)
     rotations = [random_rotation(generator) for _ in range(ROTATIONS)]
     for name, (A, B) in models.items():
         for shift, grid in (("scaled", SCALES), ("context", CONTEXTS)):
-            rows = results[shift][name] = []
+            rows = found[shift][name] = []
             for value in grid:
                 scale, n_context = (value, N_CONTEXT) if shift == "scaled" else (1.0, value)
                 row = {"scale": scale} if shift == "scaled" else {"n_context": n_context}
                 row |= centre(losses(*shifted(A, B, covariance, scale * covariance), n_context, PROMPTS, 11))
                 if name in on_S:
                     row["exact"] = exact_loss(*on_S[name], scale, n_context)
-                rows.append({key: figures(number) for key, number in row.items()})
-        turned = results["turned"][name] = []
+                rows.append({key: rounded(number, 6) for key, number in row.items()})
+        turned = found["turned"][name] = []
         for fraction in FRACTIONS:
             seen = []
             for i, rotation in enumerate(rotations):
@@ -165,17 +164,16 @@ def main() -> None:
             turned.append({"fraction": fraction} | centre(torch.cat(seen)))
         unrotated = {f"{key}_unrotated": value for key, value in centre(losses(A, B, N_CONTEXT, PROMPTS, 11)).items()}
         lists = {f"{key}s": [centre(one)[key] for one in seen] for key in ("median", "mean")}
-        results["rotated"][name] = lists | centre(torch.cat(seen)) | unrotated
-    results["harmless_below"] = {
-        name: figures(brentq(lambda s: np.log(exact_loss(*of, s, N_CONTEXT) / DIM), 1, 10))  # noqa: B023
+        found["rotated"][name] = lists | centre(torch.cat(seen)) | unrotated
+    found["harmless_below"] = {
+        name: rounded(brentq(lambda s: np.log(exact_loss(*of, s, N_CONTEXT) / DIM), 1, 10), 6)  # noqa: B023
         for name, of in on_S.items()
     }
     settings = {"dim": DIM, "layers": LAYERS, "n_context": N_CONTEXT, "prompts": PROMPTS, "rotations": ROTATIONS}
     settings |= {"trained_seed": best["seed"], "covariance": best["covariance"]}
-    parameters = {name: {"A_whitened": figures(A), "B_whitened": figures(B)} for name, (A, B) in models.items()}
-    source = provenance("domain_shift.py", time.perf_counter() - began)
-    store(OUTPUT, {"provenance": source, "settings": settings, "models": parameters, **results})
+    parameters = {name: {"A_whitened": rounded(A, 6), "B_whitened": rounded(B, 6)} for name, (A, B) in models.items()}
+    return {"settings": settings, "models": parameters, **found}
 
 
 if __name__ == "__main__":
-    guarded(main)
+    RECORD.main()

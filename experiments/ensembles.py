@@ -8,15 +8,14 @@ default settings takes about a second and a half.
 """
 
 import argparse
-from pathlib import Path
 from typing import NamedTuple
 
+import lab
 import torch
-from common import guarded
 
 from attnopt.clustering import PAPER, Settings, Task, Training, Watch, ensemble
 
-CACHE = Path(__file__).resolve().parents[1] / ".cache" / "ensembles"
+CACHE = lab.CACHE / "ensembles"
 EPOCHS = 1000
 EVERY_TENTH = [0, 1, 2, 5, *range(10, EPOCHS + 1, 10)]
 FINAL = Watch(every=EPOCHS)  # only the outcome is of interest
@@ -98,4 +97,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    lab.guarded(main)

@@ -1,21 +1,19 @@
 """Fashion-MNIST: a linear classifier on noisy images, and what attention blocks with its weights do to images.
 
-    python experiments/fashion_mnist.py [--jobs N]
+    python experiments/fashion_mnist.py [SECTION ...] [--jobs N]
 
 Trains five classifiers as appendix B of Actor, Gruber, Cyr (2025) says, and for each the oracles and variants it is
 compared with; then measures, without randomness of its own, everything in results/fashion_mnist.json. Every finished
-training is kept in _build/experiments/fashion_mnist and not repeated. About half an hour on one free core. In the
+training is kept in .cache/fashion_mnist and not repeated. About half an hour on one free core. In the
 weights' file, the arrays named nearest_… belong to the reading that comes nearest to the printed Table 1.
 """
 
-import argparse
 import os
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 
 import numpy as np
 import torch
-from common import ROOT, figures, guarded, provenance, store
 from fashion_mnist_training import (
     NEAREST,
     NEIGHBOURS,
@@ -28,13 +26,14 @@ from fashion_mnist_training import (
     run_tasks,
     tasks,
 )
+from lab import RESULTS, Record, rounded
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 from tqdm import tqdm
 
 from attnopt.regression import unroll
 
-RESULTS = ROOT / "results"
+RECORD = Record("fashion_mnist")
 LAYERS = 5
 PRINTED = {
     "clean": [0.8424, 0.9788, 0.9963, 0.9992, 0.9998, 0.9999],
@@ -257,10 +256,10 @@ def overshoot(name: str, seed: int, **how) -> dict:
     theta, _ = model = outcome(name, seed)
     gram = theta @ theta.T
     root = torch.linalg.cholesky(gram)
-    found = {"squared operator norm of θ": figures(torch.linalg.matrix_norm(theta, 2).item() ** 2, 5)}
+    found = {"squared operator norm of θ": rounded(torch.linalg.matrix_norm(theta, 2).item() ** 2, 5)}
     centred = torch.linalg.matrix_norm(theta - theta.mean(0), 2).item() ** 2
-    found["squared operator norm of θ less its mean row"] = figures(centred, 5)
-    found["eigenvalues of θθᵀ"] = [figures(value, 5) for value in torch.linalg.eigvalsh(gram).tolist()]
+    found["squared operator norm of θ less its mean row"] = rounded(centred, 5)
+    found["eigenvalues of θθᵀ"] = [rounded(value, 5) for value in torch.linalg.eigvalsh(gram).tolist()]
     for kind, start in products(images, theta).items():
         after = blocks(start, *model, onehot(truth))
         shares = by_class(after)
@@ -274,17 +273,17 @@ def overshoot(name: str, seed: int, **how) -> dict:
         moved = (onehot(truth) - shares[:-1]).cumsum(0) @ root
         relative = moved.norm(dim=2) / images[kind].double().norm(dim=1)
         found[kind] = {
-            "largest curvature: maximum": figures(curvature.max().item(), 5),
-            "largest curvature: median": figures(curvature.median().item(), 5),
+            "largest curvature: maximum": rounded(curvature.max().item(), 5),
+            "largest curvature: median": rounded(curvature.median().item(), 5),
             "fraction whose cross-entropy ever rises": round((losses.diff(dim=0) > 0).any(0).double().mean().item(), 5),
             "fraction whose cross-entropy rises at each block": [
                 round(part, 5) for part in (losses.diff(dim=0) > 0).double().mean(1).tolist()
             ],
             "fraction with a margin that ever falls": round(falls.double().mean().item(), 5),
-            "mean cross-entropy": [figures(loss, 5) for loss in losses.mean(1).tolist()],
-            "least margin": [figures(margin, 5) for margin in (own - others).amin(1).tolist()],
-            "movement over norm: median": [figures(part, 5) for part in relative.median(1).values.tolist()],
-            "movement over norm: maximum": [figures(part, 5) for part in relative.amax(1).tolist()],
+            "mean cross-entropy": [rounded(loss, 5) for loss in losses.mean(1).tolist()],
+            "least margin": [rounded(margin, 5) for margin in (own - others).amin(1).tolist()],
+            "movement over norm: median": [rounded(part, 5) for part in relative.median(1).values.tolist()],
+            "movement over norm: maximum": [rounded(part, 5) for part in relative.amax(1).tolist()],
         }
     return found
 
@@ -298,8 +297,8 @@ def baseline(seed: int) -> dict:
     return {
         "validation": right((images["clean"].double() @ theta.T + bias)[None], truth)[0],
         "test": right((test.double() @ theta.T + bias)[None], test_truth)[0],
-        "objective": figures(fitted["loss"], 6),
-        "largest slope": figures(fitted["slope"], 2),
+        "objective": rounded(fitted["loss"], 6),
+        "largest slope": rounded(fitted["slope"], 2),
         "iterations": fitted["steps"],
         "seconds of logistic regression": round(fitted["seconds"], 1),
         "seconds of the classifier": round(read("classifier", seed)["seconds"], 1),
@@ -321,7 +320,7 @@ def differences(seed: int) -> float:
         "sequence axis, normalised labels, whole set": unroll(z, theta, by_column(labels), "sequence", LAYERS),
     }
     gaps = [blocks(start, theta, bias, labels, **READINGS[name]) - z @ theta.T - bias for name, z in by_image.items()]
-    return figures(torch.stack(gaps).abs().max().item(), 1)
+    return rounded(torch.stack(gaps).abs().max().item(), 1)
 
 
 def figure_1(draws: int = 1000) -> dict:
@@ -345,21 +344,11 @@ def figure_1(draws: int = 1000) -> dict:
                 "test index": shirts[at].item(),
                 "noise seed": draw,
                 "classes": classes[:, at].tolist(),
-                "probability of bag": [figures(share, 4) for share in shares[:, at, 8].tolist()],
-                "probability of T-shirt": [figures(share, 4) for share in shares[:, at, 0].tolist()],
+                "probability of bag": [rounded(share, 4) for share in shares[:, at, 8].tolist()],
+                "probability of T-shirt": [rounded(share, 4) for share in shares[:, at, 0].tolist()],
                 "class of the clean image": (clean[at] + bias).argmax().item(),
             }
     return chosen
-
-
-SECTIONS = {
-    "readings": readings,
-    "controls": controls,
-    "oracles": oracles,
-    "baseline": baseline,
-    "spectra": spectra,
-    "largest difference to the recursion on images": differences,
-}
 
 
 def gather(dictionaries: list[dict]) -> dict:
@@ -372,35 +361,52 @@ def gather(dictionaries: list[dict]) -> dict:
     return gathered
 
 
-def measure(seed: int) -> dict:
-    """Everything measured with one seed's classifier."""
-    torch.set_num_threads(1)
-    return {section: numbers(seed) for section, numbers in SECTIONS.items()}
-
-
 def add_distances(tables: dict) -> dict:
     """Add the distance of each reading's means to the printed table: all 12 numbers, and the 10 after a block."""
     printed = np.array([PRINTED[kind] for kind in PRINTED])
     for table in tables.values():
         gaps = np.array([np.mean(table[kind], axis=0) for kind in PRINTED]) - printed
-        table["rms 0-5"] = figures(np.sqrt(np.square(gaps).mean()), 4)
-        table["rms 1-5"] = figures(np.sqrt(np.square(gaps[:, 1:]).mean()), 4)
+        table["rms 0-5"] = rounded(np.sqrt(np.square(gaps).mean()), 4)
+        table["rms 1-5"] = rounded(np.sqrt(np.square(gaps[:, 1:]).mean()), 4)
     return dict(sorted(tables.items(), key=lambda item: item[1]["rms 0-5"]))
 
 
-def main() -> None:
-    """Train what is missing, measure, write both result files."""
-    parser = argparse.ArgumentParser(description="Fashion-MNIST experiment of the book; see the top of this file.")
-    parser.add_argument("--jobs", type=int, default=-1, help="trainings at a time (default: one a core)")
-    jobs = parser.parse_args().jobs
-    run_tasks(jobs)
-    measured = gather(list(tqdm(map(measure, SEEDS), "measured", len(SEEDS), ncols=79)))
-    measured["readings"] = add_distances(measured["readings"])
+def over_seeds(measure: Callable[[int], dict]) -> Callable[[], dict]:
+    """A section: train what is missing, then measure with every seed's classifier."""
+
+    @wraps(measure)
+    def section() -> dict:
+        run_tasks()
+        found = [{"found": measure(seed)} for seed in tqdm(SEEDS, measure.__name__, ncols=79)]
+        return gather(found)["found"]
+
+    return section
+
+
+@RECORD.section
+def settings() -> dict:
+    """What was scored, the paper's table, the seeds, and what their trainings took."""
+    run_tasks()
     images = {"validation": 12_000, "training": 48_000, "test": 10_000, "pure noise": 12_000, "uniform pixels": 12_000}
     seconds = round(sum(read(*key)["seconds"] for key in tasks()), 1)
-    source = provenance("fashion_mnist.py", seconds) | {"seeds": list(SEEDS)}
-    results = {"provenance": source, "images": images, "printed": PRINTED, **measured, "figure 1": figure_1()}
-    store(RESULTS / "fashion_mnist.json", results)
+    return {"images": images, "printed": PRINTED, "seeds": list(SEEDS), "seconds of trainings": seconds}
+
+
+@RECORD.section
+def readings_() -> dict:
+    """The readings of the experiment, those nearest to the printed table first."""
+    return add_distances(over_seeds(readings)())
+
+
+for of_one_seed in (controls, oracles, baseline, spectra, differences):
+    RECORD.section(over_seeds(of_one_seed))
+RECORD.section(figure_1)
+
+
+@RECORD.section
+def weights() -> list[str]:
+    """Write results/fashion_mnist_weights.npz; the names of its arrays."""
+    run_tasks()
     arrays = {}
     for prefix, name in {"": "classifier", "nearest_": NEAREST}.items():
         models = [read(name, seed)["parameters"] for seed in SEEDS]
@@ -409,7 +415,8 @@ def main() -> None:
     part = RESULTS / "fashion_mnist_weights.part.npz"
     np.savez(part, **arrays)
     os.replace(part, RESULTS / "fashion_mnist_weights.npz")
+    return list(arrays)
 
 
 if __name__ == "__main__":
-    guarded(main)
+    RECORD.main()

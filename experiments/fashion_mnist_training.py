@@ -8,15 +8,14 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from common import ROOT
 from joblib import Parallel, delayed
+from lab import CACHE
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 from tqdm import tqdm
 
 from attnopt.datasets import fashion_mnist
 
-CACHE = ROOT / "_build" / "experiments" / "fashion_mnist"
 SEEDS = range(5)
 NOISE, NEIGHBOURS = 1 / 3, 5
 LONG, SHORT = {"keep": (1, 3, 10, 30, 100)}, {"epochs": 30, "keep": (10, 30)}
@@ -187,22 +186,22 @@ def tasks() -> dict[tuple[str, int], Callable[[], dict]]:
 
 def cached(name: str, seed: int) -> Path:
     """Where a training's outcome is kept."""
-    return CACHE / f"{name} {seed}.pt"
+    return CACHE / "fashion_mnist" / f"{name} {seed}.pt"
 
 
 def finish(name: str, seed: int, job: Callable[[], dict]) -> None:
     """Run one training on one thread and keep its outcome; the file appears only when it is complete."""
     torch.set_num_threads(1)
     outcome = job()
-    CACHE.mkdir(parents=True, exist_ok=True)
     part = cached(name, seed).with_suffix(".part")
+    part.parent.mkdir(parents=True, exist_ok=True)
     torch.save(outcome, part)
     os.replace(part, cached(name, seed))
 
 
-def run_tasks(jobs: int) -> None:
+def run_tasks() -> None:
     """Do the trainings that are not yet kept, with a progress bar."""
     open_tasks = {key: job for key, job in tasks().items() if not cached(*key).exists()}
-    results = Parallel(jobs, return_as="generator_unordered")(delayed(finish)(*key, job) for key, job in open_tasks.items())
+    results = Parallel(return_as="generator_unordered")(delayed(finish)(*key, job) for key, job in open_tasks.items())
     for _ in tqdm(results, "trainings", len(open_tasks), ncols=79):
         pass

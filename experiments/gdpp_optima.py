@@ -13,12 +13,11 @@ interrupted run goes on where it stopped. About twenty minutes on one core.
 
 import itertools
 import json
-import platform
-from pathlib import Path
+import time
 
 import numpy as np
 import torch
-from common import guarded, put
+from lab import ROOT, guarded, provenance, store
 from scipy.optimize import least_squares, minimize_scalar
 from tqdm import tqdm
 
@@ -35,7 +34,7 @@ CONTEXTS = (3, 5, 8, 10, 15, 20, 30, 50, 100)
 DEPTHS, MOST = (1, 2, 3, 4), 45
 CASES = [(5, n, k) for n in CONTEXTS for k in DEPTHS]
 CASES += [(d, n, k) for d in (1, 2, 3, 10) for n in (3, 5, 10, 20, 50) for k in (2, 3)]
-RESULT = Path(__file__).resolve().parents[1] / "src" / "attnopt" / "data" / "gdpp_optima.json"
+RESULT = ROOT / "src" / "attnopt" / "data" / "gdpp_optima.json"
 
 
 def plain_losses(dim: int, n_context: int) -> list[float]:
@@ -96,11 +95,15 @@ def share(optima: dict, k: int) -> bool:
 def main() -> None:
     """Find and write what is missing."""
     torch.set_num_threads(1)
-    versions = {"python": platform.python_version(), "torch": torch.__version__}
-    found = {"command": "python experiments/gdpp_optima.py", "versions": versions, "threads": 1}
-    found |= {"optima": {}, "spectra": {}}
+    found: dict[str, dict] = {"provenance": {}, "optima": {}, "spectra": {}}
     if RESULT.is_file():
-        found |= {key: value for key, value in json.loads(RESULT.read_text(encoding="utf-8")).items() if key in found}
+        found |= json.loads(RESULT.read_text(encoding="utf-8"))
+    began = time.perf_counter()
+
+    def keep(part: str) -> None:
+        found["provenance"][part] = provenance("python experiments/gdpp_optima.py", time.perf_counter() - began)
+        store(RESULT, found)
+
     tasks = [("spectra", (5, n)) for n in CONTEXTS] + [("optima", case) for case in CASES]
     for part, case in tqdm(tasks):
         key = ",".join(map(str, case))
@@ -111,10 +114,10 @@ def main() -> None:
         else:
             steps, curvatures, loss = gdpp_optimum(*case)
             found[part][key] = {"steps": steps.tolist(), "curvatures": curvatures.tolist(), "loss": loss}
-        put(RESULT, json.dumps(found, indent=1))
+        keep(part)
     for k in DEPTHS[2:]:  # two layers have one good valley
         while share(found["optima"], k):
-            put(RESULT, json.dumps(found, indent=1))
+            keep("optima")
 
 
 if __name__ == "__main__":

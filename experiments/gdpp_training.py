@@ -1,8 +1,8 @@
 """Section 6.1 of Ahn, Cheng, Daneshmand, Sra (2023) again: three layers (13) trained with L-BFGS on one batch of prompts.
 
-    python experiments/gdpp_training.py [--jobs N]
+    python experiments/gdpp_training.py [SECTION ...] [--jobs N]
 
-Writes results/gdpp_training.json; finished runs are kept in _build/experiments/gdpp_training and not repeated.
+Writes results/gdpp_training.json; finished runs are kept in .cache/gdpp_training and not repeated.
 
 Setting: d = 5; n = 10 as in the paper and n = 20 as in the authors' released code; Σ = UᵀD²U with D = diag(1, 1, ½, ¼, 1)
 and a random orthogonal U for each seed. Trained are A_0, A_1, A_2, B_0, B_1, any d × d matrices (nothing is symmetrised),
@@ -14,7 +14,7 @@ double; all that is reported is double. The line search bisects for the weak Wol
 failed decrease, so that no step into infinity is accepted. A run stops after ITERATIONS iterations, when the batch's loss
 fell by less than a relative TOLERANCE over the last WINDOW of them, or when the line search finds no step.
 
-Keys of the result: "provenance", "settings", "optimum" and "runs". For each n, "optimum" holds the exact optimum on Theorem
+Sections: "settings", "optimum" and "runs". For each n, "optimum" holds the exact optimum on Theorem
 5's set S (A_i = a_i Σ⁻¹, B_i = b_i I): "steps" a_i, "b" (b_0, b_1), "curvatures" a_i b_i, "loss" E tr R(G)², and, over
 OPTIMUM_PROMPTS sampled prompts, "test_mean", "test_se", "test_median" and "test_share_top_…" as for a run.
 A run has
@@ -39,24 +39,24 @@ A run has
     evaluations, seconds        calls of the objective, time
 """
 
-import argparse
 import json
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
-from common import DIAGONAL, DIM, ROOT, dist, figures, guarded, provenance, random_covariance, square_roots, store
+from covariances import DIAGONAL, DIM, dist, random_covariance, square_roots
 from joblib import Parallel, delayed
+from lab import CACHE, Record, rounded, store
 from torch import Tensor
 from tqdm import tqdm
 
 from attnopt.in_context import gdpp_loss, gdpp_optimum, prompt_losses, sample_grams
 
-CACHE = ROOT / "_build" / "experiments" / "gdpp_training"
-RESULT = ROOT / "results" / "gdpp_training.json"
+RECORD = Record("gdpp_training")
 LAYERS = 3
 CONTEXTS, SEEDS = (10, 20), range(10)
 BATCH, TEST, OPTIMUM_PROMPTS = 20_000, 200_000, 2_000_000
@@ -228,7 +228,7 @@ def summary(losses: Tensor, prefix: str = "test_") -> dict[str, float]:
     ordered, total = losses.sort(descending=True).values, losses.sum()
     found = {"mean": losses.mean(), "se": losses.std() / len(losses) ** 0.5, "median": losses.median()}
     found |= {f"share_top_{part:g}": ordered[: round(part * len(losses))].sum() / total for part in (0.001, 0.0001)}
-    return {prefix + key: figures(value) for key, value in found.items()}
+    return {prefix + key: rounded(value, 6) for key, value in found.items()}
 
 
 def sampled(n_context: int, A: Tensor, B: Tensor, prompts: int, seed: int) -> Tensor:
@@ -249,7 +249,7 @@ def optimum(n_context: int) -> dict:
     b = curvatures / steps[:-1]
     losses = sampled(n_context, scalar_matrices(steps), scalar_matrices(torch.cat([b, b.new_zeros(1)])), OPTIMUM_PROMPTS, 7)
     exact = {"steps": steps, "b": b, "curvatures": curvatures, "loss": float(loss)}
-    return {key: figures(value, 10) for key, value in exact.items()} | summary(losses)
+    return {key: rounded(value, 10) for key, value in exact.items()} | summary(losses)
 
 
 def beside_optimum(run: dict) -> dict[str, float]:
@@ -259,8 +259,8 @@ def beside_optimum(run: dict) -> dict[str, float]:
     steps, curvatures, _ = gdpp_optimum(DIM, n, LAYERS)
     matrices = scalar_matrices(steps), scalar_matrices(torch.cat([curvatures / steps[:-1], curvatures.new_zeros(1)]))
     return {
-        "exact_on_S": figures(gdpp_loss(a, a[:-1] * b, DIM, n).item()),
-        "optimum_on_test": figures(sampled(n, *matrices, TEST, test_seed(n, seed)).mean().item()),
+        "exact_on_S": rounded(gdpp_loss(a, a[:-1] * b, DIM, n).item(), 6),
+        "optimum_on_test": rounded(sampled(n, *matrices, TEST, test_seed(n, seed)).mean().item(), 6),
     }
 
 
@@ -320,9 +320,9 @@ def train(n_context: int, seed: int, iterations: int = ITERATIONS, batch: int = 
         "dist_A": dist(path[:, :LAYERS]).mT,
         "dist_B": dist(path[:, LAYERS:]).mT,
     }
-    found = {key: figures(value, 4) for key, value in found.items()}
+    found = {key: rounded(value, 4) for key, value in found.items()}
     final = {"A_whitened": A, "B_whitened": B[:-1], "A": path[-1, :LAYERS], "B": path[-1, LAYERS:], "covariance": covariance}
-    found |= {key: figures(value) for key, value in final.items()}
+    found |= {key: rounded(value, 6) for key, value in final.items()}
 
     steps, curvatures, _ = gdpp_optimum(DIM, n_context, LAYERS)
 
@@ -333,42 +333,65 @@ def train(n_context: int, seed: int, iterations: int = ITERATIONS, batch: int = 
         return value_and_slope(loss_on_S, grams, point)
 
     exact = torch.cat([steps, curvatures / steps[:-1]]).numpy()
-    found["train_loss"] = figures(value_and_slope(loss, grams, points[-1])[0])
+    found["train_loss"] = rounded(value_and_slope(loss, grams, points[-1])[0], 6)
     found |= summary(sampled(n_context, A, B, test, test_seed(n_context, seed)))
-    found["optimum_on_batch"] = figures(on_S(exact)[0])
-    found["best_on_S_on_batch"] = figures(lbfgs([on_S], exact, 200)[1][-1])
+    found["optimum_on_batch"] = rounded(on_S(exact)[0], 6)
+    found["best_on_S_on_batch"] = rounded(lbfgs([on_S], exact, 200)[1][-1], 6)
     return found | {"stop": stop, "evaluations": evaluations, "seconds": round(time.perf_counter() - began, 1)}
+
+
+def kept(n_context: int, seed: int) -> Path:
+    """Where a run is kept."""
+    return CACHE / "gdpp_training" / f"n{n_context} seed{seed}.json"
 
 
 def finish(n_context: int, seed: int) -> None:
     """One run on one thread, kept; the file appears only when it is complete."""
     torch.set_num_threads(1)
-    store(CACHE / f"n{n_context} seed{seed}.json", train(n_context, seed))
+    store(kept(n_context, seed), train(n_context, seed))
 
 
-def main() -> None:
-    """Train what is missing, write the results."""
-    parser = argparse.ArgumentParser(description="Training of three layers (13); see the top of this file.")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, each on one thread")
-    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="only the first so many seeds")
-    jobs, seeds = vars(parser.parse_args()).values()
-    paths = {(n, seed): CACHE / f"n{n} seed{seed}.json" for n in CONTEXTS for seed in SEEDS[:seeds]}
+@RECORD.section
+def settings() -> dict:
+    """The constants above."""
+    return {
+        "dim": DIM,
+        "layers": LAYERS,
+        "diagonal": DIAGONAL,
+        "batch": BATCH,
+        "test_prompts": TEST,
+        "optimum_prompts": OPTIMUM_PROMPTS,
+        "initial_scale": SCALE,
+        "history": HISTORY,
+        "iterations": ITERATIONS,
+        "tolerance": TOLERANCE,
+        "window": WINDOW,
+        "seeds": list(SEEDS),
+        "n_contexts": list(CONTEXTS),
+    }
+
+
+@RECORD.section
+def optimum_() -> dict:
+    """The exact optima on S."""
+    return {str(n): optimum(n) for n in CONTEXTS}
+
+
+@RECORD.section
+def runs() -> list[dict]:
+    """Train what is missing, and measure all beside the optima."""
+    paths = {(n, seed): kept(n, seed) for n in CONTEXTS for seed in SEEDS}
     missing = sorted((key for key, path in paths.items() if not path.exists()), key=lambda key: key[1])
-    results = Parallel(jobs, return_as="generator_unordered")(delayed(finish)(*key) for key in missing)
+    results = Parallel(return_as="generator_unordered")(delayed(finish)(*key) for key in missing)
     for _ in tqdm(results, "runs", len(missing), ncols=79):
         pass
-    torch.set_num_threads(1)
-    runs = [json.loads(path.read_text(encoding="utf-8")) for path in paths.values()]
-    optima = {str(n): optimum(n) for n in CONTEXTS}
-    for run in tqdm(runs, "measured", ncols=79):
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths.values()]
+    optima = RECORD.stored().get("optimum") or optimum_()
+    for run in tqdm(found, "measured", ncols=79):
         run |= beside_optimum(run)
         run["stalled"] = run["test_median"] > 2 * optima[str(run["n_context"])]["test_median"]
-    settings = {"dim": DIM, "layers": LAYERS, "diagonal": DIAGONAL, "batch": BATCH, "test_prompts": TEST}
-    settings |= {"optimum_prompts": OPTIMUM_PROMPTS, "initial_scale": SCALE, "history": HISTORY, "iterations": ITERATIONS}
-    settings |= {"tolerance": TOLERANCE, "window": WINDOW, "seeds": list(SEEDS[:seeds]), "n_contexts": list(CONTEXTS)}
-    source = provenance("gdpp_training.py", sum(run["seconds"] for run in runs))
-    store(RESULT, {"provenance": source, "settings": settings, "optimum": optima, "runs": runs})
+    return found
 
 
 if __name__ == "__main__":
-    guarded(main)
+    RECORD.main()

@@ -2,9 +2,9 @@
 
     python experiments/loss_spikes.py [SECTION ...]
 
-Writes results/loss_spikes.json, section by section; those named are computed again, all unless named, from the ensembles
-that experiments/ensembles.py has finished (others are left out). Runs with spikes are trained again once up to epoch UNTIL;
-what that leaves is kept in .cache/loss_spikes and taken up again.
+Writes results/loss_spikes.json, section by section: those named, or else those that are missing, from the ensembles that
+experiments/ensembles.py has finished (others are left out). Runs with spikes are trained again once up to epoch UNTIL; what
+that leaves is kept in .cache/loss_spikes and taken up again.
 
 Sections:
     counts      spikes [run, start, peak, end, low, height] (no end: a collapse), and per run the best and last accuracy on
@@ -22,20 +22,14 @@ Sections:
     states      of training before four spikes, for the chapter to go on from; base64 of float32
 """
 
-import argparse
 import base64
-import json
 import math
-import platform
 import random
-import subprocess
-import time
-from pathlib import Path
 
 import numpy as np
 import torch
-from common import guarded, put
 from ensembles import CACHE, settings
+from lab import Record
 from torch import Tensor
 
 from attnopt.clustering import (
@@ -56,8 +50,7 @@ from attnopt.clustering.sharpness import sharpness
 from attnopt.clustering.spikes import losses, stages
 from attnopt.clustering.training.record import join
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "results" / "loss_spikes.json"
+RECORD = Record("loss_spikes", digits=4)
 OWN = CACHE.parent / "loss_spikes"
 NAMES = ("main", "full_batch", "smooth", "unit", "clip", "decay")
 WIDER = {3: (20, 600), 64: (10, 200)}  # d: runs, epochs
@@ -77,17 +70,6 @@ def finished(name: str) -> Training | None:
     return join([load_training(file) for file in files]) if all(file.exists() for file in files) else None
 
 
-def rounded(value: object) -> object:
-    """Numbers to four digits, all the way down."""
-    if isinstance(value, Tensor | np.ndarray):
-        return rounded(value.tolist())
-    if isinstance(value, dict):
-        return {key: rounded(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(entry) for entry in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value
-
-
 def crossing(training: Training) -> Tensor:
     """The first epoch with more than 0.9 of all sequences right, -1 where there is none."""
     right = training.history["accuracy_all"] > 0.9
@@ -100,8 +82,9 @@ def total_gradient(training: Training) -> Tensor:
     return torch.stack(squares).sum(0).sqrt()
 
 
+@RECORD.section
 def counts() -> dict:
-    """See above."""
+    """Spikes, and per run the best and last accuracy on all sequences and when it first crossed 0.9."""
     found = {}
     for name in NAMES:
         if (training := finished(name)) is not None:
@@ -115,8 +98,9 @@ def counts() -> dict:
     return found
 
 
+@RECORD.section
 def detector() -> list:
-    """See above."""
+    """Spikes, runs with spikes and collapses of the main ensemble for several thresholds."""
     loss = finished("main").history["loss"]
     rows = []
     for factor in (1.5, 2.0, 3.0):
@@ -128,13 +112,15 @@ def detector() -> list:
     return rows
 
 
+@RECORD.section
 def gradients() -> dict:
-    """See above."""
+    """Gradient norms around the main ensemble's spikes."""
     return around(finished("main"))
 
 
+@RECORD.section
 def wider() -> dict:
-    """See above."""
+    """Gradient norms around the spikes of wider embeddings."""
     found = {}
     for dim, (runs, epochs) in WIDER.items():
         training = ensemble(range(runs), Settings(dim=dim, epochs=epochs), OWN / f"dim_{dim}", chunk=runs, jobs=1)
@@ -209,8 +195,9 @@ def measures(training: Training, epoch: int, tokens: Tensor) -> dict[str, Tensor
     }
 
 
+@RECORD.section
 def before() -> dict:
-    """See above."""
+    """What snapshots shortly before a spike have more of than others of the run at a like loss."""
     training = finished("main")
     loss = training.history["loss"].double()
     spikes = [spike for spike in find_spikes(loss) if spike.end is not None]
@@ -326,8 +313,9 @@ def mean_loss(course: Course, rows: Tensor) -> Tensor:
     return losses(stages(models, course.marks)["logits"], course.truth).mean(1)
 
 
+@RECORD.section
 def dissection(chunk: int = 12) -> dict:
-    """See above."""
+    """Each spike's steepest step, and how much it would have risen otherwise."""
     training = finished("main")
     known = [entry for entry in states(training) if entry[0][0] == "spike"]
     found = []
@@ -380,8 +368,9 @@ def dissection(chunk: int = 12) -> dict:
     return {"spikes": found, "of": spikes}
 
 
+@RECORD.section
 def onset(chunk: int = 12) -> list:
-    """See above."""
+    """The step that first takes the loss over a spike's threshold, dissected likewise."""
     training = finished("main")
     known = [entry for entry in states(training) if entry[0][0] == "spike"]
     spikes = {(spike.model, spike.start): spike for spike in find_spikes(training.history["loss"])}
@@ -421,8 +410,9 @@ def preconditioner(second: Tensor, steps: Tensor) -> Tensor:
     return (second.double() / (1 - 0.999 ** steps.double().unsqueeze(-1))).sqrt() + 1e-8
 
 
-def edges() -> dict:
-    """See above."""
+@RECORD.section
+def sharpness_() -> dict:
+    """The largest eigenvalues that Adam feels, before spikes and at like moments, and along full-batch runs."""
     found = {}
     training = finished("main")
     known = states(training)
@@ -465,8 +455,9 @@ def edges() -> dict:
     return found
 
 
-def kept_states() -> list:
-    """See above."""
+@RECORD.section
+def states_() -> list:
+    """What training needs to go on from before a few spikes, for the chapter."""
     training = finished("main")
     known = [entry for entry in states(training) if entry[0][0] == "spike"]
     spikes: dict[tuple[int, int], Spike] = {(s.model, s.start): s for s in find_spikes(training.history["loss"])}
@@ -494,43 +485,5 @@ def kept_states() -> list:
     ]
 
 
-SECTIONS = {
-    "counts": counts,
-    "detector": detector,
-    "gradients": gradients,
-    "wider": wider,
-    "before": before,
-    "dissection": dissection,
-    "onset": onset,
-    "sharpness": edges,
-    "states": kept_states,
-}
-
-
-def main() -> None:
-    """Compute the sections that were asked for and write them beside the others."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
-    chosen = parser.parse_args().sections
-    if unknown := set(chosen) - set(SECTIONS):
-        parser.error(f"SECTION must be one of {', '.join(SECTIONS)}, got {', '.join(sorted(unknown))}")
-    torch.set_num_threads(1)
-    for section in chosen or SECTIONS:
-        began = time.time()
-        value = rounded(SECTIONS[section]())
-        written = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {"provenance": {}}
-        written[section] = value
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT).stdout.strip()
-        written["provenance"][section] = {
-            "command": f"python experiments/loss_spikes.py {section}",
-            "commit": commit,
-            "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
-            "device": "cpu, one thread",
-            "seconds": round(time.time() - began),
-        }
-        put(RESULT, json.dumps(written, ensure_ascii=False, separators=(",", ":")))
-        print(f"{section}: {time.time() - began:.0f} s", flush=True)
-
-
 if __name__ == "__main__":
-    guarded(main)
+    RECORD.main()

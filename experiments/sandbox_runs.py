@@ -26,9 +26,8 @@ import time
 
 import numpy as np
 import torch
-from common import guarded
 from ensembles import CACHE, record
-from gdpp_training import provenance
+from lab import guarded, provenance, rounded
 from torch import Tensor
 
 from attnopt.clustering import Models, Run, Settings, Task, Training, Watch, train
@@ -112,11 +111,6 @@ def chosen_epochs(losses: Tensor) -> np.ndarray:
     return torch.cat([epochs, around, torch.tensor([0, len(change)])]).unique().numpy()
 
 
-def figures(values: Tensor, digits: int = 3) -> np.ndarray:
-    """Numbers rounded to significant digits."""
-    return np.array([float(f"{value:.{digits}g}") for value in values.tolist()])
-
-
 def frame_of(training: Training, model: int, epoch: int) -> Models:
     """One model after an epoch, as an ensemble of one in float64."""
     return training.snapshots[epoch][model].double()
@@ -144,8 +138,8 @@ def recorded(name: str, title: str, description: str, training: Training, model:
         packed=pack(Models.join(frames).weights),
         frames={key: torch.cat([share[key] for share in shares]).numpy().round(4) for key in ("suffix", "permutation")},
         history={"epoch": points}
-        | {ours: figures(history[theirs][points], 4 if ours != "loss" else 3) for ours, theirs in HISTORY.items()}
-        | {layer: figures(values[points]) for layer, values in norms.items()},
+        | {ours: np.array(rounded(history[theirs][points], 4 if ours != "loss" else 3)) for ours, theirs in HISTORY.items()}
+        | {layer: np.array(rounded(values[points], 3)) for layer, values in norms.items()},
     )
 
 
@@ -220,7 +214,7 @@ def main() -> None:
     runs.append(recorded("fine_tuning", "fine-tuning", text, tuned, 0, seed, Task(3)))
     for run in runs:
         print(f"{run.name:20} seed {run.settings['seed']:3}, {len(run.epochs)} frames: {run.description}")
-    save_runs(DATA, runs, provenance("sandbox_runs.py", time.perf_counter() - began))
+    save_runs(DATA, runs, provenance("python experiments/sandbox_runs.py", time.perf_counter() - began))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python experiments/softmax_attention.py
 
-Writes results/softmax_attention.json; finished settings are kept in _build/experiments/softmax_attention and not repeated.
+Writes results/softmax_attention.json; finished settings are kept in .cache/softmax_attention and not repeated.
 
 Setting: d = 5, n = 20, x ~ N(0, I), w⋆ ~ N(0, I) (whitened). A layer adds, summed over its heads, P Z M softmax(Zᵀ W Z),
 with the softmax over all n + 1 keys (columns sum to 1), M hiding the query's value, and P, W = W_kᵀW_q any (d + 1) × (d + 1)
@@ -12,7 +12,7 @@ All entries start at independent N(0, SCALE²); Adam with BATCH fresh prompts a 
 to 0 along a cosine, each seed's gradient clipped to norm 1. The seeds of a setting are trained side by side as one tensor,
 each on prompts of its own, in single precision.
 
-Keys of the result: "provenance", "settings", "optimum" and "runs". "optimum" holds exact losses over the layers' number:
+Sections: "settings", "optimum" and "runs". "optimum" holds exact losses over the layers' number:
 "steps" (plain optimal steps, A_i = a_i I) and "gdpp" (A_i = a_i I, B_i = b_i I, which linear attention also can express).
 For one softmax layer whose scores are multiples of xᵀx and whose values are the labels it holds "one_head" (a negative
 multiple), "one_head_positive" and "two_heads" (opposite multiples), the best "loss", "score_scale" (the multiple) and
@@ -42,7 +42,8 @@ import time
 from collections.abc import Callable
 
 import torch
-from common import DIM, ROOT, dist, figures, guarded, provenance, store
+from covariances import DIM, dist
+from lab import CACHE, Record, rounded, store
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 from tqdm import tqdm
@@ -55,8 +56,7 @@ from attnopt.in_context import (
     sample_prompts,
 )
 
-CACHE = ROOT / "_build" / "experiments" / "softmax_attention"
-RESULT = ROOT / "results" / "softmax_attention.json"
+RECORD = Record("softmax_attention")
 N_CONTEXT = 20
 SEEDS = {1: range(16), 2: range(4), 3: range(4)}  # by the number of layers
 SETTINGS = [(layers, heads, kind) for layers in (1, 2, 3) for heads, kind in ((1, "linear"), (1, "softmax"), (2, "softmax"))]
@@ -198,11 +198,11 @@ def small_models() -> dict[str, dict[str, float] | float]:
         factor = (means @ targets) / (means @ means)
         return (factor * means - targets).square().mean().item(), factor.item()
 
-    found: dict[str, dict[str, float] | float] = {"two_heads_limit": figures(two_heads_limit(DIM, N_CONTEXT), 10)}
+    found: dict[str, dict[str, float] | float] = {"two_heads_limit": rounded(two_heads_limit(DIM, N_CONTEXT), 10)}
     for name, heads, bounds in (("one_head", 1, (-3, 0)), ("one_head_positive", 1, (0, 3)), ("two_heads", 2, (0.01, 3))):
         scale = minimize_scalar(lambda s: fitted(s, heads)[0], bounds=bounds, method="bounded").x  # noqa: B023
         loss, factor = fitted(scale, heads)
-        found[name] = {"loss": figures(loss, 5), "score_scale": figures(float(scale), 4), "label_scale": figures(-factor, 4)}
+        found[name] = {"loss": rounded(loss, 5), "score_scale": rounded(float(scale), 4), "label_scale": rounded(-factor, 4)}
     return found
 
 
@@ -276,7 +276,7 @@ def finish(layers: int, heads: int, kind: str) -> dict:
     for s, seed in enumerate(SEEDS[layers]):
         run = {"layers": layers, "heads": heads, "kind": kind, "seed": seed}
         for key, value in found.items():
-            numbers = figures(value[s], 5)
+            numbers = rounded(value[s], 5)
             run[key] = dict(enumerate(numbers, 1)) if isinstance(numbers, list) else numbers
         if layers == 1:
             scores = W[s, 0, :, :DIM, :DIM]
@@ -287,42 +287,47 @@ def finish(layers: int, heads: int, kind: str) -> dict:
             if heads == 2:
                 run["heads_cosine"] = torch.cosine_similarity(*scores.flatten(1), 0).item()
             run |= {"P": P[s, 0], "W": W[s, 0]}
-        run["curve"] = [[int(step), figures(means[s], 4)] for step, *means in curve]
-        runs.append({key: figures(value, 5) for key, value in run.items()})
+        run["curve"] = [[int(step), rounded(means[s], 4)] for step, *means in curve]
+        runs.append({key: rounded(value, 5) for key, value in run.items()})
     return {"runs": runs, "seconds": round(time.perf_counter() - began, 1)}
 
 
-def main() -> None:
-    """Train what is missing, write the results."""
-    torch.set_num_threads(1)
-    paths = {setting: CACHE / "{} {} {}.json".format(*setting) for setting in SETTINGS}
-    for setting in tqdm([setting for setting, path in paths.items() if not path.exists()], "settings", ncols=79):
-        store(paths[setting], finish(*setting))
-    parts = [json.loads(path.read_text(encoding="utf-8")) for path in paths.values()]
-    optimum = {
-        "steps": {j: figures(float(optimal_step_sizes(DIM, N_CONTEXT, j)[1]), 10) for j in range(1, MOST_STEPS + 1)},
-        "gdpp": {j: figures(float(gdpp_optimum(DIM, N_CONTEXT, j)[2]), 10) for j in (1, 2, 3)},
-        **small_models(),
-    }
-    settings = {
+@RECORD.section
+def settings() -> dict:
+    """The constants above."""
+    return {
         "dim": DIM,
         "n_context": N_CONTEXT,
         "seeds": {layers: list(seeds) for layers, seeds in SEEDS.items()},
         "steps": STEPS,
         "batch": BATCH,
         "rate": RATE,
-    }
-    settings |= {
         "initial_scale": SCALE,
         "test_prompts": TEST,
         "probes": PROBES,
         "weights_a_probe": WEIGHTS,
         "sample": SAMPLE,
     }
-    source = provenance("softmax_attention.py", sum(part["seconds"] for part in parts))
-    runs = [run for part in parts for run in part["runs"]]
-    store(RESULT, {"provenance": source, "settings": settings, "optimum": optimum, "runs": runs})
+
+
+@RECORD.section
+def optimum() -> dict:
+    """Exact losses that the runs are compared with."""
+    return {
+        "steps": {j: rounded(float(optimal_step_sizes(DIM, N_CONTEXT, j)[1]), 10) for j in range(1, MOST_STEPS + 1)},
+        "gdpp": {j: rounded(float(gdpp_optimum(DIM, N_CONTEXT, j)[2]), 10) for j in (1, 2, 3)},
+        **small_models(),
+    }
+
+
+@RECORD.section
+def runs() -> list[dict]:
+    """Train what is missing, and gather all."""
+    paths = {setting: CACHE / "softmax_attention" / "{} {} {}.json".format(*setting) for setting in SETTINGS}
+    for setting in tqdm([setting for setting, path in paths.items() if not path.exists()], "settings", ncols=79):
+        store(paths[setting], finish(*setting))
+    return [run for path in paths.values() for run in json.loads(path.read_text(encoding="utf-8"))["runs"]]
 
 
 if __name__ == "__main__":
-    guarded(main)
+    RECORD.main()

@@ -6,18 +6,15 @@ Writes results/step_sizes_training.json. A prompt enters through its whitened Gr
 of its own, so that no run's line search and curvature depend on another's.
 """
 
-import json
-import platform
-import time
-
 import torch
-from common import DIAGONAL, DIM, ROOT, dist, guarded, random_orthogonal, store
+from covariances import DIAGONAL, DIM, dist, random_orthogonal
+from lab import Record, rounded
 from torch import Tensor
 
 from attnopt.in_context import optimal_step_sizes, sample_grams
 
 CONTEXT, LAYERS, SEEDS, ITERATIONS = 20, 3, 5, 120
-RESULT = ROOT / "results" / "step_sizes_training.json"
+RECORD = Record("step_sizes_training")
 
 
 def covariance_root(seed: int) -> Tensor:
@@ -74,42 +71,34 @@ def _train(grams: Tensor, roots: Tensor, scale: float, iterations: int, seed: in
     return {name: torch.stack(values) for name, values in records.items()} | {"A": A.detach(), "gradient": gradient}
 
 
-def rounded(values: Tensor, digits: int = 5) -> list:
-    """Nested lists of rounded numbers."""
-    return json.loads(json.dumps(values.tolist()), parse_float=lambda text: round(float(text), digits))
-
-
-def main() -> None:
-    """Train and write."""
+@RECORD.section
+def training() -> dict:
+    """The five runs, and others with fewer prompts or a smaller start."""
     torch.set_default_dtype(torch.float64)
     roots = torch.stack([covariance_root(seed) for seed in range(SEEDS)])
     optimum = optimal_step_sizes(DIM, CONTEXT, LAYERS)[1]
-    start = time.perf_counter()
     found = {
-        "command": "python experiments/step_sizes_training.py",
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "setting": "d = 5, n = 20, three layers, D = diag(1, 1, 1/2, 1/4, 1), A_i from N(0, 0.1²), prompts seeded 100 + run",
         "exact_optimum": float(optimum),
     }
     main_run = train(prompts(20_000), roots, 0.1, ITERATIONS)
     found["n_prompts"] = 20_000
     for name in ("loss", "dist_whitened", "dist_plain"):
-        found[name] = rounded(main_run[name])
+        found[name] = rounded(main_run[name], 5)
     found["A"] = rounded(main_run["A"], 7)
-    found["gradient"] = [float(f"{value:.1e}") for value in main_run["gradient"]]
+    found["gradient"] = rounded(main_run["gradient"], 2)
     found["final_distances"] = {}
     for count in (1250, 5000):
-        found["final_distances"][str(count)] = rounded(train(prompts(count), roots, 0.1, ITERATIONS)["dist_whitened"][-1])
+        found["final_distances"][str(count)] = rounded(train(prompts(count), roots, 0.1, ITERATIONS)["dist_whitened"][-1], 5)
     found["final_distances"]["20000"] = found["dist_whitened"][-1]
     other = train(prompts(5000), roots, 1e-4, ITERATIONS)
-    found["from_1e-4"] = {"n_prompts": 5000, "loss": rounded(other["loss"][-1]), "dist": rounded(other["dist_whitened"][-1])}
-    found["seconds"] = round(time.perf_counter() - start)
-    found["threads"] = torch.get_num_threads()
-    store(RESULT, found)
-    for name in ("exact_optimum", "gradient", "final_distances", "from_1e-4", "seconds"):
-        print(name, found[name])
-    print(rounded(main_run["loss"][::20], 4))
+    found["from_1e-4"] = {
+        "n_prompts": 5000,
+        "loss": rounded(other["loss"][-1], 5),
+        "dist": rounded(other["dist_whitened"][-1], 5),
+    }
+    return found
 
 
 if __name__ == "__main__":
-    guarded(main)
+    RECORD.main()

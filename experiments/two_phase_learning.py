@@ -1,13 +1,13 @@
 """When training leaves the plateau, what it learns first, and what its gradients and curvature say: from the ensembles.
 
-    python experiments/two_phase_learning.py [PART ...]
+    python experiments/two_phase_learning.py [SECTION ...]
 
-Reads the finished ensembles of experiments/ensembles.py and writes results/two_phase_learning.json; parts are "events",
-"walsh", "curvature", "parts" and "noise", all unless named, and a part that is there is computed again only when it is
-named. An ensemble that is not finished is left out.
+Reads the finished ensembles of experiments/ensembles.py and writes results/two_phase_learning.json, section by section:
+those named, or else those that are missing. An ensemble that is not finished is left out. All others read the events.
 
-Keys of the result: "provenance", with an entry a part, and
+Sections:
 
+    settings           CRITERIA and SHARES
     events.ENSEMBLE    of each run: "escape", the first epoch with a training loss below LEFT ("escape_early" and
                        "escape_late" with the other LEVELS), "crossing", the first with an accuracy on all sequences above
                        SOLVED, null where there is none; "final" accuracy on all, "final_training" on the training set;
@@ -35,18 +35,13 @@ Keys of the result: "provenance", with an entry a part, and
                        way
 """
 
-import json
-import platform
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import ensembles
 import numpy as np
 import torch
-from common import guarded, put
+from lab import Record
 from scipy.spatial import cKDTree
 from torch import Tensor
 from tqdm import tqdm
@@ -68,9 +63,7 @@ from attnopt.clustering import (
 )
 from attnopt.clustering.training.record import join
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "results" / "two_phase_learning.json"
-TASK = Task()
+RECORD, TASK = Record("two_phase_learning", digits=4), Task()
 LEFT, LEVELS, SOLVED = 0.6, {"escape_early": 0.65, "escape_late": 0.5}, 0.9
 CRITERIA, SHARES = [(0.1, 20), (0.05, 20), (0.2, 20), (0.1, 10), (0.1, 40)], (0.5, 0.7, 0.9)
 BEFORE, AROUND = 60, range(-50, 101, 5)
@@ -331,48 +324,49 @@ def noise_part(training: Training, found: dict) -> dict:
     return result
 
 
-def rounded(value: object) -> object:
-    """Numbers to four digits, infinite ones as null."""
-    if isinstance(value, dict):
-        return {key: rounded(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(entry) for entry in value]
-    if isinstance(value, float):
-        return float(f"{value:.4g}") if np.isfinite(value) else None
-    return value
+@RECORD.section
+def settings() -> dict:
+    """What `events` counts as drops, and as clustered."""
+    return {"criteria": CRITERIA, "shares": SHARES}
 
 
-def main(chosen: list[str]) -> None:
-    """Compute what is missing or named, and write each part at once."""
-    torch.set_num_threads(1)
-    result = json.loads(RESULT.read_text()) if RESULT.exists() else {"provenance": {}}
-    jobs = [("events", name) for name in ("main", "full_batch", "dim_3", "dim_64")]
-    jobs += [("walsh", "main"), ("curvature", "main"), ("parts", "main"), ("noise", "main"), ("walsh", "full_batch")]
-    for part, name in jobs:
-        if (chosen and part not in chosen) or (not chosen and name in result.get(part, {})):
-            continue
-        training = finished(name)
-        if training is None:
-            print(f"{part} of {name}: the ensemble is not finished", flush=True)
-            continue
-        print(part, name, flush=True)
-        begun = time.perf_counter()
-        work = {"walsh": walsh_part, "curvature": curvature_part, "parts": parts_part, "noise": noise_part}
-        found = events(training) if part == "events" else work[part](training, result["events"][name])
-        result = json.loads(RESULT.read_text()) if RESULT.exists() else result  # other parts may have been written meanwhile
-        result |= {"criteria": CRITERIA, "shares": SHARES}
-        result.setdefault(part, {})[name] = rounded(found)
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=True)
-        result["provenance"][f"{part} {name}"] = {
-            "command": f"python experiments/two_phase_learning.py {part}",
-            "commit": commit.stdout.strip(),
-            "seeds": f"0 … {ensembles.settings()[name]['runs'] - 1}",
-            "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
-            "device": f"{platform.machine()}, one thread",
-            "seconds": round(time.perf_counter() - begun),
-        }
-        put(RESULT, json.dumps(result, separators=(",", ":")))
+@RECORD.section
+def events_() -> dict | None:
+    """The events of every ensemble that is finished."""
+    trained = {name: finished(name) for name in ("main", "full_batch", "dim_3", "dim_64")}
+    return {name: events(training) for name, training in trained.items() if training} or None
+
+
+def of_each(part: Callable[[Training, dict], dict], *names: str) -> dict | None:
+    """A part of every ensemble that is finished and whose events are stored."""
+    found = RECORD.stored().get("events", {})
+    trained = {name: finished(name) for name in names if name in found}
+    return {name: part(training, found[name]) for name, training in trained.items() if training} or None
+
+
+@RECORD.section
+def walsh() -> dict | None:
+    """Parity coefficients, with mini-batches and with the full batch."""
+    return of_each(walsh_part, "main", "full_batch")
+
+
+@RECORD.section
+def curvature_() -> dict | None:
+    """Hessians of the main ensemble."""
+    return of_each(curvature_part, "main")
+
+
+@RECORD.section
+def parts() -> dict | None:
+    """The main ensemble with a part of its parameters trained on."""
+    return of_each(parts_part, "main")
+
+
+@RECORD.section
+def noise() -> dict | None:
+    """Whether mini-batches lead the tokens of the main ensemble together."""
+    return of_each(noise_part, "main")
 
 
 if __name__ == "__main__":
-    guarded(lambda: main(sys.argv[1:]))
+    RECORD.main()

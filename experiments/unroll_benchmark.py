@@ -5,20 +5,18 @@
 Writes results/unroll_benchmark.json. All three run in one process, one after another, three times; the best time counts.
 """
 
-import json
-import platform
+import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
-from common import guarded, put
+from lab import Record
 from torch import Tensor
 
 from attnopt.regression import unroll, unroll_logits
 
 IMAGES, PIXELS, CLASSES, LAYERS, BATCH = 60_000, 784, 10, 5, 1024
-RESULT = Path(__file__).resolve().parents[1] / "results" / "unroll_benchmark.json"
+RECORD = Record("unroll_benchmark")
 
 
 def per_batch(images: Tensor, weights: Tensor, labels: Tensor) -> list[Tensor]:
@@ -43,8 +41,10 @@ def best(function: Callable[[], object]) -> float:
     return min(times)
 
 
-def main() -> None:
-    """Measure and write."""
+@RECORD.section
+def speed() -> dict:
+    """Seconds of each, and the loop's as a multiple of the best, with all cores."""
+    torch.set_num_threads(os.cpu_count() or 1)
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(IMAGES, PIXELS, generator=generator)
     weights = 0.1 * torch.randn(CLASSES, PIXELS, generator=generator)
@@ -56,19 +56,14 @@ def main() -> None:
         "unroll_logits": best(by_logits),
         "unroll, which keeps all images": best(lambda: unroll(images, weights, labels, "class", LAYERS)),
     }
-    found = {
-        "command": "python experiments/unroll_benchmark.py",
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "threads": torch.get_num_threads(),
+    return {
         "images": IMAGES,
         "layers": LAYERS,
         "batch": BATCH,
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
         "ratio": round(seconds["plain loop over batches"] / seconds["unroll_logits"], 2),
     }
-    put(RESULT, json.dumps(found, indent=1))
-    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":
-    guarded(main)
+    RECORD.main()

@@ -6,7 +6,7 @@ import hypothesis
 import pytest
 import torch
 
-from attnopt.claims import claims
+from bookkit.claims import claims
 
 hypothesis.settings.register_profile("book", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.load_profile("book")

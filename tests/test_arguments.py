@@ -165,7 +165,7 @@ TABLE = {
     regression.self_attention: {"x": Array("SF"), "axis": AXIS},
     regression.linear_gradient: LINEAR,
     regression.quadratic_gradient: QUADRATIC,
-    regression.quadratic_gradient_as_printed: QUADRATIC,
+    regression.quadratic_gradient_of_paper: QUADRATIC,
     regression.sinkhorn_attention: {"scores": Array("SS", "symmetric")},
     regression.sinkhorn_value: {"scores": Array("SS", "symmetric")},
     regression.stationary_margin: {

@@ -1,12 +1,24 @@
+import re
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
+import yaml
 
-from attnopt.chapter_map import ChapterMap
+from bookkit.chapter_map import ChapterMap, contents, parts
 
+ROOT = Path(__file__).parent.parent
 PARTS = [
-    ("one", "I <&>", [("a", "First & foremost of all", ""), ("b", "Second", "a"), ("c", "Third", "a")]),
-    ("two", "II", [("d", "Far", "a")]),
+    {
+        "folder": "one",
+        "title": "I <&>",
+        "chapter": [
+            {"name": "a", "title": "First & foremost of all", "needs": "eyes", "gives": "x"},
+            {"name": "b", "title": "Second", "after": "a", "needs": "patience", "gives": "y"},
+            {"name": "c", "title": "The third, of many words", "short": "Third", "after": "a", "gives": "z"},
+        ],
+    },
+    {"folder": "two", "title": "II", "chapter": [{"name": "d", "title": "Far", "after": "a", "gives": "w"}]},
 ]
 
 
@@ -15,7 +27,7 @@ def test_map_is_wellformed_and_links_every_chapter():
     assert [link.get("href") for link in drawn.iter("a")] == ["one/a.html", "one/b.html", "one/c.html", "two/d.html"]
     texts = ["".join(node.itertext()) for node in drawn.iter("text")]
     assert texts[:2] == ["I <&>", "II"]
-    assert {"First & foremost", "of all"} <= set(texts)
+    assert {"First & foremost", "of all", "Third"} <= set(texts)
     assert sum(path.get("marker-end") is not None for path in drawn.iter("path")) == 3
     assert repr(ChapterMap(PARTS)) == "ChapterMap of 4 chapters"
 
@@ -31,4 +43,23 @@ def test_everything_lies_inside_the_picture():
 
 def test_a_need_that_is_no_chapter_is_named():
     with pytest.raises(ValueError, match="d needs 'e', which is not on the map"):
-        ChapterMap([("two", "II", [("d", "Far", "e")])])
+        ChapterMap([{"folder": "two", "title": "II", "chapter": [{"name": "d", "title": "Far", "after": "e", "gives": ""}]}])
+
+
+def test_table_links_what_a_chapter_needs_unless_it_is_the_one_before():
+    assert contents(PARTS).splitlines()[2:] == [
+        "| [First & foremost of all](one/a.ipynb) | eyes | x |",
+        "| [Second](one/b.ipynb) | the chapter before, patience | y |",
+        "| [The third, of many words](one/c.ipynb) | [First & foremost of all](one/a.ipynb) | z |",
+        "| [Far](two/d.ipynb) | [First & foremost of all](one/a.ipynb) | w |",
+    ]
+
+
+def test_chapters_are_those_of_the_table_of_contents_with_their_headings():
+    listed = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))["parts"][:-1]  # the last one is for reference
+    chapters = [[f"{part['folder']}/{chapter['name']}" for chapter in part["chapter"]] for part in parts()]
+    assert chapters == [[chapter["file"] for chapter in part["chapters"]] for part in listed]
+    for part in parts():
+        for chapter in part["chapter"]:
+            text = (ROOT / "book" / part["folder"] / f"{chapter['name']}.md").read_text(encoding="utf-8")
+            assert re.search(r"^# (.+)$", text, re.M)[1] == chapter["title"]

@@ -1,8 +1,6 @@
 """The ledger is complete, its evidence exists, and its rules notice when something is taken away."""
 
-import ast
 import csv
-import functools
 import io
 import json
 import re
@@ -12,12 +10,13 @@ from pathlib import Path
 import pytest
 from conftest import unproven
 
-from attnopt import claims as ledger
-from attnopt.claims import VERDICTS, Ledger, claim, claims, counts, parse
+from bookkit import claims as ledger
+from bookkit import folder
+from bookkit.claims import VERDICTS, Ledger, claim, claims, counts, evidence, parse
 
 ROOT = Path(__file__).parent.parent
 PAPERS = tomllib.loads((ROOT / "tests" / "papers.toml").read_text(encoding="utf-8"))
-TEXT = (ROOT / "src" / "attnopt" / "claims.toml").read_text(encoding="utf-8")
+TEXT = (ROOT / "book" / "claims.toml").read_text(encoding="utf-8")
 
 
 def uncovered(rows, papers):
@@ -52,20 +51,6 @@ def inconsistent(rows):
     ]
 
 
-@functools.cache
-def top_level(path):
-    """Names of the functions that a file defines at its top level; none if it does not exist."""
-    if not path.is_file():
-        return set()
-    return {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)}
-
-
-def absent_tests(rows, root):
-    """Named tests that no file defines at its top level."""
-    named = [(row.id, test, *test.partition("::")[::2]) for row in rows for test in row.tests]
-    return [(claim, test) for claim, test, path, name in named if name not in top_level(root / path)]
-
-
 def unlisted(rows, html):
     """Claims that the ledger page does not list with their verdict."""
     return [row.id for row in rows if f'id="{row.id}" data-paper="{row.paper}" data-verdict="{row.verdict}"' not in html]
@@ -88,10 +73,6 @@ def test_open_claims_name_no_evidence_and_settled_ones_all_of_it():
     assert inconsistent(claims().values()) == []
 
 
-def test_every_named_test_exists():
-    assert absent_tests(claims().values(), ROOT) == []
-
-
 def test_the_ledger_page_lists_every_claim():
     notebook = json.loads((ROOT / "book" / "ledger.ipynb").read_text(encoding="utf-8"))
     html = "".join(
@@ -109,13 +90,14 @@ def test_a_claim_without_its_row_its_card_or_its_test_is_noticed():
     assert [item for _, item in uncovered(without, PAPERS)[0]] == sorted(settled.covers)
     assert settled.id in unshown([settled], lambda name: "no card here")
     assert settled.id in unshown([settled], lambda name: None)
-    moved = parse(TEXT.replace(settled.tests[0], "tests/test_nowhere.py::test_it"))[settled.id]
-    assert absent_tests([moved], ROOT) == [(settled.id, "tests/test_nowhere.py::test_it")]
     passed = {test + "[case]" for test in settled.tests}
     assert unproven([settled], passed) == []
     assert unproven([settled], set()) == [(settled.id, test) for test in settled.tests]
-    reopened = parse(TEXT.replace(f'verdict = "{settled.verdict}"', 'verdict = "open"', 1))
+    reopened = parse(tomllib.loads(TEXT.replace(f'verdict = "{settled.verdict}"', 'verdict = "open"', 1)), evidence(ROOT))
     assert settled.id in inconsistent(reopened.values())
+    assert inconsistent(parse(tomllib.loads(TEXT), {}).values()) == [
+        row.id for row in rows.values() if row.verdict != "open"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +111,28 @@ def test_a_claim_without_its_row_its_card_or_its_test_is_noticed():
 )
 def test_a_malformed_row_is_named(old, new, message):
     with pytest.raises(ValueError, match=rf"claim \S+.*{message}"):
-        parse(TEXT.replace(old, new, 1))
+        parse(tomllib.loads(TEXT.replace(old, new, 1)), {})
+
+
+def test_evidence_is_read_from_marks_and_an_unknown_claim_is_named(tmp_path):
+    (tmp_path / "tests" / "part").mkdir(parents=True)
+    text = """import nothing_of_that_name
+@pytest.mark.parametrize("x", [1])
+@pytest.mark.evidence("one", "two")
+def test_a(x): ...
+@other.mark.evidence("three")
+def test_b(): ...
+@pytest.mark.evidence("two")
+def test_c(): ...
+"""
+    (tmp_path / "tests" / "part" / "test_it.py").write_text(text, encoding="utf-8")
+    found = evidence(tmp_path)
+    assert found == {
+        "one": ("tests/part/test_it.py::test_a",),
+        "two": ("tests/part/test_it.py::test_a", "tests/part/test_it.py::test_c"),
+    }
+    with pytest.raises(ValueError, match="test_it.py::test_a is marked as evidence for 'one', which is no claim of"):
+        parse({"papers": {}}, {"one": found["one"]})
 
 
 def test_counts_add_up():
@@ -146,6 +149,18 @@ def test_the_ledger_as_files_says_the_same():
     assert [row["id"] for row in table] == list(claims())
     assert [row["finding"] for row in table] == [row.finding for row in claims().values()]
     assert [tuple(filter(None, row["tests"].split("; "))) for row in table] == [row.tests for row in claims().values()]
+
+
+def test_the_book_is_found_around_the_working_folder_or_beside_the_package(tmp_path, monkeypatch):
+    other = tmp_path / "book"
+    (other / "part").mkdir(parents=True)
+    (other / "claims.toml").write_text("[papers]", encoding="utf-8")
+    monkeypatch.chdir(other / "part")
+    assert folder.table("claims.toml") == {"papers": {}}
+    assert folder.find("book/answers.toml") == ROOT / "book" / "answers.toml"
+    monkeypatch.setattr(folder, "__file__", str(tmp_path / "site-packages" / "bookkit" / "folder.py"))
+    with pytest.raises(FileNotFoundError, match=r"no book/answers.toml in .*part or a folder around it: start from"):
+        folder.table("answers.toml")
 
 
 def test_unknown_claim_is_named():

@@ -227,7 +227,8 @@ def test_video_draws_frames_and_hands_them_to_ffmpeg(tmp_path):
 
 def test_bench_runs_both_benchmarks_and_quickly_writes_nothing(tmp_path):
     folder = commands.make(tmp_path)
-    shutil.copytree(ROOT / "benchmarks", folder / "benchmarks")
+    for name in ("benchmarks", "experiments"):
+        shutil.copytree(ROOT / name, folder / name)
     (folder / "results").mkdir()
     said = command(folder, "bench", "--quick")
     first, second = (json.loads(text) for text in re.findall(r"^\{.*?^\}", said, re.M | re.S))
@@ -311,8 +312,8 @@ def test_oldest_makes_an_environment_and_runs_the_unit_tests_in_it(tmp_path):
 
 
 def test_an_answer_is_hashed_as_it_is_stored(project):
-    said = tool(project, "python", "-m", "attnopt.exercises", "ex-lse-three", "1.7917594692", "4")
-    stored = (ROOT / "src" / "attnopt" / "answers.toml").read_text(encoding="utf-8")
+    said = tool(project, "python", "-m", "bookkit.exercises", "ex-lse-three", "1.7917594692", "4")
+    stored = (ROOT / "book" / "answers.toml").read_text(encoding="utf-8")
     assert said.strip() in stored
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attnopt.claims import claims
+from bookkit.claims import claims
 
 BOOK = Path(__file__).parent.parent / "book"
 PAGE = (BOOK / "errata.md").read_text(encoding="utf-8")

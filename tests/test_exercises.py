@@ -7,7 +7,7 @@ import pytest
 import sympy as sp
 import torch
 
-from attnopt.exercises import answers, check, fingerprint, neighbours
+from bookkit.exercises import answers, check, fingerprint, neighbours
 
 CHAPTERS = sorted(Path(__file__).parent.parent.glob("book/*/*.md"))
 

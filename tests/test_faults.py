@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import common
+import lab
 import notebooks
 import numpy as np
 import pytest
@@ -220,7 +220,7 @@ def test_protected_folder_is_named_before_anything_is_done(tmp_path, monkeypatch
     with pytest.raises(run.Failure, match=f"{tmp_path} may not be written by you"):
         run.writable()
     with pytest.raises(SystemExit, match="results may not be written by you here: nothing was computed"):
-        common.guarded(lambda: pytest.fail("computed"))
+        lab.guarded(lambda: pytest.fail("computed"))
 
 
 @pytest.mark.parametrize(
@@ -232,18 +232,18 @@ def test_protected_folder_is_named_before_anything_is_done(tmp_path, monkeypatch
 )
 def test_experiment_answers_a_fault_with_a_sentence(fault, sentence):
     with pytest.raises(SystemExit, match=sentence):
-        common.guarded(lambda: (_ for _ in ()).throw(fault))
+        lab.guarded(lambda: (_ for _ in ()).throw(fault))
 
 
 def test_stored_text_killed_while_it_is_moved_is_the_old_one(tmp_path, monkeypatch):
     file = tmp_path / "numbers.json"
-    common.store(file, {"numbers": [1]})
+    lab.store(file, {"numbers": [1]})
     before = file.read_bytes()
-    monkeypatch.setattr(common.os, "replace", die)
-    assert forked(lambda: common.store(file, {"numbers": [2]})) == -signal.SIGKILL
+    monkeypatch.setattr(lab.os, "replace", die)
+    assert forked(lambda: lab.store(file, {"numbers": [2]})) == -signal.SIGKILL
     assert file.read_bytes() == before
     monkeypatch.undo()
-    common.store(file, {"numbers": [2]})
+    lab.store(file, {"numbers": [2]})
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 

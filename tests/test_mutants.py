@@ -153,7 +153,7 @@ def test_table_names_modules_and_tests_that_exist_and_reasons_for_survivors():
 
 
 def test_every_mathematical_module_and_every_explorers_script_is_in_the_table():
-    exempt = {"clustering/sandbox", "clustering/video"}  # pictures of recorded runs
+    exempt = {"clustering/sandbox"}  # reads recorded runs
     exempt |= {f"clustering/training/{name}" for name in ("ensemble", "loop", "record")}  # files, processes, a loop of calls
     folders = ("regression", "in_context", "clustering", "clustering/training")
     modules = {

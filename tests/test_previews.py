@@ -9,7 +9,7 @@ import pytest
 from docutils import nodes
 from docutils.core import publish_doctree
 
-from attnopt import pages
+from bookkit import pages
 
 ROOT = Path(__file__).parent.parent
 

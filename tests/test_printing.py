@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnopt.printing import decimal
+from bookkit.printing import decimal, share, wilson
 
 
 @given(st.integers(-(10**6), 10**6), st.integers(0, 4))
@@ -46,3 +46,17 @@ def test_bad_arguments_are_named():
     for bad in ((math.nan, 2), (math.inf, 2), (1.0, -1)):
         with pytest.raises(ValueError, match="value must be finite and digits not negative"):
             decimal(*bad)
+
+
+@pytest.mark.parametrize(("some", "among"), [(0, 20), (3, 20), (12, 50), (200, 200)])
+def test_ends_of_wilsons_interval_are_the_shares_from_which_the_count_is_1_96_deviations_away(some, among):
+    for end, sign in zip(wilson(some, torch.tensor(among)), (1, -1), strict=True):
+        assert some - among * end == pytest.approx(sign * 1.959964 * (among * end * (1 - end)) ** 0.5, abs=1e-5)
+
+
+def test_a_share_is_printed_with_its_interval():
+    assert share(12, 50) == " 12 of 50 (14-37 %)"
+    assert share(torch.tensor(0), 20) == "  0 of 20 (0-16 %)"
+    for some, among in ((-1, 5), (6, 5), (0, 0)):
+        with pytest.raises(ValueError, match=f"some must lie between 0 and among, .* got {some} of {among}"):
+            share(some, among)

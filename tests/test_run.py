@@ -261,17 +261,6 @@ def test_real_old_pythons_hand_over(new_python, tmp_path, old):
     assert done.stderr == ""
 
 
-def test_seed_and_sample_of_mutants_are_passed_on(run, monkeypatch):
-    monkeypatch.setattr(
-        sys, "argv", ["run.py", "mutants", "--seed", "larch", "--sample", "9", "softmax", "explorers/js/layers"]
-    )
-    run.main()
-    assert run.calls[-1].endswith("tools/mutants.py --seed=larch --sample=9 softmax explorers/js/layers")
-    monkeypatch.setattr(sys, "argv", ["run.py", "mutants"])
-    run.main()
-    assert run.calls[-1].endswith("tools/mutants.py")
-
-
 def test_every_requirement_is_pinned():
     for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines():
         requirement = line.split("#")[0].strip()
@@ -375,13 +364,18 @@ def test_new_chapter_is_written_listed_and_not_overwritten(tmp_path, monkeypatch
     monkeypatch.setattr(new_chapter, "ROOT", tmp_path)
     monkeypatch.setattr(new_chapter, "BOOK", tmp_path / "book")
     (tmp_path / "book" / "regression").mkdir(parents=True)
-    (tmp_path / "_toc.yml").write_bytes((ROOT / "_toc.yml").read_bytes())
+    for path in ("_toc.yml", "book/chapters.toml"):
+        (tmp_path / path).write_bytes((ROOT / path).read_bytes())
     new_chapter.main("regression", "next_idea")
     assert "# Next idea" in (tmp_path / "book/regression/next_idea.md").read_text(encoding="utf-8")
     lines = (tmp_path / "_toc.yml").read_text(encoding="utf-8").splitlines()
     assert lines.index("      - file: regression/next_idea") == max(
         number for number, line in enumerate(lines) if "file: regression/" in line
     )
+    before, now = (tomllib.loads((root / "book/chapters.toml").read_text(encoding="utf-8")) for root in (ROOT, tmp_path))
+    row = now["part"][0]["chapter"].pop()
+    assert row == {"name": "next_idea", "title": "Next idea", "gives": "what its reader leaves with"}
+    assert now == before
     with pytest.raises(SystemExit, match="exists"):
         new_chapter.main("regression", "next_idea")
     wrong = subprocess.run(

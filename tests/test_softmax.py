@@ -16,6 +16,7 @@ def precise_logsumexp(rows, axis):
     return [mpmath.log(mpmath.fsum(mpmath.exp(x) for x in part)) for part in slices]
 
 
+@pytest.mark.evidence("actor-lemma-1")
 @pytest.mark.parametrize("axis", AXES)
 @given(x=matrices())
 def test_gradient_of_logsumexp_is_softmax(x, axis):
@@ -23,6 +24,7 @@ def test_gradient_of_logsumexp_is_softmax(x, axis):
     torch.testing.assert_close(softmax(x, axis), by_autograd, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.evidence("actor-lemma-1")
 @pytest.mark.parametrize("axis", AXES)
 def test_gradient_of_logsumexp_in_high_precision(axis, generator):
     x = normal(generator, 3, 4)
@@ -30,6 +32,7 @@ def test_gradient_of_logsumexp_in_high_precision(axis, generator):
     torch.testing.assert_close(softmax(x, axis), slope, rtol=1e-13, atol=0)
 
 
+@pytest.mark.evidence("actor-theorem-1")
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.integers(0, 1000))
 def test_tensor_derivative_of_logsumexp(tokens, width, classes, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -43,6 +46,7 @@ def test_tensor_derivative_of_logsumexp(tokens, width, classes, seed):
     torch.testing.assert_close(by_rows, expected, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.evidence("actor-theorem-1")
 def test_tensor_derivative_in_high_precision(generator):
     features, weights = normal(generator, 2, 3), normal(generator, 4, 3)
     attention = softmax(features @ weights.mT, "sequence")

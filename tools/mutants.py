@@ -48,7 +48,7 @@ from typing import NamedTuple
 import explorer_mutants
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE, TABLE, CACHE = ROOT / "src" / "attnopt", ROOT / "tests" / "mutants.toml", ROOT / ".cache" / "mutants"
+SOURCE, TABLE, CACHE = ROOT / "src", ROOT / "tests" / "mutants.toml", ROOT / ".cache" / "mutants"
 LIBRARIES = (
     "torch", "torch._dynamo", "scipy.integrate", "scipy.optimize", "scipy.special", "sympy", "mpmath",
     "hypothesis.strategies", "pytest", "coverage", "matplotlib.figure", "anywidget", "ipywidgets", "joblib", "pooch",
@@ -195,11 +195,16 @@ def forked(task: Callable[[], int], seconds: float) -> int | None:
     return None
 
 
+def home(module: str) -> str:
+    """A module's place in `src`; the table names those of attnopt without their package."""
+    return module if module.startswith("bookkit/") else f"attnopt/{module}"
+
+
 class Quick:
     """A pytest plugin: hypothesis looks for failures without polishing them, and the table of all functions is cut short."""
 
     def __init__(self, module: str):
-        self.name = f"attnopt.{module.replace('/', '.')}"
+        self.name = home(module).replace("/", ".")
 
     def pytest_configure(self):
         """After the conftest has loaded its profile."""
@@ -243,7 +248,7 @@ def attempt(task: Callable[[], int], seconds: float) -> str:
 
 def imported(module: str, code: types.CodeType, tests: list[str]) -> int:
     """Run tests that import a changed module."""
-    path, name = SOURCE / f"{module}.py", f"attnopt.{module.replace('/', '.')}"
+    path, name = SOURCE / f"{home(module)}.py", home(module).replace("/", ".")
 
     class Loader(SourceFileLoader):
         def get_code(self, fullname):
@@ -282,7 +287,7 @@ class Bench(Quick):
         import coverage
 
         super().__init__(module)
-        self.file, self.work, self.seconds = str(SOURCE / f"{module}.py"), work, collections.Counter()
+        self.file, self.work, self.seconds = str(SOURCE / f"{home(module)}.py"), work, collections.Counter()
         os.environ["COVERAGE_CORE"] = "ctrace"  # the core that is chosen on Python 3.14 cannot tell tests apart
         self.coverage = coverage.Coverage(data_file=None, include=[self.file], config_file=False)
         self.coverage.start()
@@ -298,7 +303,7 @@ class Bench(Quick):
     def forget():
         """What the unchanged module has answered is no answer of another test or of a changed one."""
         for name, module in list(sys.modules.items()):
-            for value in vars(module).values() if name.startswith(("attnopt", "test_")) else ():
+            for value in vars(module).values() if name.startswith(("attnopt", "bookkit", "test_")) else ():
                 if isinstance(value, functools._lru_cache_wrapper):
                     value.cache_clear()
 
@@ -345,7 +350,7 @@ def judge(module: str, tree: ast.Module, mutant: Mutant, seen: dict, run: Callab
     """Try one mutant: the tests that run its lines, the quickest first; all, if none does or the import does."""
     with mutant.applied():
         try:
-            code = builtins.compile(ast.fix_missing_locations(tree), str(SOURCE / f"{module}.py"), "exec")
+            code = builtins.compile(ast.fix_missing_locations(tree), str(SOURCE / f"{home(module)}.py"), "exec")
         except (SyntaxError, ValueError):
             return "killed"
     seconds, lines = seen["seconds"], seen["lines"]
@@ -386,7 +391,7 @@ def stale(listed: Iterable[str], every: list, chosen: list, known: dict[str, str
 
 def prepared(module: str, row: dict) -> tuple[list[Mutant], str, str, Callable]:
     """A module's mutants, hashes of its code and of its tests, and what tries some mutants and notes each one's result."""
-    tree = ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8"))
+    tree = ast.parse((SOURCE / f"{home(module)}.py").read_text(encoding="utf-8"))
     every = mutants(tree)
 
     def judge_all(wanted: list[Mutant], note: Callable[[str, str], None]) -> None:
@@ -411,7 +416,7 @@ def prepared(module: str, row: dict) -> tuple[list[Mutant], str, str, Callable]:
             judge_some([mutant for mutant in wanted if mutant.name in early], seen, imported)
 
     tests = state([ROOT / test.partition("::")[0] for test in row["tests"]])
-    return every, state([SOURCE / f"{module}.py"]), tests, judge_all
+    return every, state([SOURCE / f"{home(module)}.py"]), tests, judge_all
 
 
 def examine(module: str, row: dict, seed: str) -> tuple[int, int, list[Mutant], list[str]]:

@@ -1,4 +1,4 @@
-"""Start a chapter: its text from the template, and its line in the table of contents."""
+"""Start a chapter: its text from the template, its line in the table of contents and its row in book/chapters.toml."""
 
 import re
 import sys
@@ -33,10 +33,15 @@ def main(part: str, name: str) -> None:
         indent = lines[places[-1]].partition("-")[0]
         lines.insert(places[-1] + 1, f"{indent}- file: {part}/{name}")
         contents.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
-        print("listed it in _toc.yml")
+        table = BOOK / "chapters.toml"
+        row = f'\n\n[[part.chapter]]\nname = "{name}"\ntitle = "{title}"\ngives = "what its reader leaves with"\n'
+        parts = table.read_text(encoding="utf-8").split("\n[[part]]\n")
+        parts = [text.rstrip() + row if f'folder = "{part}"' in text else text for text in parts]
+        table.write_text("\n[[part]]\n".join(parts), encoding="utf-8", newline="\n")
+        print("listed it in _toc.yml and book/chapters.toml")
     else:
         print(f"list it in _toc.yml under its part: - file: {part}/{name}")
-        print(f"and exclude its text from the pages in _config.yml: {part}/*.md")
+        print(f"and in book/chapters.toml, and exclude its text from the pages in _config.yml: {part}/*.md")
     print(f"next: write it, then python3 run.py notebooks {part}/{name}")
 
 

@@ -85,6 +85,7 @@ def test_position_effects_sum_to_one_at_least_and_see_interactions():
     torch.testing.assert_close(position_effects(parity, TASK)[0], torch.tensor([1.0, 1.0] + [0.0] * 6, dtype=torch.float64))
 
 
+@pytest.mark.evidence("odonnat-realisations")
 @pytest.mark.parametrize(
     "weights",
     [[1, 1, 1, 0, 0, 0, 0, 0], [1, -1, -1, 0, 0, 0, 0, 0], [1, 3, -1, 0, 2, 0, 0, -2], [3, 1, 1, 0, 0, 4, 0, 2]],
@@ -117,6 +118,7 @@ def test_counting_form_explains_little_of_parity_and_random_weights_seldom_have_
     assert (right & (explained > 0.95)).double().mean() < 0.01
 
 
+@pytest.mark.evidence("odonnat-realisations")
 def test_label_is_a_function_of_the_form_modulo_two_exactly_for_odd_and_even_weights():
     length, k = 5, 2
     tokens, targets = Task(2, length, k).all()
@@ -135,6 +137,7 @@ def test_a_counting_form_has_at_most_the_sum_of_its_sizes_and_one_levels_which_a
         assert ((level - TARGETS) % 2 == 0).all()
 
 
+@pytest.mark.evidence("odonnat-realisations")
 def test_signed_counting_has_six_clusters_and_no_permutation_invariance():
     tokens = Task().all()[0]
     level = (tokens @ torch.tensor([1, 1, -1, -1, -1] + [0] * 7)).double().view(1, -1, 1)

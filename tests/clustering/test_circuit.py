@@ -31,6 +31,7 @@ def margin(model, tokens, targets):
     return (right - logits.scatter(1, targets[:, None], -torch.inf).amax(1)).min().item()
 
 
+@pytest.mark.evidence("odonnat-cluster-count")
 @given(p=st.integers(2, 5), k=st.integers(1, 6))
 def test_counts_are_all_ways_to_split_k_among_p(p, k):
     counts = cluster_counts(p, k).tolist()
@@ -41,6 +42,7 @@ def test_counts_are_all_ways_to_split_k_among_p(p, k):
     assert {tuple(row) for row in counts} == wanted
 
 
+@pytest.mark.evidence("odonnat-ideal-circuit")
 @pytest.mark.parametrize("clusters", ["counts", "sums"])
 @pytest.mark.parametrize("dim", [2, 3])
 @pytest.mark.parametrize(
@@ -71,6 +73,7 @@ def test_two_and_three_tokens_of_the_papers_task_need_little_sharpness():
         assert margin(params, *Task(p, 12 if p == 2 else 9, 5).all()) > 1
 
 
+@pytest.mark.evidence("odonnat-cluster-count")
 @pytest.mark.parametrize(("p", "k"), [(2, 1), (2, 5), (3, 1), (3, 5), (4, 3), (5, 4), (7, 4)])
 def test_number_of_clusters_at_its_bounds(p, k):
     prefixes, _ = Task(p, k, k).all()
@@ -82,6 +85,7 @@ def test_number_of_clusters_at_its_bounds(p, k):
     assert {distinct(xi) for xi in found} == {math.comb(k + p - 1, k)}  # random embeddings with equal positions: the most
 
 
+@pytest.mark.evidence("odonnat-cluster-count")
 @given(
     p=st.integers(2, 4),
     k=st.integers(1, 4),
@@ -116,6 +120,7 @@ def mixed(heights, p, k):
     return sum(len(labels[sums == value].unique()) > 1 for value in sums.unique())
 
 
+@pytest.mark.evidence("odonnat-cluster-count")
 def test_merged_clusters_harm_only_if_their_labels_differ():
     assert mixed([0, 1, 2], 3, 5) == 0
     assert mixed([0, 1, 3], 3, 2) == 0
@@ -279,6 +284,7 @@ def mirrored(units):
     return tuple(sorted((tuple(sorted(5 - j for j in active)), -sign) for active, sign in units))
 
 
+@pytest.mark.evidence("odonnat-ideal-circuit")
 def test_three_relu_neurons_stay_below_the_threshold_and_four_pass_it():
     """Over every choice of active clusters: with k - 1 = 4 neurons the margin can pass the threshold, with 3 it cannot."""
     assert figure_one_threshold() == pytest.approx(0.0649, abs=1e-4)

@@ -23,6 +23,7 @@ def automatic(params, tokens, targets):
     return dict(zip(WEIGHTS, torch.autograd.grad(total, tuple(leaves.values())), strict=True))
 
 
+@pytest.mark.evidence("odonnat-gradients")
 @given(
     p=st.integers(2, 5),
     length=st.integers(1, 5),
@@ -44,6 +45,7 @@ def test_closed_form_is_the_derivative(p, length, dim, width, own, seed):
         torch.testing.assert_close(ours[name], true[name], rtol=1e-9, atol=1e-11 * (1 + true[name].abs().max().item()))
 
 
+@pytest.mark.evidence("odonnat-gradients")
 def test_closed_form_by_differences_at_fifty_digits(generator):
     """A route that shares no code: the loss written out in mpmath, with central differences."""
     params = Models.random(1, 3, 3, 2, 2, norm="unit", generator=generator)
@@ -122,6 +124,7 @@ def test_error_signal_is_all_that_the_labels_do(generator):
         torch.testing.assert_close(one[name], other[name], rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.evidence("odonnat-eq-28")
 def test_slope_of_gelu():
     grid = torch.linspace(-8, 8, 4001, dtype=torch.float64, requires_grad=True)
     slope = torch.autograd.grad(torch.nn.functional.gelu(grid).sum(), grid)[0]

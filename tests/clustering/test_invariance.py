@@ -83,6 +83,7 @@ def test_shares_lie_between_zero_and_one_and_know_neither_scale_nor_rotation(p, 
             torch.testing.assert_close(moved[name], share, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.evidence("odonnat-ideal-circuit")
 def test_equal_positions_are_invariant_at_any_sharpness(generator):
     params = Models.random(4, 3, 5, 3, norm="unit", generator=generator)
     task = Task(3, 5, 3)
@@ -97,6 +98,7 @@ def test_equal_positions_are_invariant_at_any_sharpness(generator):
     assert (invariance(params, task)["suffix"] < 0.999).all()
 
 
+@pytest.mark.evidence("odonnat-ideal-circuit")
 def test_no_query_and_both_invariances_by_collapse():
     """For p = 2, spurious positions on the line through the tokens: a suffix with 7/12 of the attention is forgotten."""
     for query in ([0.0, 0.0], [1.0, 0.0], [0.0, -2.0]):
@@ -115,6 +117,7 @@ def test_no_query_and_both_invariances_by_collapse():
             assert spurious_attention(params, Task())[0].item() == pytest.approx(7 / 12, rel=1e-12)
 
 
+@pytest.mark.evidence("odonnat-ideal-circuit")
 @pytest.mark.parametrize("broken", ["score", "value"])
 def test_suffix_invariance_needs_equal_scores_and_equal_values(broken):
     """Spurious embeddings (±1, 0, 1)/√2 and a V that drops the first coordinate, and one condition broken at a time."""
@@ -144,6 +147,7 @@ def test_different_positions_may_be_permutation_invariant():
     assert invariance(model(query=[0.0, 0.0, 1.0, 0.0], **weights), task)["permutation"] < 0.999
 
 
+@pytest.mark.evidence("odonnat-cluster-count")
 def test_both_invariances_make_the_embedding_a_ratio_of_sums_over_counts():
     """Averaged over the prefix's orders and over suffixes, numerator and denominator have the ratio that they had."""
     angles = torch.linspace(0, 2, 4).tolist()
@@ -195,6 +199,7 @@ def test_leakage_is_the_extreme_over_all_sequences(p, length, k, norm, generator
     torch.testing.assert_close(most, leaks.amax(1), rtol=1e-10, atol=1e-14)
 
 
+@pytest.mark.evidence("odonnat-ideal-circuit")
 def test_figure_one_by_hand_leaks_as_its_formula_says_and_is_right():
     tokens, targets = Task().all()
     for sharpness in (0.0, 1.0, 4.0, 8.0, 30.0):
@@ -208,6 +213,7 @@ def test_figure_one_by_hand_leaks_as_its_formula_says_and_is_right():
     assert (lead * (2 * targets - 1)).min() == pytest.approx(2.83, abs=0.05)
 
 
+@pytest.mark.evidence("odonnat-ideal-circuit")
 @given(seed=st.integers(0, 2**31), dim=st.integers(1, 4), k=st.integers(1, 4))
 def test_leakage_has_a_floor_and_bounds_the_spread_of_a_prefix(seed, dim, k):
     params = Models.random(3, 2, 5, dim, norm="unit", generator=torch.Generator().manual_seed(seed))

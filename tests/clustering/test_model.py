@@ -59,6 +59,7 @@ def one_by_one(models, m, sequence):
     return [dot(row, psi) for row in weights["token"]]
 
 
+@pytest.mark.evidence("odonnat-model")
 @pytest.mark.parametrize("norm", ["unit", "rms"])
 @pytest.mark.parametrize("biases", [False, True])
 @pytest.mark.parametrize("dim", [1, 2, 3])
@@ -124,6 +125,7 @@ def test_the_initialisation_has_the_documented_shapes_and_scales():
 # ---------------------------------------------------------------- symmetries, keys and outputs
 
 
+@pytest.mark.evidence("odonnat-model")
 @pytest.mark.parametrize("dim", [2, 3])
 def test_key_and_output_matrices_are_absorbed_by_query_and_value(dim):
     generator = torch.Generator().manual_seed(3)
@@ -198,6 +200,7 @@ def random_directions(rng, *shape):
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
+@pytest.mark.evidence("odonnat-model")
 def test_no_embedding_reaches_the_exclusive_or_in_any_dimension():
     for dim in (1, 2, 3, 5):
         up = np.eye(dim)[0]
@@ -224,6 +227,7 @@ def test_four_directions_are_reached_unless_a_plane_separates_the_diagonals():
         assert 0 < sum(verdicts) < 150
 
 
+@pytest.mark.evidence("odonnat-model")
 @pytest.mark.parametrize(
     ("length", "dim", "share"), [(2, 2, 1 / 2), (3, 2, 3 / 16), (4, 2, 1 / 16), (2, 3, 1 / 8), (2, 4, 0.0)]
 )
@@ -241,12 +245,14 @@ def cells(directions):
     return sum(reachable(directions * sign) for sign in signs)
 
 
+@pytest.mark.evidence("odonnat-model")
 def test_of_all_signs_as_many_are_reached_as_lines_have_cells():
     for seed in range(2):
         assert cells(random_directions(np.random.default_rng(seed), 2, 2, 2)) == 8
     assert cells(random_directions(np.random.default_rng(5), 2, 3, 2)) == 12
 
 
+@pytest.mark.evidence("odonnat-model")
 @pytest.mark.parametrize(("p", "length", "dim", "rank"), [(2, 12, 2, 24), (3, 12, 2, 27), (3, 12, 3, 41), (2, 12, 3, 38)])
 def test_degrees_of_freedom_of_the_embedding_table(p, length, dim, rank):
     params = model(4, 1, p, length, dim)
@@ -260,6 +266,7 @@ def test_degrees_of_freedom_of_the_embedding_table(p, length, dim, rank):
 # ---------------------------------------------------------------- normalisation
 
 
+@pytest.mark.evidence("odonnat-model")
 @pytest.mark.parametrize("biases", [False, True])
 @pytest.mark.parametrize("dim", [1, 2, 5])
 def test_rms_is_unit_with_three_weights_times_root_d(dim, biases):

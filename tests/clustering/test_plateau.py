@@ -1,6 +1,4 @@
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +17,7 @@ from attnopt.clustering import (
     parity_coefficient,
     walsh,
 )
-
-RESULT = Path(__file__).resolve().parents[2] / "results" / "two_phase_learning.json"
+from bookkit.folder import results
 
 
 def random(count, length, seed=0, width=6, norm="unit"):
@@ -30,9 +27,10 @@ def random(count, length, seed=0, width=6, norm="unit"):
 
 @pytest.fixture(scope="module")
 def record():
-    return json.loads(RESULT.read_text(encoding="utf-8"))
+    return results("two_phase_learning")
 
 
+@pytest.mark.evidence("odonnat-two-phase")
 @pytest.mark.parametrize("k", [1, 3, 5])
 @pytest.mark.parametrize("norm", ["unit", "rms"])
 def test_loss_is_log_two_plus_cost_minus_parity(k, norm):
@@ -75,6 +73,7 @@ def test_margins_want_two_tokens():
         margins(params)
 
 
+@pytest.mark.evidence("odonnat-saddle-points")
 @pytest.mark.parametrize("blind", [0, 1, 2, 3, 4])
 def test_parity_coefficient_has_the_order_of_the_blind_positions(blind):
     params, generator = random(20, 6)
@@ -89,6 +88,7 @@ def test_parity_coefficient_has_the_order_of_the_blind_positions(blind):
     assert (at(8e-3) / at(4e-3)).log2().median().item() == pytest.approx(blind, abs=0.3)
 
 
+@pytest.mark.evidence("odonnat-saddle-points")
 @pytest.mark.parametrize("k", [2, 5])
 def test_coinciding_tokens_are_stationary_with_one_curvature(k):
     params, _ = random(1, 6)
@@ -102,6 +102,7 @@ def test_coinciding_tokens_are_stationary_with_one_curvature(k):
     assert values[-1].item() == pytest.approx(psi.square().sum().item() / 2)
 
 
+@pytest.mark.evidence("odonnat-saddle-points")
 @pytest.mark.parametrize(("k", "saddle"), [(2, True), (4, False), (5, False)])
 def test_coinciding_tokens_are_a_minimum_from_four_counted_tokens_on(k, saddle):
     params, _ = random(100, 6, seed=3)
@@ -126,6 +127,7 @@ def test_coinciding_tokens_are_a_minimum_from_four_counted_tokens_on(k, saddle):
     assert below > 0.9 if saddle else below < 0.03
 
 
+@pytest.mark.evidence("odonnat-saddle-points")
 def test_no_sequence_moves_a_model_whose_tokens_coincide_with_no_output():
     params, generator = random(1, 6)
     params.weights["token"][:, 1] = params.weights["token"][:, 0]
@@ -176,6 +178,7 @@ def test_drops_are_cut_to_their_top_and_their_floor():
     assert find_drops(torch.linspace(1, 0, 100))[-1][1] == 99
 
 
+@pytest.mark.evidence("odonnat-two-phase")
 def test_find_drops_counts_falls_not_spikes_nor_slow_declines():
     step = torch.cat([torch.full((100,), 0.69), torch.full((100,), 0.4), torch.full((100,), 0.05)])
     found = find_drops(step)
@@ -196,6 +199,7 @@ def test_find_drops_counts_falls_not_spikes_nor_slow_declines():
         find_drops(step, fall=0.0)
 
 
+@pytest.mark.evidence("odonnat-two-phase")
 def test_two_drops_are_not_typical(record):
     main = record["events"]["main"]
     won = [run for run, final in enumerate(main["final"]) if final > 0.9]
@@ -207,6 +211,7 @@ def test_two_drops_are_not_typical(record):
     assert binomtest(len(won), 200).proportion_ci(method="wilson").high < 0.6
 
 
+@pytest.mark.evidence("odonnat-two-phase")
 def test_clusters_form_with_the_escape_but_in_a_minority(record):
     main = record["events"]["main"]
     won = [run for run, final in enumerate(main["final"]) if final > 0.9]
@@ -216,6 +221,7 @@ def test_clusters_form_with_the_escape_but_in_a_minority(record):
     assert abs(np.median(delays)) < 10
 
 
+@pytest.mark.evidence("odonnat-saddle-points")
 def test_gradients_rise_at_the_escape_and_stay_high_but_for_one_parameter(record):
     aligned = record["events"]["main"]["aligned"]
     middle = lambda name, at: aligned[name][at][1]  # noqa: E731
@@ -225,6 +231,7 @@ def test_gradients_rise_at_the_escape_and_stay_high_but_for_one_parameter(record
     assert middle("assembler_bias", 10) < 1.6 * middle("assembler_bias", 0)
 
 
+@pytest.mark.evidence("odonnat-saddle-points")
 def test_gradients_of_wider_models_rise_but_for_d_64_not_in_every_layer(record):
     for name in ("dim_3", "dim_64"):
         aligned = record["events"][name]["aligned"]
@@ -235,6 +242,7 @@ def test_gradients_of_wider_models_rise_but_for_d_64_not_in_every_layer(record):
         assert (max(rise["value"], rise["receptors"]) < 1.5) == (name == "dim_64")
 
 
+@pytest.mark.evidence("odonnat-saddle-points")
 def test_some_runs_end_where_tokens_coincide(record):
     main, end = record["events"]["main"], record["walsh"]["main"]["end"]
     collapsed = [run for run in range(200) if end["apart"][run] < 0.1 and end["output"][run] < 0.1]
@@ -242,6 +250,7 @@ def test_some_runs_end_where_tokens_coincide(record):
     assert all(main["escape"][run] is None for run in collapsed)
 
 
+@pytest.mark.evidence("odonnat-saddle-points")
 def test_noise_takes_them_there(record):
     assert min(record["walsh"]["full_batch"]["end"]["apart"]) > 0.1
     noise = record["noise"]["main"]
@@ -260,6 +269,7 @@ def test_in_as_many_steps_the_full_batch_gets_further(record):
     assert within("main", 1000) > 2 * within("full_batch", 1000)
 
 
+@pytest.mark.evidence("odonnat-two-phase")
 def test_parity_coefficient_grows_before_the_loss_falls(record):
     walsh_part = record["walsh"]["main"]
     parity = np.array(walsh_part["around"]["parity"], dtype=float)
@@ -269,6 +279,7 @@ def test_parity_coefficient_grows_before_the_loss_falls(record):
     assert middle[at(-20)] > 2 * middle[at(-100)]
 
 
+@pytest.mark.evidence("odonnat-two-phase")
 def test_embeddings_separate_before_the_classifier_does(record):
     around, at = record["walsh"]["main"]["around"], record["walsh"]["main"]["offsets"].index
     middle = {name: np.nanmedian(np.array(around[name], dtype=float), axis=1) for name in ("nearest", "accuracy")}
@@ -277,11 +288,13 @@ def test_embeddings_separate_before_the_classifier_does(record):
     assert middle["accuracy"][at(20)] < middle["nearest"][at(20)] - 0.2
 
 
+@pytest.mark.evidence("odonnat-saddle-points")
 def test_full_batch_gradients_go_with_the_fall(record):
     mini, full = (np.median(record["events"][name]["correlation"]) for name in ("main", "full_batch"))
     assert mini < 0.3 < full
 
 
+@pytest.mark.evidence("odonnat-two-phase")
 def test_feed_forward_layer_alone_does_not_make_the_second_phase(record):
     parts = record["parts"]["main"]
     solved = {arm: sum(best > 0.9 for best in parts[arm]["best"]) for arm in ("all", "feed-forward", "the rest")}

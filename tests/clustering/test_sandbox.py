@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from attnopt.clustering import Models, Task, invariance, load_run, normalise, run_names
 from attnopt.clustering.sandbox import DATA, LARGEST, PARTS, pack, save_runs, sentence_parts
-from attnopt.clustering.video import draw_frame, main, prefix_colours, write_video
 from attnopt.explorers import Sandbox
+from attnopt.explorers.video import draw_frame, main, prefix_colours, write_video
 
 NAMES = ["success", "failure", "spike", "faulty_attention", "partial_invariance", "pattern", "fine_tuning"]
 
@@ -195,6 +195,6 @@ def test_video_names_the_runs_there_are():
 
 @pytest.mark.skipif(not shutil.which("ffmpeg"), reason="ffmpeg is not installed")
 def test_video_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("attnopt.clustering.video.draw_frame", lambda figure, run, frame: figure.text(0.5, 0.5, str(frame)))
+    monkeypatch.setattr("attnopt.explorers.video.draw_frame", lambda figure, run, frame: figure.text(0.5, 0.5, str(frame)))
     write_video(load_run("success"), tmp_path / "out.mp4")
     assert (tmp_path / "out.mp4").read_bytes()[4:8] == b"ftyp"

@@ -1,8 +1,6 @@
 """Loss spikes: found in records, trained through again, and taken apart."""
 
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,20 +9,19 @@ from scipy.stats import binomtest
 from torch.nn.functional import gelu, normalize, one_hot
 
 from attnopt.clustering import Course, Models, Settings, Task, Watch, dissect, find_spikes, normalise, train
-from attnopt.clustering import sharpness as sharpness_module
 from attnopt.clustering.model import marks
 from attnopt.clustering.sharpness import sharpness
 from attnopt.clustering.spikes import losses, stages
 from attnopt.clustering.training.backward import Layout, loss_and_gradients
+from bookkit.folder import results
 
-STORED = Path(__file__).resolve().parents[2] / "results" / "loss_spikes.json"
 SMALL = Settings(Task(2, 4, 2), n_train=16, width=4, batch_size=8)
 
 
 @pytest.fixture(scope="module")
 def stored():
     """The chapter's results."""
-    return json.loads(STORED.read_text(encoding="utf-8"))
+    return results("loss_spikes")
 
 
 def generator(seed=0):
@@ -144,6 +141,7 @@ def test_dissection_of_a_small_step_leaves_only_the_slope():
     assert torch.allclose(parts, found["rise"], rtol=1e-3, atol=1e-9)
 
 
+@pytest.mark.evidence("odonnat-spikes-normalisation")
 def test_dissection_measures_the_rise_and_second_order_errors():
     params, after, marked, truth, tokens = example()
     found = dissect(params, after, marked, truth)
@@ -156,6 +154,7 @@ def test_dissection_measures_the_rise_and_second_order_errors():
         assert 2.5 < ratio < 6
 
 
+@pytest.mark.evidence("odonnat-spikes-normalisation")
 @pytest.mark.parametrize(("name", "normed"), [("sums", "table"), ("sequence", "direction")])
 def test_straight_normalisation_is_its_tangent(name, normed):
     params, after, marked, _truth, _ = example()
@@ -168,6 +167,7 @@ def test_straight_normalisation_is_its_tangent(name, normed):
     assert (now[normed] - normalise(now[name], "unit")).abs().max() > 1e-3
 
 
+@pytest.mark.evidence("odonnat-spikes-normalisation")
 def test_far_alters_only_short_vectors():
     params, after, marked, _truth, _ = example()
     short = stages(params, marked)["sums"].norm(dim=-1) < 1
@@ -181,6 +181,7 @@ def test_far_alters_only_short_vectors():
     assert turn(moved) < turn(plain)
 
 
+@pytest.mark.evidence("odonnat-spikes-normalisation")
 def test_curvature_of_the_normalisation():
     x = torch.tensor([0.3, -0.4, 0.5], dtype=torch.float64)
     second = torch.func.jacfwd(torch.func.jacrev(lambda v: normalise(v, "unit")))(x)
@@ -191,6 +192,7 @@ def test_curvature_of_the_normalisation():
     assert sizes.max() > 0.999 * exact
 
 
+@pytest.mark.evidence("odonnat-spikes-normalisation")
 def test_a_step_turns_by_at_most_the_arcsine():
     steps = 0.6 * normalize(torch.randn(10_000, 2, generator=generator(), dtype=torch.float64), dim=1)
     x = torch.tensor([1.0, 0.0], dtype=torch.float64)
@@ -201,6 +203,7 @@ def test_a_step_turns_by_at_most_the_arcsine():
     assert 0.99 * math.pi / 2 < angles.max() < math.pi / 2  # a step as long as x turns by any angle below 90°
 
 
+@pytest.mark.evidence("odonnat-spikes-mlp")
 def test_curvature_of_the_layer():
     W = torch.randn(7, 3, generator=generator(), dtype=torch.float64)
     U = torch.randn(3, 7, generator=generator(1), dtype=torch.float64)
@@ -262,25 +265,6 @@ def test_sharpness_of_weights_of_length_one(problem):
     torch.testing.assert_close(sharpness(layout, short, marked, truth, norm), fine, rtol=1e-4, atol=0)
 
 
-def test_sharpness_takes_two_gradients_an_iteration_some_models_at_a_time(problem, monkeypatch):
-    layout, rows, marked, truth, norm = problem
-    calls, evaluate = [], loss_and_gradients
-    monkeypatch.setattr(
-        sharpness_module, "loss_and_gradients", lambda *given: calls.append(len(given[3])) or evaluate(*given)
-    )
-    size = sum(math.prod(shape) for shape in layout.shapes.values())
-    everything = sharpness(layout, rows, marked, truth, norm, iterations=3)
-    assert calls == [3] * 6
-    for activations, parts in ((0, [1, 1, 1]), (2 * marked.shape[1] * 5, [2, 1])):
-        calls.clear()
-        monkeypatch.setattr(sharpness_module, "CHUNK", activations)
-        torch.testing.assert_close(sharpness(layout, rows, marked, truth, norm, iterations=3), everything)
-        assert calls == 6 * parts
-    calls.clear()
-    assert sharpness(layout, rows[:1], marked[:1], truth[:1], norm, iterations=10_000).isfinite().all()
-    assert len(calls) == 2 * size
-
-
 def test_sharpness_refuses_bad_arguments(problem):
     layout, rows, marked, truth, norm = problem
     for bad in (0.0, -1.0, math.inf, math.nan):
@@ -313,6 +297,7 @@ def test_stored_spikes_belong_to_success(stored):
     assert share(best > 0.9) > 5 * share(best <= 0.9)
 
 
+@pytest.mark.evidence("odonnat-spikes-gradients")
 def test_stored_gradients_spike_with_the_loss(stored):
     main = stored["gradients"]
     assert main["doubled"] > 0.7 > 0.3 > main["control_doubled"]
@@ -322,6 +307,7 @@ def test_stored_gradients_spike_with_the_loss(stored):
     assert abs(middle[18] - 1) < 0.3
 
 
+@pytest.mark.evidence("odonnat-spikes-normalisation", "odonnat-spikes-mlp")
 def test_stored_steps_rise_without_curvature_of_the_network(stored):
     spikes = [spike for spike in stored["dissection"]["spikes"] if spike["rise"] > 0]
     share = {
@@ -336,6 +322,7 @@ def test_stored_steps_rise_without_curvature_of_the_network(stored):
     assert np.median(share["far sequence"]) < 0.4
 
 
+@pytest.mark.evidence("odonnat-spikes-normalisation", "odonnat-spikes-mlp")
 def test_stored_first_steps_over_the_threshold_are_like_the_steepest(stored):
     first = stored["onset"]
     assert [s["start"] for s in first] == [s["start"] for s in stored["dissection"]["spikes"]]
@@ -354,6 +341,7 @@ def test_stored_loss_sharpens_before_spikes_and_beyond_the_edge_in_a_quarter(sto
     assert 0.1 < (felt[:, :4] > 1).any(1).mean() < 0.4
 
 
+@pytest.mark.evidence("odonnat-spikes-mlp")
 def test_stored_weights_are_not_heavier_before_spikes(stored):
     before = stored["before"]
     for comparison in (before["runs apart"], before["all"]):
@@ -368,6 +356,7 @@ def test_stored_full_batch_runs_train_at_adams_edge(stored):
     assert (largest < 1.5).all()
 
 
+@pytest.mark.evidence("odonnat-smoothed-normalisation")
 def test_stored_smoothed_normalisation_does_not_end_spikes(stored):
     """The rate of spikes after success beside main's on the same seeds, and an interval from drawing seeds again."""
     pairs = []

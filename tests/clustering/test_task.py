@@ -27,6 +27,7 @@ def test_all_sequences_once_in_order_with_the_sum_of_their_first_k_tokens(p, len
     assert torch.bincount(targets).tolist() == [p ** (length - 1)] * p  # H(Y) = log p
 
 
+@pytest.mark.evidence("odonnat-task")
 @pytest.mark.parametrize(("p", "length", "k"), SIZES)
 def test_the_label_is_invariant_under_the_prefix_order_and_the_suffix_and_under_more(p, length, k):
     tokens, targets = Task(p, length, k).all()
@@ -57,6 +58,7 @@ def test_prefixes_fall_into_as_many_multisets_as_counted(p, k):
     assert len(targets.unique()) == p
 
 
+@pytest.mark.evidence("odonnat-task")
 @pytest.mark.parametrize(("p", "length", "k"), SIZES)
 def test_positions_that_miss_one_of_the_first_k_say_nothing_about_the_label(p, length, k):
     tokens, targets = Task(p, length, k).all()
@@ -80,6 +82,7 @@ def test_a_character_of_the_label_correlates_with_one_character_of_the_sequence_
         assert (spectrum > 1e-12).sum() == 1
 
 
+@pytest.mark.evidence("odonnat-task")
 def test_a_predictor_that_misses_a_token_has_accuracy_one_in_p_exactly_and_loss_at_least_log_p():
     tokens, targets = Task(3, 4, 3).all()
     generator = torch.Generator().manual_seed(0)
@@ -97,6 +100,7 @@ def test_as_many_sequences_as_are_listed_in_full(monkeypatch):
         Task(2, 5, 2).all()
 
 
+@pytest.mark.evidence("odonnat-task")
 @pytest.mark.parametrize(("p", "length", "n"), [(2, 12, 2048), (2, 8, 100), (3, 5, 400)])
 def test_share_of_sequences_that_draws_cover(p, length, n):
     count, draws = p**length, 300

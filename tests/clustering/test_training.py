@@ -30,6 +30,7 @@ from attnopt.clustering.training.evaluate import TEST_SEED
 from attnopt.clustering.training.group import FEED_FORWARD, ORDER_SEED
 
 
+@pytest.mark.evidence("odonnat-faithful-to-practice")
 @pytest.mark.parametrize("norm", ["unit", "rms", "smooth"])
 @pytest.mark.parametrize(("dim", "p", "vocabulary"), [(1, 2, 2), (2, 2, 2), (3, 3, 4), (5, 2, 3)])
 def test_gradients_are_autograds(norm, dim, p, vocabulary):
@@ -439,6 +440,7 @@ def test_takes_numbers_of_numpy_and_torch(tmp_path):
     assert_same(ours, train(np.array([1, 2]), theirs, checkpoint=place))
 
 
+@pytest.mark.evidence("odonnat-faithful-to-practice")
 def test_embeddings_take_their_share_of_the_gradient():
     history = train(range(12), Settings(epochs=60), Watch(every=20)).history
     squares = {name: value[1:].square() for name, value in history.items() if name.startswith("gradient_")}

@@ -52,6 +52,7 @@ def moved(matrices, layer, direction, t):
 SIZES = [(2, 3, 2), (4, 2, 3), (3, 5, 4)]
 
 
+@pytest.mark.evidence("ahn-equivariance")
 @pytest.mark.parametrize(("d", "n", "k"), SIZES)
 def test_states_and_product_are_equivariant(d, n, k):
     *_, turn, start, A, B, _ = problem(d, n, k)
@@ -60,6 +61,7 @@ def test_states_and_product_are_equivariant(d, n, k):
     torch.testing.assert_close(turned_product, turn @ product, rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.evidence("ahn-equivariance")
 @pytest.mark.parametrize(("d", "n", "k"), SIZES)
 @pytest.mark.parametrize("layer", [0, 1])
 def test_derivatives_turn_with_the_direction(d, n, k, layer):
@@ -81,6 +83,7 @@ def test_derivatives_turn_with_the_direction(d, n, k, layer):
     assert (wrong - jvp(along["B"][0](start, along["B"][1]), (zero,), (one,))[1][1]).abs().max() > 1e-3
 
 
+@pytest.mark.evidence("ahn-equivariance")
 def test_outside_the_set_states_are_not_equivariant():
     root, _, turn, start, A, B, _ = problem(3, 4, 2)
     off = forward(turn @ start, A + 0.3 * torch.eye(3, **torch_double), B)[0]
@@ -89,6 +92,7 @@ def test_outside_the_set_states_are_not_equivariant():
     assert (forward(turn @ start, A, other)[0] - turn @ forward(start, A, other)[0]).abs().max() > 1e-3
 
 
+@pytest.mark.evidence("ahn-equivariance")
 def test_printed_sign_of_the_product_is_wrong():
     *_, start, A, B, _ = problem(3, 4, 1)
     weights = torch.randn(1, 3, generator=torch.Generator().manual_seed(5), **torch_double)
@@ -106,6 +110,7 @@ def exact_loss(d, n, k, inverse_root, root):
     return lambda point: prompt_losses(grams, root @ point[0] @ root, inverse_root @ point[1] @ root) @ weights
 
 
+@pytest.mark.evidence("ahn-theorem-5")
 @pytest.mark.parametrize(("d", "n", "k"), [(2, 1, 2), (2, 4, 2), (2, 5, 3), (3, 4, 2)])
 def test_gradient_on_the_set_is_a_multiple_of_the_covariance_and_of_the_identity(d, n, k):
     root, inverse_root, _, _, A, B, _ = problem(d, n, k)
@@ -123,6 +128,7 @@ def test_gradient_on_the_set_is_a_multiple_of_the_covariance_and_of_the_identity
     torch.testing.assert_close(slope[1], of_scalars[1][:, None, None] * eye / d, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.evidence("ahn-descent-direction")
 @pytest.mark.parametrize(("d", "n", "k"), [(2, 4, 2), (3, 4, 2)])
 def test_directions_replaced_layer_by_layer_with_equality(d, n, k):
     root, inverse_root, _, _, A, B, _ = problem(d, n, k)
@@ -140,6 +146,7 @@ def test_directions_replaced_layer_by_layer_with_equality(d, n, k):
     assert abs((slope * printed).sum() - (slope * right).sum()) > 1e-2 * abs((slope * right).sum())
 
 
+@pytest.mark.evidence("ahn-descent-direction")
 @pytest.mark.parametrize(("d", "n", "k"), [(2, 4, 2), (3, 4, 2)])
 def test_flow_dissipates_the_squared_gradient_only_with_one_over_d(d, n, k):
     root, inverse_root, _, _, A, B, _ = problem(d, n, k)
@@ -155,6 +162,7 @@ def test_flow_dissipates_the_squared_gradient_only_with_one_over_d(d, n, k):
     assert off.abs().max() > 1e-2 * printed.abs().max()  # it leaves the set at once
 
 
+@pytest.mark.evidence("ahn-theorem-5", "ahn-descent-direction")
 def test_flow_inside_the_set_loses_its_gradient_and_exactly_as_much_loss():
     d, n, time = 2, 5, 400.0
     nodes, weights = map(torch.tensor, wishart_quadrature(d, n, 5))

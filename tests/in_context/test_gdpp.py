@@ -4,7 +4,6 @@ import itertools
 import json
 from fractions import Fraction
 from importlib import resources
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from numpy.polynomial import Polynomial
 from scipy.optimize import minimize
 
 from attnopt.in_context import (
-    gdpp,
     gdpp_loss,
     gdpp_optimum,
     gdpp_residuals,
@@ -35,6 +33,7 @@ from attnopt.in_context import (
     wishart_trace_moment,
 )
 from attnopt.in_context.gdpp import _residual
+from bookkit.folder import results
 
 TABLE = json.loads((resources.files("attnopt") / "data" / "gdpp_optima.json").read_text(encoding="utf-8"))
 OPTIMA = {tuple(map(int, key.split(","))): value for key, value in TABLE["optima"].items()}
@@ -55,6 +54,7 @@ def residual_by_polynomials(steps, curvatures):
     return value
 
 
+@pytest.mark.evidence("ahn-theorem-5")
 @given(k=st.integers(1, 4), d=st.integers(1, 4), n=st.integers(1, 6), seed=st.integers(0, 2**31))
 def test_recursion_is_what_the_layers_do_to_every_prompt(k, d, n, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -197,23 +197,6 @@ def test_stored_optima_are_critical_interior_and_beat_plain_steps(d, n, k):
     assert found["loss"] < plain
 
 
-@pytest.mark.parametrize("k", [1, 3])
-def test_starts_fill_their_range_and_are_the_best_of_their_group(k, monkeypatch):
-    largest = wishart_quadrature(3, 5, gdpp.n_nodes(k))[0].max()
-    monkeypatch.setattr(gdpp, "STARTS", 2000)
-    monkeypatch.setattr(gdpp, "GROUP", 1)
-    everything = gdpp._starts(3, 5, k)
-    assert everything.shape == (2000, 2 * k - 1)
-    assert everything.max() <= 0
-    sizes = [2.0 * 3**i for i in range(k)] + [1.5 * 3**i for i in range(k - 1)]
-    np.testing.assert_allclose(-everything.amin(0) * largest, sizes, rtol=0.01)
-    monkeypatch.setattr(gdpp, "STARTS", 200)
-    monkeypatch.setattr(gdpp, "GROUP", 10)
-    losses = gdpp_loss(everything[:, :k], everything[:, k:], 3, 5).reshape(200, 10)
-    best = gdpp._starts(3, 5, k)
-    torch.testing.assert_close(gdpp_loss(best[:, :k], best[:, k:], 3, 5), losses.amin(1))
-
-
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_derivatives_that_the_search_uses_are_autograds(k, generator):
     point, nodes = normal(generator, 2 * k - 1), torch.linspace(0.1, 3, 7, dtype=torch.float64)
@@ -246,6 +229,7 @@ def test_no_start_ends_below_the_stored_optimum_of_two_layers():
         assert values.min() > OPTIMA[5, n, 2]["loss"]
 
 
+@pytest.mark.evidence("ahn-infimum-attained", "ahn-theorem-5")
 @pytest.mark.parametrize(("d", "n", "k"), [(2, 1, 2), (2, 1, 3), (3, 1, 2), (2, 2, 3), (2, 5, 2), (3, 4, 2)])
 def test_silent_layers_are_a_critical_point_over_all_matrices_and_a_saddle(d, n, k):
     grams, weights = map(torch.from_numpy, gram_quadrature(d, n, 3**k - 1))
@@ -280,6 +264,7 @@ def test_silent_layers_are_a_critical_point_over_all_matrices_and_a_saddle(d, n,
         assert form(part).item() == pytest.approx(size * value, abs=1e-12)
 
 
+@pytest.mark.evidence("ahn-theorem-5")
 @pytest.mark.parametrize(("d", "n"), [(1, 2), (2, 3), (5, 3), (5, 10), (5, 20), (8, 4)])
 def test_infinite_curvature_is_never_optimal_for_two_layers(d, n):
     nodes, weights = map(torch.tensor, wishart_quadrature(d, n, 8))
@@ -318,6 +303,7 @@ def test_optimum_is_a_strict_local_minimum_over_all_matrices(n, k):
     assert values[0] > 1e-7 * values[-1]
 
 
+@pytest.mark.evidence("ahn-domain-shift")
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_shift_of_scale_multiplies_steps_and_curvatures(k):
     generator = torch.Generator().manual_seed(3)
@@ -332,6 +318,7 @@ def test_shift_of_scale_multiplies_steps_and_curvatures(k):
     assert abs(losses.mean() - exact) < 4.5 * losses.std() / 60_000**0.5
 
 
+@pytest.mark.evidence("ahn-domain-shift")
 @pytest.mark.parametrize(("d", "n"), [(1, 1), (5, 3), (5, 20), (3, 100)])
 def test_one_layer_is_worse_than_no_layer_beyond_the_square_root_of_two(d, n):
     step = optimal_step_sizes(d, n, 1)[0]
@@ -341,6 +328,7 @@ def test_one_layer_is_worse_than_no_layer_beyond_the_square_root_of_two(d, n):
     assert step_loss(1.9 * step, d, n) < d < step_loss(2.1 * step, d, n)
 
 
+@pytest.mark.evidence("ahn-domain-shift")
 def test_fragility_of_the_optimum_under_a_rescaled_spectrum():
     for k, low, high in ((2, 1.2, 1.25), (3, 1.1, 1.15)):
         found = OPTIMA[5, 20, k]
@@ -354,6 +342,7 @@ def test_fragility_of_the_optimum_under_a_rescaled_spectrum():
     assert step_loss(1.25**2 * optimal_step_sizes(5, 20, 3)[0], 5, 20) > 5
 
 
+@pytest.mark.evidence("ahn-domain-shift")
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_the_shifted_loss_crosses_that_of_no_prediction_once(k):
     t = sympy.Symbol("t")  # s²; the loss minus d is t times a polynomial with these exact coefficients
@@ -384,6 +373,7 @@ def test_the_shifted_loss_crosses_that_of_no_prediction_once(k):
         assert at[0] < 5 < at[1]
 
 
+@pytest.mark.evidence("ahn-figure-3")
 def test_a_sample_cannot_see_the_variance_of_the_optimum():
     for n in (10, 20):
         found = OPTIMA[5, n, 3]
@@ -404,6 +394,7 @@ def test_a_sample_cannot_see_the_variance_of_the_optimum():
         assert losses.std() / 100_000**0.5 < 0.05 * losses.mean()  # and yet it looks tame
 
 
+@pytest.mark.evidence("ahn-figure-4")
 def test_steps_often_but_not_always_grow_from_layer_to_layer():
     grows = {case: (np.diff(np.abs(found["steps"])) > 0).all() for case, found in OPTIMA.items()}
     assert grows[5, 10, 3]
@@ -413,9 +404,9 @@ def test_steps_often_but_not_always_grow_from_layer_to_layer():
     assert not grows[5, 3, 3]
 
 
+@pytest.mark.evidence("ahn-figure-3", "ahn-figure-4")
 def test_training_reproduces_the_figures_and_overfits_its_batch():
-    path = Path(__file__).parents[2] / "results" / "gdpp_training.json"
-    runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    runs = results("gdpp_training")["runs"]
     assert {run["n_context"] for run in runs} == {10, 20}
     for run in (run for run in runs if not run["stalled"]):
         whitened, plain = ([curve[-1] for curve in run[name]] for name in ("dist_A_whitened", "dist_A"))
@@ -431,6 +422,7 @@ def test_training_reproduces_the_figures_and_overfits_its_batch():
         assert exact > 10 * OPTIMA[5, run["n_context"], 3]["loss"]
 
 
+@pytest.mark.evidence("ahn-softmax-attention")
 def test_softmax_heads_cancel_the_mean_label():
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(100, 21, generator=generator, dtype=torch.float64)
@@ -443,9 +435,9 @@ def test_softmax_heads_cancel_the_mean_label():
     assert 50 < errors[0] / errors[1] < 200  # of second order
 
 
+@pytest.mark.evidence("ahn-softmax-attention")
 def test_trained_softmax_attention_and_its_linear_control():
-    path = Path(__file__).parents[2] / "results" / "softmax_attention.json"
-    runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    runs = results("softmax_attention")["runs"]
     of = lambda *setting: [run for run in runs if (run["layers"], run["kind"], run["heads"]) == setting]  # noqa: E731
     one_step, gdpp = float(optimal_step_sizes(5, 20, 1)[1]), OPTIMA[5, 20, 2]["loss"]
     assert all(abs(run["test_loss"] / one_step - 1) < 0.05 for run in of(1, "linear", 1))

@@ -2,10 +2,9 @@
 
 import importlib.util
 import itertools
-import json
 from pathlib import Path
 
-import common
+import covariances
 import pytest
 import torch
 from helpers import normal
@@ -18,6 +17,7 @@ from attnopt.in_context import (
     step_loss,
     transverse_hessians,
 )
+from bookkit.folder import results
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,6 +44,7 @@ def rotation(generator, dim):
     return torch.linalg.qr(normal(generator, dim, dim))[0]
 
 
+@pytest.mark.evidence("ahn-theorem-4", "ahn-infimum-attained")
 @pytest.mark.parametrize(("dim", "n_context", "k"), [(2, 1, 2), (2, 4, 3), (3, 2, 2), (3, 5, 2)])
 def test_gradient_on_S_is_a_multiple_of_the_covariance_and_elsewhere_it_is_not(dim, n_context, k, generator):
     covariance, root = covariance_and_root(generator, dim)
@@ -150,6 +151,7 @@ def test_loss_is_invariant_under_a_common_rotation_of_all_layers(dim, n_context,
     assert torch.isclose(loss(signs @ A @ signs), loss(A), rtol=1e-9)
 
 
+@pytest.mark.evidence("ahn-global-optimality")
 @pytest.mark.parametrize(("dim", "n_context", "k"), [(2, 1, 2), (2, 3, 3), (3, 2, 2), (2, 4, 4)])
 @pytest.mark.parametrize("at_optimum", [True, False])
 def test_transverse_hessians_are_those_of_autograd(dim, n_context, k, at_optimum, generator):
@@ -167,6 +169,7 @@ def test_transverse_hessians_are_those_of_autograd(dim, n_context, k, at_optimum
     assert max(both.abs().max(), torch.einsum("iajb,a,b->ij", hessian, E[0].flatten(), identity).abs().max()) < 1e-8
 
 
+@pytest.mark.evidence("ahn-global-optimality")
 @pytest.mark.parametrize(("dim", "n_context", "k"), [(2, 2, 3), (2, 20, 3), (3, 3, 3), (5, 3, 3), (5, 20, 2), (5, 20, 3)])
 def test_optimum_on_S_is_a_strict_local_minimum_over_all_matrices(dim, n_context, k):
     steps = optimal_step_sizes(dim, n_context, k)[0]
@@ -201,6 +204,7 @@ def descend(loss, start, iterations=400):
     return A.detach(), closure().item()
 
 
+@pytest.mark.evidence("ahn-global-optimality")
 @pytest.mark.parametrize(("n_context", "k"), [(2, 2), (5, 3)])
 def test_no_descent_over_all_matrices_goes_below_the_optimum_on_S(n_context, k, generator):
     loss, best = exact_loss(2, n_context, k), float(optimal_step_sizes(2, n_context, k)[1])
@@ -211,6 +215,7 @@ def test_no_descent_over_all_matrices_goes_below_the_optimum_on_S(n_context, k, 
         assert max(ends) < best + 1e-7
 
 
+@pytest.mark.evidence("ahn-global-optimality")
 @pytest.mark.parametrize(("n_context", "excess"), [(2, 0.0207), (5, 0.0511)])
 def test_swapped_steps_on_two_axes_are_a_local_minimum_outside_S(n_context, excess):
     loss = exact_loss(2, n_context, 3)
@@ -242,22 +247,24 @@ def experiment():
     torch.set_default_dtype(before)
 
 
-RECORD = json.loads((ROOT / "results" / "step_sizes_training.json").read_text(encoding="utf-8"))
+RECORD = results("step_sizes_training")["training"]
 
 
+@pytest.mark.evidence("ahn-figure-1")
 def test_losses_of_a_batch_of_runs_are_those_of_the_package(experiment, generator):
     grams, A = experiment.prompts(30), normal(generator, 5, 3, 5, 5)
     expected = prompt_losses(grams, A[:, None]).mean(1)
     torch.testing.assert_close(experiment.losses(grams, A), expected)
     M = A[0, 0]
     brute = min((M - a * torch.eye(5)).norm() / M.norm() for a in torch.linspace(-3, 3, 6001))
-    assert common.dist(M) == pytest.approx(brute.item(), abs=1e-5)
+    assert covariances.dist(M) == pytest.approx(brute.item(), abs=1e-5)
     roots = torch.stack([experiment.covariance_root(seed) for seed in range(2)])
-    spectrum = torch.tensor(sorted(common.DIAGONAL))
+    spectrum = torch.tensor(sorted(covariances.DIAGONAL))
     torch.testing.assert_close(torch.linalg.eigvalsh(roots), spectrum.expand(2, -1))
     assert not torch.allclose(roots[0], roots[1])
 
 
+@pytest.mark.evidence("ahn-figure-1", "ahn-figure-2", "ahn-global-optimality")
 def test_training_ends_at_the_optimum_of_S_and_not_at_zero(experiment):
     """The record of 20,000 prompts: losses within the sampling error of the exact optimum, every weight near S."""
     best = float(optimal_step_sizes(5, 20, 3)[1])
@@ -272,9 +279,9 @@ def test_training_ends_at_the_optimum_of_S_and_not_at_zero(experiment):
     A = torch.tensor(RECORD["A"])
     roots = torch.stack([experiment.covariance_root(seed) for seed in range(5)])[:, None]
     whitened = roots @ A @ roots
-    torch.testing.assert_close(common.dist(whitened), torch.tensor(RECORD["dist_whitened"][-1]), atol=1e-4, rtol=0)
-    assert common.dist(whitened).max() < 0.06
-    assert (common.dist(A) - 0.785).abs().max() < 0.03
+    torch.testing.assert_close(covariances.dist(whitened), torch.tensor(RECORD["dist_whitened"][-1]), atol=1e-4, rtol=0)
+    assert covariances.dist(whitened).max() < 0.06
+    assert (covariances.dist(A) - 0.785).abs().max() < 0.03
     found = whitened.diagonal(dim1=2, dim2=3).mean(-1)
     torch.testing.assert_close(found.sort(1, descending=True).values, steps.expand(5, -1), rtol=0.02, atol=0)
     assert len({tuple(row.argsort().tolist()) for row in found}) > 1  # the order is not identifiable
@@ -285,6 +292,7 @@ def test_training_ends_at_the_optimum_of_S_and_not_at_zero(experiment):
     assert means[1] / means[2] == pytest.approx(2, abs=0.5)
 
 
+@pytest.mark.evidence("ahn-figure-1")
 def test_a_small_training_finds_S(experiment):
     record = experiment.train(experiment.prompts(1000), torch.eye(5).expand(5, 5, 5), 0.1, 40)
     steps = optimal_step_sizes(5, 20, 3)[0]

@@ -60,6 +60,7 @@ def sampled(b, A, covariance, n, generator, draws=40_000):
     return errors.mean(), errors.std() / draws**0.5
 
 
+@pytest.mark.evidence("ahn-parameters-that-matter")
 @pytest.mark.parametrize(("dim", "n"), [(1, 1), (2, 1), (2, 5), (3, 2), (3, 10)])
 def test_loss_sees_the_last_row_of_p_and_the_first_d_columns_of_q(dim, n, generator):
     prompts, targets = sample_prompts(50, torch.eye(dim, dtype=torch.float64), n, generator)
@@ -77,6 +78,7 @@ def test_loss_sees_the_last_row_of_p_and_the_first_d_columns_of_q(dim, n, genera
     torch.testing.assert_close(loss, error.square().mean(), rtol=1e-10, atol=0)  # (15), the square included
 
 
+@pytest.mark.evidence("ahn-parameters-that-matter")
 @pytest.mark.parametrize("n", EXAMPLES)
 @pytest.mark.parametrize("spectrum", SPECTRA)
 def test_attention_loss_is_the_mean_over_prompts(spectrum, n, generator):
@@ -89,6 +91,7 @@ def test_attention_loss_is_the_mean_over_prompts(spectrum, n, generator):
     assert abs(mean - attention_loss(*best(covariance, n), covariance, n)) < 5 * error
 
 
+@pytest.mark.evidence("ahn-theorem-1")
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_attention_loss_is_exact_by_quadrature(n, generator):
     spectrum = torch.tensor([1.0, 0.4], dtype=torch.float64)
@@ -123,6 +126,7 @@ def test_optimum_is_symmetric_to_the_bit(generator):
     assert torch.equal(optimum, optimum.mT)
 
 
+@pytest.mark.evidence("ahn-theorem-1")
 @pytest.mark.parametrize("n", EXAMPLES)
 @pytest.mark.parametrize("spectrum", SPECTRA)
 def test_landscape_is_the_minimum_plus_two_squares(spectrum, n, generator):
@@ -142,6 +146,7 @@ def test_landscape_is_the_minimum_plus_two_squares(spectrum, n, generator):
     torch.testing.assert_close(attention_loss(b, A, covariance, n), floor + excess, rtol=1e-10, atol=0)
 
 
+@pytest.mark.evidence("ahn-theorem-1")
 @pytest.mark.parametrize("n", EXAMPLES)
 @pytest.mark.parametrize("spectrum", SPECTRA)
 def test_optimum_is_critical_and_rescaling_keeps_it(spectrum, n, generator):
@@ -154,6 +159,7 @@ def test_optimum_is_critical_and_rescaling_keeps_it(spectrum, n, generator):
         assert all(g.abs().max() < 1e-11 for g in torch.autograd.grad(loss, scaled))
 
 
+@pytest.mark.evidence("ahn-unique-optimum")
 @pytest.mark.parametrize("n", [1, 4, 30])
 @pytest.mark.parametrize("spectrum", [(1.0, 0.2), (1.0, 1.0), (1.0, 0.5, 0.25)])
 def test_minimiser_is_isolated_but_for_the_scale(spectrum, n):
@@ -164,6 +170,7 @@ def test_minimiser_is_isolated_but_for_the_scale(spectrum, n):
     assert curvatures[1] > 1e-4
 
 
+@pytest.mark.evidence("ahn-unique-optimum")
 @pytest.mark.parametrize("n", EXAMPLES)
 def test_one_dimension_has_a_second_family(n, generator):
     covariance = torch.tensor([[0.7]], dtype=torch.float64)
@@ -187,6 +194,7 @@ def component(X, spectrum, j, n, draws, generator):
     return (((z.mT @ z / n) * X).sum((-2, -1)) + w[:, j, 0]).square()
 
 
+@pytest.mark.evidence("ahn-unique-optimum", "ahn-lemma-6", "ahn-lemma-7")
 @pytest.mark.parametrize("n", [1, 4])
 @pytest.mark.parametrize("spectrum", [(1.0,), (1.0, 1.0, 1.0), (1.0, 0.3)])
 def test_component_minima_and_their_antisymmetric_freedom(spectrum, n, generator):
@@ -209,6 +217,7 @@ def test_component_minima_and_their_antisymmetric_freedom(spectrum, n, generator
             assert abs(slope.mean()) < 5 * slope.std() / len(slope) ** 0.5
 
 
+@pytest.mark.evidence("ahn-theorem-1", "ahn-lemma-7")
 def test_optimum_by_hand_in_exact_fractions():
     """Σ = diag(1, 1/2), n = 3: 3/(4·1 + 3/2) = 6/11, 3/(4/2 + 3/2) = 6/7, and the loss 5/11 + 2/7."""
     covariance = torch.diag(torch.tensor([1.0, 0.5], dtype=torch.float64))
@@ -219,6 +228,7 @@ def test_optimum_by_hand_in_exact_fractions():
     assert one_layer_loss(A, covariance, 3).item() == pytest.approx(float(loss), rel=1e-14)
 
 
+@pytest.mark.evidence("ahn-isotropic", "ahn-lemma-6")
 @pytest.mark.parametrize(("dim", "n"), [(1, 1), (5, 20), (4, 2)])
 def test_isotropic_case(dim, n):
     identity = torch.eye(dim, dtype=torch.float64)
@@ -230,6 +240,7 @@ def test_isotropic_case(dim, n):
         assert one_layer_loss(factor * A, identity, n) > loss
 
 
+@pytest.mark.evidence("ahn-tradeoff")
 def test_tradeoff_limits_and_scale(generator):
     covariance = covariance_of(generator, (1.0, 0.1, 0.003))
     T = covariance.trace()
@@ -243,6 +254,7 @@ def test_tradeoff_limits_and_scale(generator):
     torch.testing.assert_close(one_layer_optimum(9 * covariance, 20), one_layer_optimum(covariance, 20) / 9)
 
 
+@pytest.mark.evidence("ahn-tradeoff")
 @pytest.mark.parametrize("n", [1, 5, 40])
 def test_other_prior_is_shrunk_alike_in_all_directions(n, generator):
     covariance = covariance_of(generator, (1.0, 0.3, 0.1))
@@ -334,6 +346,7 @@ def threshold(values, n):
     return own**2 * kappa / ((n + 2) * ((n + 1) * own + trace) ** 2)
 
 
+@pytest.mark.evidence("ahn-unique-optimum")
 @pytest.mark.parametrize("n", [1, 5, 20, 100])
 @pytest.mark.parametrize("others", [(1.0,), (1.0, 0.5)])
 def test_rank_one_valley_is_a_minimum_up_to_the_threshold(n, others):
@@ -360,6 +373,7 @@ def test_rank_one_valley_is_a_minimum_up_to_the_threshold(n, others):
             assert curvatures[1] > 1e-6
 
 
+@pytest.mark.evidence("ahn-unique-optimum")
 @pytest.mark.parametrize(
     ("spectrum", "n"), [((1.0, 0.5), 20), ((1.0, 0.2), 20), ((1.0, 0.5, 0.25), 10), ((1.0, 0.5, 0.25, 0.2, 0.1), 20)]
 )

@@ -37,6 +37,7 @@ def test_moments_of_covariates_and_weights(generator):
     assert w[0].ne(w[1]).all()  # new weights in every prompt
 
 
+@pytest.mark.evidence("ahn-lemma-7")
 @pytest.mark.parametrize(("n", "dim"), [(1, 3), (4, 2), (10, 3)])
 def test_gram_moments(n, dim, generator):
     """E[G] = I and E[GNG] = N + (Nᵀ + tr N)/n: the lemma under Theorem 1, with a matrix that is not symmetric."""

@@ -53,6 +53,7 @@ def test_loss_lies_within_the_error_of_a_large_sample(dim, n_context, generator)
         assert abs(values.mean() - step_loss(steps, dim, n_context)) < 5 * values.std() / len(values) ** 0.5
 
 
+@pytest.mark.evidence("ahn-theorem-4")
 @pytest.mark.parametrize(("dim", "n_context"), [(2, 3), (3, 2)])
 def test_loss_is_that_of_the_transformer_token_by_token(dim, n_context, generator):
     root = normal(generator, dim, dim)
@@ -69,6 +70,7 @@ def test_loss_is_that_of_the_transformer_token_by_token(dim, n_context, generato
     assert abs(sampled - step_loss(steps, dim, n_context)) < 5 * values.std() / len(prompts) ** 0.5
 
 
+@pytest.mark.evidence("ahn-lemma-8")
 @given(st.lists(st.floats(-2, 0.5), min_size=1, max_size=5), st.integers(1, 6), st.integers(1, 8), st.randoms())
 def test_order_of_the_layers_does_not_matter_on_S(steps, dim, n_context, random):
     shuffled = list(steps)
@@ -78,6 +80,7 @@ def test_order_of_the_layers_does_not_matter_on_S(steps, dim, n_context, random)
     assert first >= max(0, dim - n_context) * (1 - 1e-9)
 
 
+@pytest.mark.evidence("ahn-lemma-8")
 def test_order_of_the_layers_matters_off_S_and_only_there(generator):
     covariance = torch.tensor([[2.0, 0.4], [0.4, 0.5]], dtype=torch.float64)
     precision = torch.linalg.inv(covariance)
@@ -124,11 +127,13 @@ HAND = [
 ]
 
 
+@pytest.mark.evidence("ahn-theorem-4")
 @pytest.mark.parametrize(("dim", "n_context", "k", "expected"), HAND)
 def test_least_loss_is_the_fraction_found_by_hand(dim, n_context, k, expected):
     assert optimal_step_sizes(dim, n_context, k)[1] == expected == least_loss(dim, n_context, k)
 
 
+@pytest.mark.evidence("ahn-theorem-4", "ahn-infimum-attained")
 @pytest.mark.parametrize(("dim", "n_context"), SIZES)
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 def test_optimum_solves_the_least_squares_problem(dim, n_context, k, generator):
@@ -182,6 +187,7 @@ def test_one_dimension_has_a_binomial_coefficient(n_context, k):
     np.testing.assert_allclose(sorted(steps.tolist()), sorted(-n_context / (2 * float(r)) for r in roots), rtol=1e-8)
 
 
+@pytest.mark.evidence("ahn-theorem-4")
 @given(st.integers(1, 30), st.integers(1, 30))
 def test_one_layer_is_shrunk_by_the_noise_of_its_examples(dim, n_context):
     steps, loss = optimal_step_sizes(dim, n_context, 1)
@@ -268,6 +274,7 @@ def test_limit_loss_of_extreme_ratios():
         assert marchenko_pastur_steps(ratio, 3)[1] == pytest.approx(expected, rel=1e-14)
 
 
+@pytest.mark.evidence("ahn-lemma-8")
 def test_critical_points_with_equal_steps_are_saddles():
     """Every division of three layers into groups has one, and separating equal steps lowers the loss."""
     dim, n_context = 5, 20

@@ -48,6 +48,7 @@ def test_transformer_is_the_papers_equation(d, n, k, generator):
     torch.testing.assert_close(in_context_loss(prompts, targets, P, Q), loss, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.evidence("ahn-lemma-10")
 @pytest.mark.parametrize(("d", "n", "k"), SIZES)
 def test_the_querys_label_is_passed_on_and_read_by_nobody(d, n, k, generator):
     prompts, _, A, B = problem(generator, d, n, k)
@@ -61,6 +62,7 @@ def test_the_querys_label_is_passed_on_and_read_by_nobody(d, n, k, generator):
     torch.testing.assert_close(change, expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.evidence("ahn-lemma-9")
 @pytest.mark.parametrize(("d", "n", "k"), SIZES)
 def test_true_label_turns_prediction_into_error(d, n, k, generator):
     prompts, targets, A, B = problem(generator, d, n, k)
@@ -71,6 +73,7 @@ def test_true_label_turns_prediction_into_error(d, n, k, generator):
     torch.testing.assert_close(errors.square().mean(), in_context_loss(prompts, targets, P, Q), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.evidence("ahn-lemma-2")
 @pytest.mark.parametrize(("d", "n", "k"), SIZES)
 def test_plain_layers_are_gradient_steps_with_the_transposed_weights(d, n, k, generator):
     prompts, _, A, _ = problem(generator, d, n, k, batch=1)
@@ -91,6 +94,7 @@ def test_plain_layers_are_gradient_steps_with_the_transposed_weights(d, n, k, ge
         assert (wrong - w).norm() > 1e-3
 
 
+@pytest.mark.evidence("ahn-lemma-2")
 def test_labels_of_the_context_are_residuals(generator):
     prompts, _, A, _ = problem(generator, 3, 5, 3)
     states = linear_transformer(prompts, *sparse(A))
@@ -102,6 +106,7 @@ def test_labels_of_the_context_are_residuals(generator):
             w = w + A[i].mT @ (x.mT @ (x @ w - y)) / 5
 
 
+@pytest.mark.evidence("ahn-lemma-2")
 def test_two_layers_by_hand_in_fractions():
     # d = n = 2, w⋆ = (1, 2), examples (1, 1) with label 3 and (1, -1) with label -1, query (2, 1): H = I
     A = [
@@ -127,6 +132,7 @@ def whitened(generator, d):
     return half @ half, half, torch.linalg.inv(half)
 
 
+@pytest.mark.evidence("ahn-lemma-9")
 @pytest.mark.parametrize(("d", "n", "k"), SIZES)
 def test_error_of_each_prompt_is_a_product_of_small_matrices(d, n, k, generator):
     covariance, half, inverse = whitened(generator, d)
@@ -149,6 +155,7 @@ def test_error_of_each_prompt_is_a_product_of_small_matrices(d, n, k, generator)
         torch.testing.assert_close(loss, T.square().sum(), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.evidence("ahn-lemma-9")
 @pytest.mark.parametrize(("d", "n", "k"), [(2, 1, 2), (3, 8, 2), (4, 3, 1), (2, 12, 3)])
 def test_small_matrices_give_the_sampled_loss(d, n, k, generator):
     covariance, half, inverse = whitened(generator, d)
@@ -161,6 +168,7 @@ def test_small_matrices_give_the_sampled_loss(d, n, k, generator):
     assert abs(squares.mean() - small.mean()) < 5 * error
 
 
+@pytest.mark.evidence("ahn-distorted-view")
 def test_whitening_removes_the_covariance(generator):
     grams = sample_grams(5, 3, 4, generator)
     A = normal(generator, 2, 3, 3) / 3
@@ -174,6 +182,7 @@ def test_whitening_removes_the_covariance(generator):
         torch.testing.assert_close((inverse @ errors @ half).square().sum((-2, -1)), base, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.evidence("ahn-distorted-view")
 def test_weights_behind_a_distorted_view(generator):
     W, latent, x_bar = normal(generator, 3, 3), normal(generator, 100_000, 3), normal(generator, 20, 3)
     sigma = W @ W.mT
@@ -188,6 +197,7 @@ def test_weights_behind_a_distorted_view(generator):
     torch.testing.assert_close((x_bar @ root) @ printed[:20].mT, x_bar @ latent[:20].mT, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.evidence("ahn-distorted-view")
 @pytest.mark.parametrize("n", [1, 2, 5, 50])
 def test_hessian_of_the_prompts_loss_and_the_newton_layer(n, generator):
     x, target = normal(generator, n, 3), normal(generator, 3)

@@ -73,6 +73,7 @@ def test_bound_is_below_the_exact_loss_and_meets_it_for_equal_steps(d, n, genera
             assert below < exact
 
 
+@pytest.mark.evidence("ahn-theorem-3")
 @pytest.mark.parametrize(("d", "n"), list(itertools.product(range(2, 7), range(1, 9))))
 def test_certificate_proves_that_equal_steps_are_best(d, n):
     found = two_layer_certificate(d, n)
@@ -160,6 +161,7 @@ def test_a_quartic_is_refused_wherever_it_is_negative(text, complaint):
             module._require_nowhere_negative(quartic, steps, p, m)
 
 
+@pytest.mark.evidence("ahn-theorem-3")
 @pytest.mark.parametrize(("d", "n", "kind"), [(2, 1, True), (2, 2, True), (2, 2, False), (2, 6, False), (3, 3, True)])
 def test_no_random_weights_beat_the_certified_minimum(d, n, kind, generator):
     G, mass = rule(d, n, 4)
@@ -180,6 +182,7 @@ def test_no_random_weights_beat_the_certified_minimum(d, n, kind, generator):
     assert min(ends) > least - 1e-9
 
 
+@pytest.mark.evidence("ahn-theorem-3")
 @pytest.mark.parametrize(("d", "n"), SIZES)
 def test_diagonal_weights_suffice(d, n, generator):
     G, mass = rule(d, n, 4)
@@ -197,6 +200,7 @@ def test_diagonal_weights_suffice(d, n, generator):
         assert loss(D, torch.diag(Q_turned.diagonal())) < loss(P, Q)
 
 
+@pytest.mark.evidence("ahn-theorem-3")
 def test_degrees_and_squares_of_symmetric_weights(generator):
     # tr(T₁²) - 2 tr T₂ = Σ tr((GA)²) for every prompt, and its mean bounds the squared norm
     for d, n, k in ((2, 1, 2), (3, 5, 4)):
@@ -213,6 +217,7 @@ def test_degrees_and_squares_of_symmetric_weights(generator):
         assert moment >= A.square().sum()
 
 
+@pytest.mark.evidence("ahn-theorem-3")
 @pytest.mark.parametrize(("d", "n", "k"), [(2, 1, 2), (2, 1, 3), (2, 4, 3), (3, 2, 2)])
 def test_loss_bounds_the_weights(d, n, k, generator):
     G, mass = rule(d, n, 2 * k)

@@ -58,6 +58,7 @@ def brute_force(partition, dim, dof):
     return sum(even)
 
 
+@pytest.mark.evidence("ahn-theorem-4")
 @pytest.mark.parametrize(("dim", "dof"), [(1, 1), (1, 3), (2, 1), (2, 2), (3, 1)])
 @pytest.mark.parametrize("partition", [(1,), (2,), (3,), (4,), (1, 1), (1, 2), (2, 2), (1, 1, 2), (0, 3), ()])
 def test_recursion_agrees_with_integration_monomial_by_monomial(partition, dim, dof):

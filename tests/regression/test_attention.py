@@ -8,6 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from attnopt.regression import cross_attention, self_attention
 
 
+@pytest.mark.evidence("actor-softmax-axis")
 def test_class_axis_is_the_usual_attention(generator):
     for batch in ((), (3,), (2, 5)):
         features, weights = normal(generator, *batch, 4, 3), normal(generator, *batch, 6, 3)
@@ -17,6 +18,7 @@ def test_class_axis_is_the_usual_attention(generator):
         torch.testing.assert_close(self_attention(features, "class"), usual, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.evidence("actor-softmax-axis")
 def test_sequence_axis_is_not_the_usual_attention(generator):
     features, weights = normal(generator, 4, 3), normal(generator, 6, 3)
     usual = scaled_dot_product_attention(features, weights, weights, scale=1.0)
@@ -30,6 +32,7 @@ def test_sequence_axis_is_not_the_usual_attention(generator):
     torch.testing.assert_close(self_attention(features, "sequence"), exponentials / exponentials.sum(0) @ features)
 
 
+@pytest.mark.evidence("actor-softmax-axis")
 def test_labels_normalised_on_both_axes_need_equal_counts():
     for tokens, classes in itertools.product((1, 2, 3), repeat=2):
         found = 0

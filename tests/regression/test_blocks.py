@@ -53,6 +53,7 @@ def follow_attention(features, weights, labels, axis, model, time):
     return torch.from_numpy(end).reshape(features.shape)
 
 
+@pytest.mark.evidence("actor-splitting-linear")
 @pytest.mark.parametrize("axis", AXES)
 @given(
     tokens=st.integers(1, 4),
@@ -89,6 +90,7 @@ def test_quadratic_euler_block_is_gradient_descent(axis, generator):
     torch.testing.assert_close(layer, descended, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.evidence("actor-splitting-linear")
 @pytest.mark.parametrize(("model", "axis"), BOTH)
 def test_orders_of_the_schemes(model, axis, generator):
     features, weights, labels = problem(generator, model, axis)
@@ -114,6 +116,7 @@ def test_orders_of_the_schemes(model, axis, generator):
         assert math.log2(gaps[0] / gaps[1]) == pytest.approx(5, abs=0.6)
 
 
+@pytest.mark.evidence("actor-splitting-quadratic")
 @pytest.mark.parametrize("axis", AXES)
 def test_printed_quadratic_block_follows_the_printed_flow(axis, generator):
     features, weights, labels = problem(generator, "quadratic", axis)
@@ -138,6 +141,7 @@ def test_printed_quadratic_block_follows_the_printed_flow(axis, generator):
     assert (2 * ends[1] - ends[0] - true).norm() < apart / 20
 
 
+@pytest.mark.evidence("actor-splitting-quadratic")
 @pytest.mark.parametrize("axis", AXES)
 @given(tokens=st.integers(1, 4), width=st.integers(1, 4), seed=st.integers(0, 1000))
 def test_printed_quadratic_block_is_eq_9(axis, tokens, width, seed):
@@ -169,6 +173,7 @@ def test_strang_network_is_a_shifted_lie_network(model, axis, generator):
     assert (strang - lie).norm() > 1e-2
 
 
+@pytest.mark.evidence("actor-splitting-linear")
 @pytest.mark.parametrize("axis", AXES)
 @given(
     tokens=st.integers(1, 4),
@@ -199,6 +204,7 @@ def test_unit_step_descends_up_to_norm_two(axis, tokens, width, classes, norm, h
     assert torch.linalg.eigvalsh(hessian)[-1] <= norm**2 / 2 + 1e-12
 
 
+@pytest.mark.evidence("actor-splitting-linear")
 @pytest.mark.parametrize("axis", AXES)
 def test_unit_step_cycles_beyond_norm_two(axis):
     def run(squared, start, layers):
@@ -225,6 +231,7 @@ def test_unit_step_cycles_beyond_norm_two(axis):
         assert run(squared, 0.3, 600)[1][-1].abs() < 1e-6
 
 
+@pytest.mark.evidence("actor-splitting-quadratic")
 def test_quadratic_unit_step_can_diverge():
     # each of two tokens is labelled as the other; softmax at (r, -r) sees only itself: Z → Z - 4Z
     start, weights, exchange = double([[1.5], [-1.5]]), double([[1.0]]), double([[0.0, 1.0], [1.0, 0.0]])
@@ -291,6 +298,7 @@ def test_layer_dependent_weights(model, axis, generator):
     torch.testing.assert_close(batch[:, 0], unroll(features, weights, labels, axis, 2, 0.5, model=model))
 
 
+@pytest.mark.evidence("actor-splitting-linear")
 @pytest.mark.parametrize("axis", AXES)
 def test_fixed_points_of_euler_only_are_minimisers(axis, generator):
     weights, labels = 1.5 * torch.eye(3).double(), softmax(normal(generator, 3, 3), axis)

@@ -7,6 +7,7 @@ from attnopt.regression import pointwise_cross_entropy
 from attnopt.softmax import logsumexp, softmax
 
 
+@pytest.mark.evidence("actor-eq-1-2")
 @pytest.mark.parametrize("axis", AXES)
 @given(x=matrices(), y=matrices())
 def test_equals_definition_for_normalised_labels(x, y, axis):
@@ -23,6 +24,7 @@ def test_agrees_with_fifty_digits(axis, generator):
     assert abs(pointwise_cross_entropy(logits, labels, axis).item() - exact) < 1e-13 * abs(exact)
 
 
+@pytest.mark.evidence("actor-eq-1-2")
 @pytest.mark.parametrize("axis", AXES)
 def test_any_labels_weight_each_slice(axis, generator):
     logits, labels = normal(generator, 3, 4), torch.rand(3, 4, generator=generator, dtype=torch.float64)
@@ -33,6 +35,7 @@ def test_any_labels_weight_each_slice(axis, generator):
     assert not torch.isclose(logsumexp(logits, axis).sum() - (labels * logits).sum(), by_definition)
 
 
+@pytest.mark.evidence("actor-eq-1-2")
 @pytest.mark.parametrize("axis", AXES)
 def test_convex_in_logits_not_in_quadratic_features(axis, generator):
     labels = softmax(normal(generator, 3, 3), axis)

@@ -1,8 +1,6 @@
 """The chapter on Fashion-MNIST, on the real images: stored weights are asked again, and the results file with them."""
 
 import functools
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,22 +10,22 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from attnopt.datasets import CLASSES, fashion_mnist_sample
 from attnopt.regression import unroll, unroll_logits
+from bookkit.folder import find, results
 
-RESULTS = Path(__file__).resolve().parents[2] / "results"
 AS_STATED, NEAREST_ROW = "as stated: class axis, step 1", f"{NEAREST}, 100 epochs"
 SEEDS = (0, 3)  # the others take as long again and follow the same lines
 
 
 @functools.cache
 def found():
-    return json.loads((RESULTS / "fashion_mnist.json").read_text(encoding="utf-8"))
+    return results("fashion_mnist")
 
 
 @functools.cache
 def model(seed, nearest=False):
     """Weights and bias of a stored classifier, float64."""
     prefix = "nearest_" if nearest else ""
-    with np.load(RESULTS / "fashion_mnist_weights.npz") as stored:
+    with np.load(find("results/fashion_mnist_weights.npz")) as stored:
         return tuple(torch.from_numpy(stored[prefix + name][seed]).double() for name in ("weights", "bias"))
 
 
@@ -57,13 +55,14 @@ def sample():
     return images.reshape(len(images), 784).double() / 255, labels
 
 
+@pytest.mark.evidence("actor-table-1", "actor-appendix-b")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ["clean", "noisy"])
 def test_table_1_as_stated(seed, kind):
     images, truth = validation(seed)
     theta, bias = model(seed)
     logits = unroll_logits(images[kind].double() @ theta.T + bias, theta, one_hot(truth, 10).double(), "class", 5)
-    ours, printed = accuracies(logits, truth), np.array(found()["printed"][kind])
+    ours, printed = accuracies(logits, truth), np.array(found()["settings"]["printed"][kind])
     np.testing.assert_allclose(ours, found()["readings"][AS_STATED][kind][seed], atol=2e-4)
     by_image = blocks(images[kind][:300], one_hot(truth[:300], 10), theta, bias)
     torch.testing.assert_close(logits[:, :300], by_image, rtol=1e-8, atol=1e-8)
@@ -72,6 +71,7 @@ def test_table_1_as_stated(seed, kind):
     assert (ours[1:] >= printed[1:] - 1e-4).all()
 
 
+@pytest.mark.evidence("actor-table-1")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_table_1_by_the_nearest_reading(seed):
     images, truth = validation(seed, nearest=True)
@@ -82,7 +82,7 @@ def test_table_1_by_the_nearest_reading(seed):
         logits = unroll_logits(z.double() @ theta.T + bias, theta, one_hot(truth, 10).double(), "class", 5)
         rows[kind] = accuracies(logits, truth)
         np.testing.assert_allclose(rows[kind], found()["readings"][NEAREST_ROW][kind][seed], atol=2e-4)
-        printed = np.array(found()["printed"][kind])
+        printed = np.array(found()["settings"]["printed"][kind])
         mean = np.mean(found()["readings"][NEAREST_ROW][kind], 0)
         assert abs(mean - printed)[1:].max() < 1e-3
         assert abs(mean - printed)[0] < 4e-3
@@ -91,6 +91,7 @@ def test_table_1_by_the_nearest_reading(seed):
     assert min(found()["readings"], key=lambda name: found()["readings"][name]["rms 1-5"]) == NEAREST_ROW
 
 
+@pytest.mark.evidence("actor-forward-pass-improves")
 @pytest.mark.parametrize("nearest", [False, True])
 @pytest.mark.parametrize("seed", range(5))
 def test_black_images_become_any_label(seed, nearest):
@@ -103,6 +104,7 @@ def test_black_images_become_any_label(seed, nearest):
         assert (after[1].argmax(1) == torch.arange(10)).all()
 
 
+@pytest.mark.evidence("actor-forward-pass-improves")
 def test_wrong_labels_are_followed():
     images, truth = validation(0)
     theta, bias = model(0)
@@ -117,6 +119,7 @@ def test_wrong_labels_are_followed():
     np.testing.assert_allclose(accuracies(after, wrong), stored.mean(0), atol=0.02)
 
 
+@pytest.mark.evidence("actor-forward-pass-improves")
 @pytest.mark.parametrize("kind", ["clean", "noisy"])
 def test_own_predictions_gain_nothing(kind):
     images, truth = validation(0)
@@ -159,6 +162,7 @@ def test_another_classifier_can_turn_the_decision_that_it_was_given():
     torch.testing.assert_close(after, start + pull * theta.T)
 
 
+@pytest.mark.evidence("actor-oracle")
 def test_oracles_are_copied():
     images, truth = validation(0)
     theta, bias = model(0)
@@ -179,6 +183,7 @@ def test_oracles_are_copied():
             np.testing.assert_allclose(last, stored["oracle alone"][kind], atol=2e-3)
 
 
+@pytest.mark.evidence("actor-appendix-b")
 def test_baseline_of_85_per_cent():
     members, outside = parts(0)
     x, y = pixels("train")
@@ -199,8 +204,9 @@ def test_baseline_of_85_per_cent():
     assert 0.845 < stored.mean() < 0.86
 
 
+@pytest.mark.evidence("actor-figure-1")
 def test_figure_1_shirt_taken_for_a_bag():
-    chosen = found()["figure 1"]
+    chosen = found()["figure_1"]
     images, labels = pixels("test")
     theta, bias = model(0)
     generator = torch.Generator().manual_seed(chosen["noise seed"])
@@ -212,6 +218,7 @@ def test_figure_1_shirt_taken_for_a_bag():
     np.testing.assert_allclose(torch.softmax(after, 1)[:, 8], chosen["probability of bag"], rtol=1e-3)
 
 
+@pytest.mark.evidence("actor-figure-1")
 def test_images_move_in_nine_directions():
     theta, _ = model(0)
     images, truth = sample()
@@ -228,10 +235,3 @@ def test_unit_steps_raise_no_cross_entropy_although_the_norm_allows_no_promise()
     logits = unroll_logits(images["noisy"].double() @ theta.T + bias, theta, one_hot(truth, 10).double(), "class", 5)
     losses = torch.stack([cross_entropy(layer, truth, reduction="none") for layer in logits])
     assert (losses.diff(dim=0) <= 0).all()
-
-
-def test_results_say_where_they_come_from():
-    assert set(found()["provenance"]) >= {"command", "commit", "seeds", "versions", "device"}
-    benchmark = json.loads((RESULTS / "unroll_benchmark.json").read_text(encoding="utf-8"))
-    assert benchmark["images"] == 60_000
-    assert set(benchmark) >= {"command", "versions", "threads", "seconds", "ratio"}

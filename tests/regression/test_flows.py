@@ -16,10 +16,9 @@ from scipy.optimize import minimize
 from attnopt.regression import (
     feature_flow,
     feature_gradient,
-    flows,
     linear_gradient,
     quadratic_gradient,
-    quadratic_gradient_as_printed,
+    quadratic_gradient_of_paper,
     separation_margin,
     stationary_margin,
 )
@@ -54,6 +53,7 @@ def slow_velocity(features, weights, labels, axis, model, printed=False):
     return velocity
 
 
+@pytest.mark.evidence("actor-dissipation")
 @pytest.mark.parametrize(("model", "axis"), BOTH)
 def test_dissipation_is_minus_the_squared_gradient(model, axis, generator):
     start, weights, labels = problem(generator, model, axis)
@@ -133,6 +133,7 @@ def test_flow_matches_a_taylor_series_in_high_precision(model):
     torch.testing.assert_close(path[0, :, 0], double([float(x) for x in end]), rtol=2e-10, atol=2e-10)
 
 
+@pytest.mark.evidence("actor-gradient-flow")
 @pytest.mark.parametrize("axis", AXES)
 @settings(max_examples=12)
 @given(
@@ -207,6 +208,7 @@ def one_hot_problem(name):
     return torch.eye(3).double(), torch.eye(3).double(), axis, math.sqrt(3 * (1 + 1 / 4 + 1 / 4) / 9)
 
 
+@pytest.mark.evidence("actor-gradient-flow")
 @pytest.mark.parametrize("name", ["triangle 0", "triangle 1", "triangle 2", "class identity", "sequence identity"])
 def test_one_hot_features_leave_like_a_logarithm(name, generator):
     weights, labels, axis, margin = one_hot_problem(name)
@@ -236,6 +238,7 @@ def test_one_hot_features_leave_like_a_logarithm(name, generator):
         assert separation_margin(few, label, pair_axis) ** 2 == pytest.approx(squared.item(), rel=1e-9)
 
 
+@pytest.mark.evidence("actor-gradient-flow")
 @pytest.mark.parametrize(
     ("axis", "weights", "label", "inner", "infimum"),
     [
@@ -267,6 +270,7 @@ def test_without_a_margin_features_settle_or_drift_to_a_positive_infimum(axis, w
         assert losses[-1].item() == pytest.approx(infimum, abs=2e-3)
 
 
+@pytest.mark.evidence("actor-gradient-flow")
 @pytest.mark.parametrize("axis", AXES)
 @pytest.mark.parametrize("independent", [True, False])
 def test_soft_labels_converge_at_the_predicted_rate(axis, independent, generator):
@@ -300,6 +304,7 @@ def test_soft_labels_converge_at_the_predicted_rate(axis, independent, generator
     assert -1e-12 <= (value(path[-1]) - value(minimiser)).item() < 1e-7
 
 
+@pytest.mark.evidence("actor-gradient-flow")
 @pytest.mark.parametrize("axis", AXES)
 def test_quadratic_flow_can_get_stuck(axis, generator):
     eye = torch.eye(2).double()
@@ -370,7 +375,7 @@ def test_printed_quadratic_flow_can_climb():
 def test_feature_gradient_names_the_formula():
     assert feature_gradient("linear") is feature_gradient("linear", printed=True) is linear_gradient
     assert feature_gradient("quadratic") is quadratic_gradient
-    assert feature_gradient("quadratic", printed=True) is quadratic_gradient_as_printed
+    assert feature_gradient("quadratic", printed=True) is quadratic_gradient_of_paper
 
 
 @pytest.mark.parametrize(
@@ -423,27 +428,6 @@ def test_a_flow_too_stiff_for_the_solver_is_given_up(monkeypatch, generator):
     monkeypatch.setattr("attnopt.regression.flows.MOST_EVALUATIONS", 300)
     with pytest.raises(RuntimeError, match="the flow was not solved: 300 evaluations led only to time"):
         feature_flow(start, 1e3 * weights, labels, "class", double([0.5]))
-
-
-def test_few_evaluations_are_made_on_one_thread_and_counted_right(monkeypatch, generator):
-    start, weights, labels = problem(generator, "linear", "class")
-    formula = flows.feature_gradient("linear")
-    gradient, threads, before = flows.UNCHECKED[formula], [], torch.get_num_threads()
-    counted = lambda *given: threads.append(torch.get_num_threads()) or gradient(*given)  # noqa: E731
-    monkeypatch.setitem(flows.UNCHECKED, formula, counted)
-    solve = lambda: feature_flow(start, weights, labels, "class", double([0.5, 3.0]))  # noqa: E731
-    torch.set_num_threads(2)
-    try:
-        solve()
-    finally:
-        torch.set_num_threads(before)
-    assert set(threads) == {1}
-    assert len(threads) < 450  # a method of order 5 needs 700
-    monkeypatch.setattr(flows, "MOST_EVALUATIONS", len(threads))
-    solve()
-    monkeypatch.setattr(flows, "MOST_EVALUATIONS", len(threads) // 2 - 1)
-    with pytest.raises(RuntimeError, match="the flow was not solved"):
-        solve()
 
 
 def test_one_member_that_overflows_is_enough(generator):

@@ -12,7 +12,7 @@ from attnopt.regression import (
     linear_gradient,
     pointwise_cross_entropy,
     quadratic_gradient,
-    quadratic_gradient_as_printed,
+    quadratic_gradient_of_paper,
 )
 from attnopt.softmax import softmax
 
@@ -27,6 +27,7 @@ def quadratic_problem(seed, tokens, width, axis, batch=()):
     return normal(generator, *batch, tokens, width), root @ root.mT / width, labels
 
 
+@pytest.mark.evidence("actor-corollary-1")
 @pytest.mark.parametrize("axis", AXES)
 @given(tokens=sizes, width=sizes, classes=sizes, seed=st.integers(0, 1000), batch=st.sampled_from([(), (3,), (2, 2)]))
 def test_linear_gradient_is_autograd(axis, tokens, width, classes, seed, batch):
@@ -37,6 +38,7 @@ def test_linear_gradient_is_autograd(axis, tokens, width, classes, seed, batch):
     torch.testing.assert_close(linear_gradient(features, weights, labels, axis), by_autograd, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.evidence("actor-corollary-1")
 @pytest.mark.parametrize("axis", AXES)
 def test_linear_gradient_in_high_precision(axis, generator):
     features, weights = normal(generator, 3, 2), normal(generator, 4, 2)
@@ -48,6 +50,7 @@ def test_linear_gradient_in_high_precision(axis, generator):
     torch.testing.assert_close(linear_gradient(features, weights, labels, axis), slope, rtol=1e-13, atol=1e-14)
 
 
+@pytest.mark.evidence("actor-theorem-2")
 @pytest.mark.parametrize("axis", AXES)
 def test_general_model_contracts_the_residual(axis, generator):
     network = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.Tanh(), torch.nn.Linear(6, 4)).double()
@@ -58,6 +61,7 @@ def test_general_model_contracts_the_residual(axis, generator):
     torch.testing.assert_close(torch.einsum("ij,ijkl->kl", residual, tensor), by_autograd, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.evidence("actor-corollary-2")
 @pytest.mark.parametrize("axis", AXES)
 @given(tokens=sizes, width=sizes, seed=st.integers(0, 1000), batch=st.sampled_from([(), (3,)]))
 def test_quadratic_gradient_is_autograd(axis, tokens, width, seed, batch):
@@ -66,6 +70,7 @@ def test_quadratic_gradient_is_autograd(axis, tokens, width, seed, batch):
     torch.testing.assert_close(quadratic_gradient(features, weights, labels, axis), by_autograd, rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.evidence("actor-corollary-2")
 @pytest.mark.parametrize("axis", AXES)
 def test_quadratic_gradient_in_high_precision(axis):
     features, weights, labels = quadratic_problem(0, 3, 2, axis)
@@ -86,11 +91,12 @@ def test_quadratic_gradient_does_not_depend_on_the_axis(tokens, width, seed):
 def test_both_printed_attentions_together_are_the_true_one():
     features, weights, labels = quadratic_problem(3, 4, 3, "sequence")
     printed = [
-        quadratic_gradient_as_printed(features, weights, c, axis) for axis, c in (("sequence", labels), ("class", labels.mT))
+        quadratic_gradient_of_paper(features, weights, c, axis) for axis, c in (("sequence", labels), ("class", labels.mT))
     ]
     torch.testing.assert_close(sum(printed) / 2, quadratic_gradient(features, weights, labels, "sequence"))
 
 
+@pytest.mark.evidence("actor-corollary-2")
 def test_printed_formula_can_be_exactly_opposite():
     # By hand: Z = (1, 0), theta = log 3 gives e^A = [[3, 1], [1, 1]], columns summing to 4 and 2.
     sigma = sp.Matrix([[sp.Rational(3, 4), sp.Rational(1, 2)], [sp.Rational(1, 4), sp.Rational(1, 2)]])
@@ -108,7 +114,7 @@ def test_printed_formula_can_be_exactly_opposite():
     numeric = torch.tensor(labels.tolist(), dtype=torch.float64)
     got = quadratic_gradient(features, weights, numeric, "sequence")
     torch.testing.assert_close(got, torch.tensor([[0.0], [1 / 8]], dtype=torch.float64) * weights, rtol=1e-13, atol=1e-15)
-    wrong = quadratic_gradient_as_printed(features, weights, numeric, "sequence")
+    wrong = quadratic_gradient_of_paper(features, weights, numeric, "sequence")
     torch.testing.assert_close(wrong, -got, rtol=1e-13, atol=1e-15)
 
 
@@ -127,19 +133,20 @@ def test_a_step_along_the_printed_formula_can_climb():
 def test_rank_one_less_than_the_tokens_still_forbids_accidents(tokens, seed):
     features, weights, labels = quadratic_problem(seed, tokens, tokens - 1, "sequence")
     attention = softmax(features @ weights @ features.mT, "sequence")
-    gap = quadratic_gradient_as_printed(features, weights, labels, "sequence") - quadratic_gradient(
+    gap = quadratic_gradient_of_paper(features, weights, labels, "sequence") - quadratic_gradient(
         features, weights, labels, "sequence"
     )
     if (attention - attention.mT).norm() > 1e-6 and torch.linalg.svdvals(features @ weights).min() > 1e-2:
         assert gap.norm() > 1e-12
 
 
+@pytest.mark.evidence("actor-corollary-2")
 @given(tokens=st.integers(2, 5), seed=st.integers(0, 1000))
 def test_printed_formula_agrees_iff_attention_symmetric_for_full_rank(tokens, seed):
     features, weights, labels = quadratic_problem(seed, tokens, tokens, "sequence")
     attention = softmax(features @ weights @ features.mT, "sequence")
     asymmetry = (attention - attention.mT).norm()
-    gap = quadratic_gradient_as_printed(features, weights, labels, "sequence") - quadratic_gradient(
+    gap = quadratic_gradient_of_paper(features, weights, labels, "sequence") - quadratic_gradient(
         features, weights, labels, "sequence"
     )
     least = torch.linalg.svdvals(features @ weights).min()
@@ -148,13 +155,14 @@ def test_printed_formula_agrees_iff_attention_symmetric_for_full_rank(tokens, se
     angles = 2 * torch.pi * torch.arange(tokens, dtype=torch.float64) / tokens
     polygon, eye = torch.stack([angles.cos(), angles.sin()], -1), torch.eye(2, dtype=torch.float64)
     torch.testing.assert_close(
-        quadratic_gradient_as_printed(polygon, eye, labels, "sequence"),
+        quadratic_gradient_of_paper(polygon, eye, labels, "sequence"),
         quadratic_gradient(polygon, eye, labels, "sequence"),
         rtol=1e-12,
         atol=1e-13,
     )
 
 
+@pytest.mark.evidence("actor-corollary-2")
 def test_printed_formula_agrees_by_accident_at_low_rank():
     features, labels = torch.tensor([[1.0], [0.0], [-1.0]], dtype=torch.float64), torch.eye(3, dtype=torch.float64)
     for weight in (1.0, -0.7):
@@ -162,16 +170,17 @@ def test_printed_formula_agrees_by_accident_at_low_rank():
         attention = softmax(features @ weights @ features.mT, "sequence")
         assert (attention - attention.mT).norm() > 0.05
         torch.testing.assert_close(
-            quadratic_gradient_as_printed(features, weights, labels, "sequence"),
+            quadratic_gradient_of_paper(features, weights, labels, "sequence"),
             quadratic_gradient(features, weights, labels, "sequence"),
             rtol=0,
             atol=1e-12,
         )
 
 
+@pytest.mark.evidence("actor-corollary-2")
 def test_printed_formula_is_no_gradient():
     features, weights, labels = quadratic_problem(5, 3, 2, "sequence")
-    for function, symmetric in ((quadratic_gradient, True), (quadratic_gradient_as_printed, False)):
+    for function, symmetric in ((quadratic_gradient, True), (quadratic_gradient_of_paper, False)):
         jacobian = torch.func.jacrev(lambda z, f=function: f(z, weights, labels, "sequence"))(features).reshape(6, 6)
         assert ((jacobian - jacobian.T).norm() < 1e-12) == symmetric
 
@@ -180,14 +189,14 @@ def test_printed_formula_is_no_gradient():
 def test_printed_formula_has_the_derived_curl(theta):
     weights, labels = torch.tensor([[theta]], dtype=torch.float64), torch.eye(2, dtype=torch.float64)
     start = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
-    printed = lambda z: quadratic_gradient_as_printed(z, weights, labels, "sequence")  # noqa: E731
+    printed = lambda z: quadratic_gradient_of_paper(z, weights, labels, "sequence")  # noqa: E731
     jacobian = torch.func.jacrev(printed)(start).reshape(2, 2)
     expected = 2 * theta * math.exp(theta) * (theta + math.sinh(theta)) / (1 + math.exp(theta)) ** 2
     assert expected > 0
     assert (jacobian[0, 1] - jacobian[1, 0]).item() == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.parametrize("function", [quadratic_gradient, quadratic_gradient_as_printed])
+@pytest.mark.parametrize("function", [quadratic_gradient, quadratic_gradient_of_paper])
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [

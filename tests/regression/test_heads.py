@@ -28,6 +28,7 @@ def skewness(jacobian):
     return ((jacobian - jacobian.mT).norm(dim=(-2, -1)) / (2 * jacobian.norm(dim=(-2, -1)))).max().item()
 
 
+@pytest.mark.evidence("actor-multi-head")
 @pytest.mark.parametrize("axis", AXES)
 @given(
     heads=st.integers(1, 3),
@@ -83,6 +84,7 @@ def gradient_values(keys, points):
     return basis[rank:].reshape(-1, classes, width)
 
 
+@pytest.mark.evidence("actor-multi-head")
 @pytest.mark.parametrize(("classes", "width"), [(2, 2), (3, 2), (3, 4), (4, 3)])
 def test_values_must_be_keys(classes, width, generator):
     keys, points = normal(generator, classes, width), normal(generator, 40, width)
@@ -128,6 +130,7 @@ def test_values_are_free_where_keys_are_affinely_dependent(generator):
     assert torch.linalg.matrix_rank(torch.cat([corners.flatten()[None], shifts, values[None]])) == 4  # none of c θ + 1vᵀ
 
 
+@pytest.mark.evidence("actor-multi-head")
 @pytest.mark.parametrize(("heads", "width"), [(2, 3), (3, 3), (4, 2), (5, 3), (6, 2), (6, 3)])
 def test_superposition_counts(heads, width, generator):
     directions = normal(generator, heads, width)
@@ -176,6 +179,7 @@ def test_orthogonal_heads_are_independent(axis, generator):
             torch.testing.assert_close(together @ basis[:, 4:], start @ basis[:, 4:], rtol=0, atol=1e-13)
 
 
+@pytest.mark.evidence("actor-multi-head")
 @pytest.mark.parametrize("axis", AXES)
 @pytest.mark.parametrize(
     ("first", "second", "independent_over"),
@@ -201,6 +205,7 @@ def test_heads_interfere_through_the_product_of_their_weights(axis, first, secon
     assert ((ends[0] - ends[1]).norm() < 1e-12) == (axis in independent_over)
 
 
+@pytest.mark.evidence("actor-normalisation")
 @pytest.mark.parametrize("axis", AXES)
 def test_post_norm_is_riemannian_descent(axis, generator):
     weights, labels = 2 * normal(generator, 4, 3), softmax(normal(generator, 2, 4), axis)
@@ -239,6 +244,7 @@ def test_post_norm_is_riemannian_descent(axis, generator):
     assert (after - before) / 1e-6 == pytest.approx(-tangent(start).square().sum().item(), rel=1e-3)
 
 
+@pytest.mark.evidence("actor-normalisation")
 def test_pre_norm_is_no_gradient(generator):
     weights, labels = 2 * normal(generator, 4, 3), softmax(normal(generator, 1, 4), "class")
 
@@ -262,6 +268,7 @@ def test_pre_norm_is_no_gradient(generator):
     assert asymmetry[1] < 1e-12
 
 
+@pytest.mark.evidence("actor-normalisation")
 def test_normalising_tokens_does_not_whiten(generator):
     count, width = 3000, 4
     tokens = (

@@ -21,6 +21,7 @@ def descend(weights, labels, axis, steps=4000):
     return linear_gradient(features, weights, labels, axis).norm().item(), features.norm().item()
 
 
+@pytest.mark.evidence("actor-stationarity")
 @pytest.mark.parametrize("axis", AXES)
 def test_positive_labels_have_a_minimiser(axis, generator):
     labels, weights = softmax(normal(generator, 3, 4), axis), normal(generator, 4, 2)
@@ -29,6 +30,7 @@ def test_positive_labels_have_a_minimiser(axis, generator):
     assert gradient_norm < 1e-9
 
 
+@pytest.mark.evidence("actor-stationarity")
 @pytest.mark.parametrize("axis", AXES)
 def test_one_hot_labels_and_independent_weights_have_no_minimiser(axis, generator):
     labels, weights = torch.eye(3, dtype=torch.float64), normal(generator, 3, 5)
@@ -41,6 +43,7 @@ def test_one_hot_labels_and_independent_weights_have_no_minimiser(axis, generato
     assert losses[2] < 1e-7
 
 
+@pytest.mark.evidence("actor-stationarity")
 def test_margin_decides_whether_descent_converges():
     triangle = torch.tensor([[1.0, 0.0], [-0.5, 0.8], [-0.5, -0.8], [0.1, 0.1]], dtype=torch.float64)
     corner, inside = torch.eye(4, dtype=torch.float64)[[0]], torch.eye(4, dtype=torch.float64)[[3]]

@@ -190,7 +190,7 @@ def test_a_reference_to_a_chapter_leads_to_its_notebook(prose):
 
 def test_the_set_up_is_folded_and_opens(page):
     cell = page.locator(".jp-CodeCell").nth(1)  # the first is Colab's
-    code = cell.get_by_text("from attnopt.claims import claim")
+    code = cell.get_by_text("from bookkit.claims import claim")
     cell.locator(".jp-InputPlaceholder").wait_for()
     assert code.count() == 0 or not code.is_visible()
     cell.locator(".jp-InputPlaceholder .jp-Placeholder-content").click()

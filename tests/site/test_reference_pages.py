@@ -8,7 +8,7 @@ import pytest
 from conftest import HTML
 from playwright.sync_api import expect
 
-from attnopt.claims import claims
+from bookkit.claims import claims
 
 CHAPTER = "regression/softmax_and_lse.html"
 

@@ -7,9 +7,9 @@ import traitlets
 from matplotlib.figure import Figure
 
 from attnopt.explorers.base import Explorer, Interval, Points
-from attnopt.plotting import BLUE, GREEN, GREY, ORANGE
 from attnopt.regression import cross_attention, linear_gradient, pointwise_cross_entropy
 from attnopt.softmax import softmax
+from bookkit.plotting import BLUE, GREEN, GREY, ORANGE
 
 REACH = 3.0
 TOKENS = [[-0.9, 0.9], [1.4, 1.6], [-0.2, -1.9]]

@@ -9,7 +9,7 @@ import anywidget
 import traitlets
 from matplotlib.figure import Figure
 
-from attnopt.plotting import use_style
+from bookkit.plotting import use_style
 
 MODULES = Path(__file__).with_name("js")
 MIME = "application/vnd.attnopt.explorer+json"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnopt.explorers.base import Explorer, Interval
 from attnopt.in_context import gdpp_residuals
-from attnopt.plotting import BLUE, GREEN, ORANGE
+from bookkit.plotting import BLUE, GREEN, ORANGE
 
 DIM, POINTS, REACH, BEYOND = 5, 181, 1.5, 1e30  # the grid goes half as far again as the bulk of the spectrum
 STYLES = {

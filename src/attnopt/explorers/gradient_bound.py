@@ -13,7 +13,7 @@ from attnopt.clustering import (
     gradient_bound_terms_of_paper,
 )
 from attnopt.explorers.base import Explorer, Interval
-from attnopt.plotting import BLUE, GREEN, ORANGE
+from bookkit.plotting import BLUE, GREEN, ORANGE
 
 LOWEST, HIGHEST, POINTS = 0.001, 10.0, 61
 SCALED = {"value": ("value",), "receptors": ("receptors",), "assemblers": ("assemblers",), "logits": ("value", "assemblers")}

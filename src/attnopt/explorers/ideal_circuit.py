@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from attnopt.clustering import Models, Task, invariance, spurious_attention
 from attnopt.explorers.base import Explorer, Interval
-from attnopt.plotting import BLUE, GREY, ORANGE
+from bookkit.plotting import BLUE, GREY, ORANGE
 
 REACH, CELLS = 10.0, 80  # the plane of sequence embeddings, and its cells a side
 TIE = 1e-9  # logits no further apart are equal: right in half of the cases

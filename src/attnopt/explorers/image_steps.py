@@ -13,8 +13,8 @@ from torch import Tensor
 
 from attnopt.datasets import CLASSES
 from attnopt.explorers.base import Explorer, Interval
-from attnopt.plotting import BLUE, ORANGE
 from attnopt.regression import unroll_logits
+from bookkit.plotting import BLUE, ORANGE
 
 PIXELS = 28 * 28
 ITERATIONS = 5

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from attnopt.explorers.attention_field import TOKENS, WEIGHTS
 from attnopt.explorers.base import Explorer, Interval
-from attnopt.plotting import BLUE, GREEN, ORANGE, PURPLE
 from attnopt.regression import feature_flow, pointwise_cross_entropy, unroll
+from bookkit.plotting import BLUE, GREEN, ORANGE, PURPLE
 
 SOFTNESS, TOTAL, BEYOND = 0.3, 2.0, 1e6
 COUNTS = (1, 2, 4, 8, 16, 32, 64)

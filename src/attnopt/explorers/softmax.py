@@ -5,8 +5,8 @@ import traitlets
 from matplotlib.figure import Figure
 
 from attnopt.explorers.base import Explorer, Interval
-from attnopt.plotting import BLUE, GREEN, ORANGE
 from attnopt.softmax import smooth_maximum, softmax_jacobian
+from bookkit.plotting import BLUE, GREEN, ORANGE
 
 LIMIT = 3.0
 

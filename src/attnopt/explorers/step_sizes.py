@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 
 from attnopt.explorers.base import Explorer
 from attnopt.in_context import optimal_step_sizes, wishart_quadrature
-from attnopt.plotting import BLUE, GREEN, GREY, ORANGE
+from bookkit.plotting import BLUE, GREEN, GREY, ORANGE
 
 DIMS, CONTEXTS, DEPTH, NODES = (1, 2, 5, 10), (1, 2, 5, 10, 20, 40, 100), 4, 12  # the page carries these d and n
 SMALLEST, LARGEST, POINTS = 0.02, 8.0, 121

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from attnopt.clustering import Models
 from attnopt.explorers.base import Explorer, Interval
 from attnopt.explorers.ideal_circuit import IdealCircuitExplorer
-from attnopt.plotting import BLUE, GREEN, GREY, ORANGE
+from bookkit.plotting import BLUE, GREEN, GREY, ORANGE
 
 LENGTH, PREFIX = 12, 5
 SCALES = {"query": "query_scale", "value": "value_scale", "assemblers": "neuron_scale"}

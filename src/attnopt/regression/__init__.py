@@ -4,7 +4,7 @@ from attnopt.regression.attention import cross_attention, self_attention
 from attnopt.regression.blocks import block_step, unroll, unroll_logits
 from attnopt.regression.cross_entropy import pointwise_cross_entropy
 from attnopt.regression.flows import feature_flow, feature_gradient
-from attnopt.regression.gradients import linear_gradient, quadratic_gradient, quadratic_gradient_as_printed
+from attnopt.regression.gradients import linear_gradient, quadratic_gradient, quadratic_gradient_of_paper
 from attnopt.regression.heads import multi_head_gradient
 from attnopt.regression.sinkhorn import sinkhorn_attention, sinkhorn_value
 from attnopt.regression.stationarity import separation_margin, stationary_margin
@@ -18,7 +18,7 @@ __all__ = [
     "multi_head_gradient",
     "pointwise_cross_entropy",
     "quadratic_gradient",
-    "quadratic_gradient_as_printed",
+    "quadratic_gradient_of_paper",
     "self_attention",
     "separation_margin",
     "sinkhorn_attention",

@@ -13,10 +13,10 @@ from attnopt.checks import Axis, axis_dim, check_word
 from attnopt.regression.gradients import (
     linear_gradient,
     quadratic_gradient,
-    quadratic_gradient_as_printed,
+    quadratic_gradient_of_paper,
     unchecked_linear,
     unchecked_quadratic,
-    unchecked_quadratic_as_printed,
+    unchecked_quadratic_of_paper,
 )
 
 Model = Literal["linear", "quadratic"]
@@ -25,7 +25,7 @@ MOST_EVALUATIONS = 10**6
 UNCHECKED = {
     linear_gradient: unchecked_linear,
     quadratic_gradient: unchecked_quadratic,
-    quadratic_gradient_as_printed: unchecked_quadratic_as_printed,
+    quadratic_gradient_of_paper: unchecked_quadratic_of_paper,
 }
 
 
@@ -37,7 +37,7 @@ def feature_gradient(model: Model, printed: bool = False) -> Callable[[Tensor, T
         printed: whether to take the formula as printed; for the linear model it is the gradient.
 
     Returns:
-        One of `linear_gradient`, `quadratic_gradient` and `quadratic_gradient_as_printed`.
+        One of `linear_gradient`, `quadratic_gradient` and `quadratic_gradient_of_paper`.
 
     Raises:
         ValueError: if ``model`` is neither.
@@ -45,7 +45,7 @@ def feature_gradient(model: Model, printed: bool = False) -> Callable[[Tensor, T
     check_word("model", model, get_args(Model))
     if model == "linear":
         return linear_gradient
-    return quadratic_gradient_as_printed if printed else quadratic_gradient
+    return quadratic_gradient_of_paper if printed else quadratic_gradient
 
 
 def feature_flow(

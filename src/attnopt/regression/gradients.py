@@ -67,7 +67,7 @@ def quadratic_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: 
     return unchecked_quadratic(features, weights, labels, axis_dim(axis))
 
 
-def quadratic_gradient_as_printed(features: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> Tensor:
+def quadratic_gradient_of_paper(features: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> Tensor:
     """The papers' formula for the same gradient, 2σZθ - (C + Cᵀ)Zθ: wrong unless σ is symmetric on Zθ.
 
     Kept to be compared with `quadratic_gradient`, which has the same arguments and raises the same errors.
@@ -88,7 +88,7 @@ def quadratic_gradient_as_printed(features: Tensor, weights: Tensor, labels: Ten
     Source: Actor, Gruber, Cyr (2025), eq. (8) and Corollary 2.
     """
     _check_quadratic(features, weights, labels, axis)
-    return unchecked_quadratic_as_printed(features, weights, labels, axis_dim(axis))
+    return unchecked_quadratic_of_paper(features, weights, labels, axis_dim(axis))
 
 
 # The formulas alone, for solvers that call them thousands of times on arguments that were checked once.
@@ -105,7 +105,7 @@ def unchecked_quadratic(features: Tensor, weights: Tensor, labels: Tensor, dim: 
     return (residual + residual.mT) @ (features @ weights)
 
 
-def unchecked_quadratic_as_printed(features: Tensor, weights: Tensor, labels: Tensor, dim: int) -> Tensor:
+def unchecked_quadratic_of_paper(features: Tensor, weights: Tensor, labels: Tensor, dim: int) -> Tensor:
     """(2σ - C - Cᵀ)Zθ, softmax along the dimension ``dim``."""
     attention = torch.softmax(features @ weights @ features.mT, dim)
     return (2 * attention - labels - labels.mT) @ (features @ weights)

@@ -2,6 +2,8 @@
 
 import math
 
+from scipy.stats import binomtest
+
 TIE = 1e-9  # how near to a tie counts as one, in units of the last digit shown
 
 
@@ -29,3 +31,25 @@ def decimal(value: float, digits: int) -> str:
         raise ValueError(f"value must be finite and digits not negative, got {number} and {digits}")
     text = f"{number + math.copysign(TIE * 10.0**-digits, number):.{digits}f}"
     return text.removeprefix("-") if float(text) == 0 else text
+
+
+def wilson(some: int, among: int) -> tuple[float, float]:
+    """The 95 % Wilson interval of a frequency (Wilson 1927, without correction for continuity).
+
+    Args:
+        some: how often it happened.
+        among: of so many times.
+
+    Raises:
+        ValueError: if ``among`` is not positive, or ``some`` not between 0 and ``among``.
+    """
+    if not 0 <= some <= among or not among:
+        raise ValueError(f"some must lie between 0 and among, which must be positive, got {some} of {among}")
+    interval = binomtest(int(some), int(among)).proportion_ci(method="wilson")
+    return interval.low, interval.high
+
+
+def share(some: int, among: int) -> str:
+    """A frequency with its `wilson` interval in per cent, as in ``" 12 of 50 (14-37 %)"``."""
+    low, high = wilson(some, among)
+    return f"{int(some):3d} of {int(among)} ({100 * low:.0f}-{100 * high:.0f} %)"

@@ -1,15 +1,15 @@
 """Checks of a reader's answers: the book recognises the right number without showing it.
 
 ``answers.toml`` holds, for each exercise, how many digits are compared (0: a whole number) and a slow salted hash of the
-answer. ``python -m attnopt.exercises NAME ANSWER DIGITS`` prints the lines for a new one.
+answer. ``python -m bookkit.exercises NAME ANSWER DIGITS`` prints the lines for a new one.
 """
 
 import functools
 import hashlib
 import math
 import sys
-import tomllib
-from importlib import resources
+
+from bookkit.folder import table
 
 ROUNDS = 5000  # of the hash: nobody waits for three, and trying all numbers takes longer than the exercise
 
@@ -17,7 +17,7 @@ ROUNDS = 5000  # of the hash: nobody waits for three, and trying all numbers tak
 @functools.cache
 def answers() -> dict[str, dict]:
     """Digits and hash of every exercise that has a checked answer."""
-    return tomllib.loads(resources.files("attnopt").joinpath("answers.toml").read_text(encoding="utf-8"))
+    return table("answers.toml")
 
 
 def check(name: str, answer) -> None:

@@ -41,6 +41,7 @@ def small_example(epsilon, receptors=1.0, assemblers=1.0):
     return Models({name: torch.tensor([value], dtype=torch.float64) for name, value in weights.items()}, "unit")
 
 
+@pytest.mark.evidence("odonnat-gradient-bound")
 @given(
     p=st.integers(2, 5),
     length=st.integers(1, 6),
@@ -65,6 +66,7 @@ def test_bound_holds_for_thousands_of_models(p, length, dim, width, log_scales, 
     torch.testing.assert_close(gradient_bound(params, tokens, targets), bound.norm(dim=0))
 
 
+@pytest.mark.evidence("odonnat-gradient-bound")
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_bound_survives_an_opponent(name):
     """Gradient ascent on the ratio of each gradient to its bound gets close to 1 and never beyond."""
@@ -82,6 +84,7 @@ def test_bound_survives_an_opponent(name):
     assert ratio.max() > 0.9
 
 
+@pytest.mark.evidence("odonnat-gradient-bound")
 def test_bound_is_what_its_formula_says():
     """One sequence, all by hand: E = (±3, 0) + (0, 4), so diameter 6; V = 2 I, ‖ξ‖ = 2; W, U of norm 3 and 5."""
     weights = {
@@ -130,6 +133,7 @@ def test_printed_bound_grows_with_the_length_and_sees_the_size_of_negative_entri
     assert (other / total).item() == pytest.approx((wrong[1] / wrong[0]).sqrt().item(), rel=1e-6)
 
 
+@pytest.mark.evidence("odonnat-gradient-bound")
 def test_constants_are_attained():
     """Value and receptors reach their bounds, query and assemblers come as close as one likes."""
     root = math.sqrt(2)
@@ -158,6 +162,7 @@ def test_constants_are_attained():
         assert ratio.item() == pytest.approx(share, rel=1e-9)
 
 
+@pytest.mark.evidence("odonnat-gradient-bound")
 @pytest.mark.parametrize("epsilon", [0.01, 0.001, 1e-6])
 def test_printed_bound_is_broken_with_norms_fixed(epsilon):
     model, task = small_example(epsilon), Task(2, 2, 2).all()
@@ -179,6 +184,7 @@ def test_printed_bound_is_broken_with_norms_fixed(epsilon):
     assert true.norm() <= gradient_bound(model, *task)
 
 
+@pytest.mark.evidence("odonnat-gradient-bound")
 def test_query_bound_is_broken_by_small_receptors_too():
     model = small_example(5 / 3, receptors=0.001, assemblers=1e6)
     task = Task(2, 2, 2).all()
@@ -189,6 +195,7 @@ def test_query_bound_is_broken_by_small_receptors_too():
     assert true <= gradient_bound_terms(model, *task)["query"]
 
 
+@pytest.mark.evidence("odonnat-gradient-bound")
 @given(dim=st.integers(2, 4), log_scales=st.lists(st.floats(-3, 2), min_size=3, max_size=3), seed=st.integers(0, 2**31))
 def test_printed_bounds_of_receptors_and_assemblers_are_true(dim, log_scales, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -200,6 +207,7 @@ def test_printed_bounds_of_receptors_and_assemblers_are_true(dim, log_scales, se
     assert (true[2:] <= printed[2:] * (1 + 1e-9) + 1e-300).all()
 
 
+@pytest.mark.evidence("odonnat-eq-28")
 @given(dim=st.integers(1, 4), length=st.integers(1, 20), seed=st.integers(0, 2**31))
 def test_norm_of_unit_columns(dim, length, seed):
     """√(L/d) ≤ ‖z‖ ≤ √L; so ‖z‖ ≤ √d, which is printed, is false whenever L > d²."""
@@ -214,11 +222,13 @@ def test_norm_of_unit_columns(dim, length, seed):
         assert (size > math.sqrt(dim)).all()
 
 
+@pytest.mark.evidence("odonnat-eq-28")
 def test_equal_columns_attain_the_largest_norm():
     column = torch.tensor([0.6, 0.8], dtype=torch.float64)
     assert torch.linalg.matrix_norm(column[:, None].expand(2, 12), 2).item() == pytest.approx(math.sqrt(12))
 
 
+@pytest.mark.evidence("odonnat-eq-28")
 @given(dim=st.integers(2, 5), length=st.floats(1e-4, 1e4), seed=st.integers(0, 2**31))
 def test_normalisation_jacobian_is_no_projection(dim, length, seed):
     xi = torch.randn(dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -228,6 +238,7 @@ def test_normalisation_jacobian_is_no_projection(dim, length, seed):
     torch.testing.assert_close(M @ M, M / length)
 
 
+@pytest.mark.evidence("odonnat-gradient-bound")
 @given(p=st.integers(2, 6), dim=st.integers(1, 4), seed=st.integers(0, 2**31))
 def test_error_signal_is_at_most_distance_times_diameter(p, dim, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -284,6 +295,7 @@ def test_bounds_name_bad_input(generator):
             function(params, *task)
 
 
+@pytest.mark.evidence("odonnat-gradient-bound")
 def test_along_training_the_bound_grows_where_the_gradient_does_not():
     """On a plateau the distance stays at one half while the gradient falls by two orders of magnitude."""
     params = Models.random(8, 2, 8, 2, 16, norm="unit", generator=torch.Generator().manual_seed(5))
@@ -305,6 +317,7 @@ def test_along_training_the_bound_grows_where_the_gradient_does_not():
     assert max(plateau) > 100 * min(plateau)
 
 
+@pytest.mark.evidence("odonnat-norm-properties")
 @given(rows=st.integers(1, 5), columns=st.integers(1, 5), seed=st.integers(0, 2**32 - 1))
 def test_facts_about_norms(rows, columns, seed):
     generator = torch.Generator().manual_seed(seed)

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from attnopt.checks import check_count
 from attnopt.clustering.sandbox import LAYERS, Run, load_run
-from attnopt.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, YELLOW, use_style
+from bookkit.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, YELLOW, use_style
 
 RAMP = [PURPLE, BLUE, SKY, GREEN, YELLOW, ORANGE]
 TOKENS = [BLUE, ORANGE, GREEN]

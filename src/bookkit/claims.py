@@ -1,22 +1,18 @@
 """The claims ledger: every numbered statement, figure and table of the papers, its verdict, and where to see why."""
 
+import ast
 import csv
 import functools
 import html
 import io
 import json
 import re
-import tomllib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from importlib import resources
 from pathlib import Path
 
-PAPERS = {
-    "actor": "Actor, Gruber, Cyr (2025)",
-    "ahn": "Ahn, Cheng, Daneshmand, Sra (2023)",
-    "odonnat": "Odonnat, Bouaziz, Cabannes (2025)",
-}
+from bookkit.folder import find, table
+
 VERDICTS = {
     "holds": "true as printed, proved and tested",
     "holds, with a scope": "true under a condition that the finding names",
@@ -36,7 +32,7 @@ class Claim:
 
     Attributes:
         id: the row's name, also its anchor on the ledger page.
-        paper: key of `PAPERS`.
+        paper: key of `papers`.
         number: where the claim stands in the paper.
         kind: one of `KINDS`.
         covers: the paper's numbered items that the row answers for.
@@ -44,7 +40,7 @@ class Claim:
         verdict: key of `VERDICTS`.
         finding: what the book found; empty while the verdict is open.
         chapter: the chapter with the evidence, as in ``regression/softmax_and_lse``; empty while open.
-        tests: the tests that would fail if the finding were wrong, as pytest node ids.
+        tests: the tests that would fail if the finding were wrong, as pytest node ids; they are marked with it.
     """
 
     id: str
@@ -59,14 +55,14 @@ class Claim:
     tests: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return f"{self.number}, {PAPERS[self.paper]}: {self.verdict}"
+        return f"{self.number}, {papers()[self.paper]}: {self.verdict}"
 
     def _repr_html_(self) -> str:
         finding = f"<p><em>We find:</em> {_prose(self.finding)}</p>" if self.finding else ""
         return (
             f'<div class="ao-claim" data-verdict="{self.verdict}">'
             f'<p class="ao-claim-head"><span class="ao-verdict">{self.verdict}</span> '
-            f"<strong>{html.escape(self.number)}</strong>, {PAPERS[self.paper]} "
+            f"<strong>{html.escape(self.number)}</strong>, {papers()[self.paper]} "
             f'<a href="../ledger.html#{self.id}">in the ledger</a></p>'
             f"<p><em>The paper says:</em> {_prose(self.statement)}</p>{finding}</div>"
         )
@@ -100,7 +96,7 @@ class Ledger:
             f'<details class="ao-claim" id="{claim.id}" data-paper="{claim.paper}" data-verdict="{claim.verdict}" '
             f'data-chapter="{_title(claim.chapter)}">'
             f'<summary class="ao-claim-head"><span class="ao-verdict">{claim.verdict}</span> '
-            f"<strong>{html.escape(claim.number)}</strong>, {PAPERS[claim.paper]} "
+            f"<strong>{html.escape(claim.number)}</strong>, {papers()[claim.paper]} "
             f"<code>{claim.id}</code></summary>{''.join(parts)}</details>"
         )
 
@@ -110,26 +106,55 @@ def claims() -> dict[str, Claim]:
     """Every claim by its id, in the ledger's order.
 
     Raises:
-        ValueError: if a row of ``claims.toml`` lacks a field, has an unknown one, or an unknown paper, kind or verdict.
+        ValueError: if a row of ``claims.toml`` lacks a field, has an unknown one, or an unknown paper, kind or verdict, or
+            if a test is marked with a claim that has no row.
     """
-    return parse(resources.files("attnopt").joinpath("claims.toml").read_text(encoding="utf-8"))
+    return parse(table("claims.toml"), evidence(find("book/claims.toml").parents[1]))
 
 
-def parse(text: str) -> dict[str, Claim]:
-    """Read the ledger's TOML.
+def evidence(root: Path) -> dict[str, tuple[str, ...]]:
+    """The tests that are marked ``@pytest.mark.evidence("claim", …)``, as pytest node ids, by claim: read, not imported.
+
+    Args:
+        root: of the checkout.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for path in sorted(root.glob("tests/**/test_*.py")):
+        text = path.read_text(encoding="utf-8")
+        tests = ast.parse(text).body if "mark.evidence" in text else []
+        for test in (node for node in tests if isinstance(node, ast.FunctionDef)):
+            marks = [mark for mark in test.decorator_list if isinstance(mark, ast.Call)]
+            for mark in (mark for mark in marks if ast.unparse(mark.func) == "pytest.mark.evidence"):
+                for claim in map(ast.literal_eval, mark.args):
+                    found[claim] = (*found.get(claim, ()), f"{path.relative_to(root).as_posix()}::{test.name}")
+    return found
+
+
+@functools.cache
+def papers() -> dict[str, str]:
+    """Authors and year of every paper by its key, in the ledger's order."""
+    return table("claims.toml")["papers"]
+
+
+def parse(rows: dict[str, dict], tests: dict[str, tuple[str, ...]]) -> dict[str, Claim]:
+    """Claims of the ledger's rows and of their evidence.
 
     Raises:
         ValueError: as `claims`, naming the row.
     """
-    expected = {field.name for field in fields(Claim)} - {"id"}
+    expected = {field.name for field in fields(Claim)} - {"id", "tests"}
     found = {}
-    for name, row in tomllib.loads(text).items():
+    for name, row in rows.items():
+        if name == "papers":
+            continue
         if set(row) != expected:
             raise ValueError(f"claim {name} must have the fields {sorted(expected)}, got {sorted(row)}")
-        for field, known in (("paper", PAPERS), ("kind", KINDS), ("verdict", VERDICTS)):
+        for field, known in (("paper", rows["papers"]), ("kind", KINDS), ("verdict", VERDICTS)):
             if row[field] not in known:
                 raise ValueError(f"claim {name}: {field} must be one of {sorted(known)}, got {row[field]!r}")
-        found[name] = Claim(name, **row | {"covers": tuple(row["covers"]), "tests": tuple(row["tests"])})
+        found[name] = Claim(name, **row | {"covers": tuple(row["covers"]), "tests": tests.get(name, ())})
+    for claim in tests.keys() - found.keys():
+        raise ValueError(f"{tests[claim][0]} is marked as evidence for {claim!r}, which is no claim of the ledger")
     return found
 
 
@@ -149,7 +174,7 @@ def counts() -> dict[str, dict[str, int]]:
     rows = claims().values()
     return {
         paper: {verdict: sum(row.paper == paper and row.verdict == verdict for row in rows) for verdict in VERDICTS}
-        for paper in PAPERS
+        for paper in papers()
     }
 
 

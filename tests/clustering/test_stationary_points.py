@@ -45,6 +45,7 @@ def know_nothing(p, length, dim, width, seed):
     return params
 
 
+@pytest.mark.evidence("odonnat-stationary-points", "odonnat-loss-minimum")
 @given(p=st.integers(2, 4), dim=st.integers(1, 4), scale=st.floats(0.1, 30), seed=st.integers(0, 2**31))
 def test_derivative_along_the_ray_and_the_loss(p, dim, scale, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -63,6 +64,7 @@ def test_derivative_along_the_ray_and_the_loss(p, dim, scale, seed):
     torch.testing.assert_close(losses(params, *task), entropy + along, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.evidence("odonnat-stationary-points", "odonnat-loss-minimum")
 @pytest.mark.parametrize(("p", "length", "k", "sharpness"), [(2, 6, 3, 5.0), (2, 8, 5, 9.0), (3, 5, 2, 6.0), (3, 5, 3, 9.0)])
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 3.0])
 def test_no_clustering_head_is_stationary(p, length, k, sharpness, alpha):
@@ -82,6 +84,7 @@ def test_no_clustering_head_is_stationary(p, length, k, sharpness, alpha):
     assert norm <= gradient_bound(head, *task)
 
 
+@pytest.mark.evidence("odonnat-stationary-points", "odonnat-loss-minimum")
 def test_any_model_that_classifies_everything_has_a_descent_direction():
     """Also with parameters that training found, and on a few sequences only."""
     params = Models.random(200, 2, 5, 2, 6, norm="unit", generator=torch.Generator().manual_seed(3))
@@ -95,6 +98,7 @@ def test_any_model_that_classifies_everything_has_a_descent_direction():
     assert (losses(params, tokens, targets)[~solves] >= math.log(2) / few).all()  # below that, nothing is missed
 
 
+@pytest.mark.evidence("odonnat-stationary-points", "odonnat-loss-minimum")
 def test_loss_and_gradient_vanish_exponentially_and_only_in_the_limit():
     task = Task(2, 8, 3).all()
     head = ideal_circuit(Task(2, 8, 3), sharpness=5.0, scale=3.0)
@@ -110,6 +114,7 @@ def test_loss_and_gradient_vanish_exponentially_and_only_in_the_limit():
     assert losses(head, *task) > 0
 
 
+@pytest.mark.evidence("odonnat-stationary-points")
 @pytest.mark.parametrize(("p", "dim"), [(2, 2), (2, 4), (3, 3), (4, 5)])
 @pytest.mark.parametrize("k", [2, 3])
 def test_a_finite_stationary_point_knows_nothing(p, dim, k):
@@ -125,6 +130,7 @@ def test_a_finite_stationary_point_knows_nothing(p, dim, k):
     assert total_norm(closed_form_gradients(params, *first)) > 1e-6
 
 
+@pytest.mark.evidence("odonnat-stationary-points")
 def test_the_stationary_point_is_a_saddle():
     params, task = know_nothing(2, 4, 2, 3, seed=4), Task(2, 4, 2).all()
     sizes = [params.weights[name].numel() for name in WEIGHTS]
@@ -141,6 +147,7 @@ def test_the_stationary_point_is_a_saddle():
     assert loss(down) < loss(here)
 
 
+@pytest.mark.evidence("odonnat-loss-minimum")
 def test_noisy_labels_make_a_clustering_head_stationary():
     noise = 0.1
     tokens, targets = Task(2, 6, 3).all()

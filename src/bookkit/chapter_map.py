@@ -1,30 +1,58 @@
-"""A map of the chapters: boxes that link to them, and arrows from what each of them needs."""
+"""A map of the chapters, boxes that link to them and arrows from what each of them needs, and their table."""
 
 import html
 import textwrap
 
+from bookkit.folder import table
+
 BOX, GAP, ROW, TOP = (112, 42), 12, 60, 40  # of a box; between columns; from box to box; above the first
 LINE = 14  # of the text
+
+
+def parts() -> list[dict]:
+    """The parts of the book with their chapters, as ``chapters.toml`` lists them."""
+    return table("chapters.toml")["part"]
+
+
+def contents(parts: list[dict]) -> str:
+    """The chapters as a Markdown table: its links lead to notebooks, which the build takes for their pages.
+
+    Args:
+        parts: as `parts` gives them.
+    """
+    rows, links, before = ["| chapter | needs | you leave with |", "|---|---|---|"], {}, ""
+    for part in parts:
+        for chapter in part["chapter"]:
+            name, after = chapter["name"], chapter.get("after", "")
+            links[name] = f"[{chapter['title']}]({part['folder']}/{name}.ipynb)"
+            needs = ["the chapter before" if after == before else links[after]] if after else []
+            needs += [chapter["needs"]] if "needs" in chapter else []
+            rows.append(f"| {links[name]} | {', '.join(needs)} | {chapter['gives']} |")
+            before = name
+    return "\n".join(rows)
 
 
 class ChapterMap:
     """The parts as columns of boxes, drawn as an SVG that is legible at the width of a phone and takes the page's colours.
 
     Args:
-        parts: for each part its folder, its title and its chapters: name, short title, and the chapter that it needs.
+        parts: as `parts` gives them; a chapter may need one of any part.
+
+    Raises:
+        ValueError: if a chapter needs one that is not there.
     """
 
-    def __init__(self, parts: list[tuple[str, str, list[tuple[str, str, str]]]]):
-        self.heads = [title for _, title, _ in parts]
-        self.chapters = [(folder, *chapter) for folder, _, chapters in parts for chapter in chapters]
+    def __init__(self, parts: list[dict]):
+        self.heads = [part["title"] for part in parts]
+        self.chapters = [{"after": "", "folder": part["folder"]} | chapter for part in parts for chapter in part["chapter"]]
         self.places = {
-            name: (GAP + column * (BOX[0] + GAP), TOP + row * ROW)
-            for column, (_, _, chapters) in enumerate(parts)
-            for row, (name, _, _) in enumerate(chapters)
+            chapter["name"]: (GAP + column * (BOX[0] + GAP), TOP + row * ROW)
+            for column, part in enumerate(parts)
+            for row, chapter in enumerate(part["chapter"])
         }
-        for _, name, _, need in self.chapters:
-            if need and need not in self.places:
-                raise ValueError(f"{name} needs {need!r}, which is not on the map")
+        for chapter in self.chapters:
+            if chapter["after"] and chapter["after"] not in self.places:
+                raise ValueError(f"{chapter['name']} needs {chapter['after']!r}, which is not on the map")
 
     def __repr__(self) -> str:
         return f"ChapterMap of {len(self.chapters)} chapters"
@@ -36,8 +64,8 @@ class ChapterMap:
             f'<text x="{GAP + BOX[0] / 2 + column * (BOX[0] + GAP)}" y="14" font-weight="bold">{html.escape(title)}</text>'
             for column, title in enumerate(self.heads)
         )
-        arrows = "".join(self._arrow(need, name) for _, name, _, need in self.chapters if need)
-        boxes = "".join(self._box(folder, name, title) for folder, name, title, _ in self.chapters)
+        arrows = "".join(self._arrow(chapter["after"], chapter["name"]) for chapter in self.chapters if chapter["after"])
+        boxes = "".join(map(self._box, self.chapters))
         return (
             f'<svg class="ao-map" viewBox="0 0 {width} {height}" role="group" aria-label="Map of the chapters; the table '
             'below says the same"><defs><marker id="ao-map-head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
@@ -45,15 +73,15 @@ class ChapterMap:
             f"{heads}{arrows}{boxes}</svg>"
         )
 
-    def _box(self, folder: str, name: str, title: str) -> str:
-        (x, y), lines = self.places[name], textwrap.wrap(title, 16)
+    def _box(self, chapter: dict) -> str:
+        (x, y), lines = self.places[chapter["name"]], textwrap.wrap(chapter.get("short", chapter["title"]), 16)
         first = y + BOX[1] / 2 + 4 - LINE * (len(lines) - 1) / 2
         text = "".join(
             f'<text x="{x + BOX[0] / 2}" y="{first + LINE * index}">{html.escape(line)}</text>'
             for index, line in enumerate(lines)
         )
         box = f'<rect x="{x}" y="{y}" width="{BOX[0]}" height="{BOX[1]}" rx="5"/>'
-        return f'<a href="{folder}/{name}.html">{box}{text}</a>'
+        return f'<a href="{chapter["folder"]}/{chapter["name"]}.html">{box}{text}</a>'
 
     def _arrow(self, need: str, name: str) -> str:
         (x, y), (to_x, to_y) = self.places[need], self.places[name]

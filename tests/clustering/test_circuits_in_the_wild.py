@@ -1,6 +1,5 @@
 """What the stored results of the ensembles must satisfy, and the symmetries and counts behind them."""
 
-import json
 import math
 
 import circuits_in_the_wild as experiment
@@ -10,8 +9,9 @@ import torch
 from scipy.stats import spearmanr
 
 from attnopt.clustering import Models, Settings, Task, cyclic_step, token_effects, train
+from bookkit.folder import results
 
-RESULT = json.loads(experiment.RESULT.read_text(encoding="utf-8"))
+RESULT = results("circuits_in_the_wild")
 L, K = 12, 5
 TOKENS, TARGETS = Task().all()
 
@@ -38,6 +38,7 @@ def is_count(entry):
     return (weights[:, :K] % 2 == 1).all(1) & (weights[:, K:] % 2 == 0).all(1) & (explained > 0.95)
 
 
+@pytest.mark.evidence("odonnat-realisations")
 def test_fewer_than_half_of_the_successes_have_both_invariances_and_most_count_with_odd_and_even_weights():
     accuracy, suffix, permutation = arrays(RESULT["realisations"], "accuracy", "suffix", "permutation")
     success = accuracy > 0.9
@@ -50,6 +51,7 @@ def test_fewer_than_half_of_the_successes_have_both_invariances_and_most_count_w
     assert counts[accuracy < 0.55].mean() < 0.05
 
 
+@pytest.mark.evidence("odonnat-realisations")
 def test_accuracy_falls_with_the_number_of_levels():
     accuracy, weights = arrays(RESULT["realisations"], "accuracy", "weights")
     counts = is_count(RESULT["realisations"])
@@ -59,6 +61,7 @@ def test_accuracy_falls_with_the_number_of_levels():
     assert (accuracy[counts & (levels >= 18)] > 0.9).mean() < 0.2
 
 
+@pytest.mark.evidence("odonnat-realisations")
 def test_attention_is_faulty_and_embeddings_correct_more_of_it_than_the_value_matrix():
     accuracy, suffix, mixture, mass = arrays(RESULT["realisations"], "accuracy", "suffix", "mixture_suffix", "mass")
     heads = (accuracy > 0.9) & (suffix > 0.95)
@@ -68,6 +71,7 @@ def test_attention_is_faulty_and_embeddings_correct_more_of_it_than_the_value_ma
     assert 2 * after < before < 20 * after
 
 
+@pytest.mark.evidence("odonnat-realisations")
 def test_stored_anatomy_is_that_of_the_stored_models():
     for entry in RESULT["realisations"]["typical"].values():
         model = of_record(entry["params"])
@@ -80,6 +84,7 @@ def test_stored_anatomy_is_that_of_the_stored_models():
         assert accuracy == pytest.approx(RESULT["realisations"]["accuracy"][seed], abs=2e-3)
 
 
+@pytest.mark.evidence("odonnat-realisations")
 def test_records_are_those_of_the_engine():
     live = train(range(3), Settings(epochs=5)).history
     for epoch in (0, 2, 5):
@@ -88,6 +93,7 @@ def test_records_are_those_of_the_engine():
         torch.testing.assert_close(live["accuracy_all"][epoch], torch.tensor(accuracy[:3]), atol=5e-3, rtol=0)
 
 
+@pytest.mark.evidence("odonnat-initialisation")
 def test_final_attention_resembles_the_initial_one_more_than_chance_and_not_by_much():
     own, others = arrays(RESULT["initialisation"], "own", "others")
     assert others[3] < np.median(own) < 0.6
@@ -95,6 +101,7 @@ def test_final_attention_resembles_the_initial_one_more_than_chance_and_not_by_m
     assert abs(RESULT["initialisation"]["others_mean"]) < 0.05
 
 
+@pytest.mark.evidence("odonnat-initialisation")
 def test_exchanging_the_tokens_maps_a_model_to_one_of_equal_accuracy():
     params = Models.random(5, 2, L, norm="rms", generator=torch.Generator().manual_seed(0), biases=True)
     swapped = params.replace(token=params.weights["token"].flip(1))
@@ -103,6 +110,7 @@ def test_exchanging_the_tokens_maps_a_model_to_one_of_equal_accuracy():
     assert (((1 - TOKENS)[:, :K].sum(1) % 2) == 1 - TARGETS).all()
 
 
+@pytest.mark.evidence("odonnat-initialisation")
 def test_models_seldom_prefer_one_token_and_no_token_is_preferred():
     pairs = np.array(RESULT["initialisation"]["pairs_after"]).reshape(-1, 2, L)
     success = np.array(RESULT["realisations"]["accuracy"]) > 0.9
@@ -111,6 +119,7 @@ def test_models_seldom_prefer_one_token_and_no_token_is_preferred():
     assert abs((ones > 0.5).mean() - 0.5) < 3 * math.sqrt(0.25 / len(ones))
 
 
+@pytest.mark.evidence("odonnat-initialisation")
 def test_rank_correlations_pair_each_with_itself_and_with_the_others():
     before = torch.rand(4, 24, generator=torch.Generator().manual_seed(0))
     own, others = experiment.rank_correlations(before, before.exp())
@@ -141,6 +150,7 @@ def transferred():
     return np.array(entry["accuracy"]), perfect, accuracy > 0.9, six, ones
 
 
+@pytest.mark.evidence("odonnat-transfer")
 def test_success_on_three_tokens_goes_through_the_circuit_for_two():
     accuracy, _, solved, six, ones = transferred()
     success = accuracy > 0.9
@@ -149,6 +159,7 @@ def test_success_on_three_tokens_goes_through_the_circuit_for_two():
     assert success[~solved].mean() < 0.1
 
 
+@pytest.mark.evidence("odonnat-transfer")
 def test_a_token_added_to_a_trained_model_beats_training_from_scratch():
     grown, scratch = transferred()[0], np.array(section("transfer")["scratch"]["3"])
     tuned = np.array(section("transfer")["tuned"]["3"])
@@ -159,6 +170,7 @@ def test_a_token_added_to_a_trained_model_beats_training_from_scratch():
     assert (tuned > 0.9).sum() <= (scratch > 0.9).sum()
 
 
+@pytest.mark.evidence("odonnat-transfer")
 def test_no_error_at_all_needs_a_count_of_ones():
     _, perfect, _, six, ones = transferred()
     assert perfect.sum() == 3
@@ -166,6 +178,7 @@ def test_no_error_at_all_needs_a_count_of_ones():
     assert perfect[six].sum() == 2
 
 
+@pytest.mark.evidence("odonnat-transfer")
 def test_test_sequences_are_all_answered_right_after_other_counts_too():
     entry, ones = section("transfer")["grown_p3"], transferred()[4]
     exact = np.array(entry["accuracy"]) == 1
@@ -173,6 +186,7 @@ def test_test_sequences_are_all_answered_right_after_other_counts_too():
     assert min(entry["errors"][str(run)] for run in np.flatnonzero(exact & ~ones)) > 0
 
 
+@pytest.mark.evidence("odonnat-transfer")
 def test_means_after_two_tokens_are_higher_beyond_chance_for_four_and_not_surely_for_five():
     for p, sure in (("3", True), ("4", True), ("5", False)):
         values = np.concatenate([section("transfer")[name][p] for name in ("grown", "scratch")])
@@ -183,6 +197,7 @@ def test_means_after_two_tokens_are_higher_beyond_chance_for_four_and_not_surely
         assert ((abs(gaps) >= gap - 1e-12).mean() < 0.01) == sure
 
 
+@pytest.mark.evidence("odonnat-transfer")
 def test_attention_stays_close_and_stays_faulty():
     entry = section("transfer")["grown_p3"]
     assert np.median(entry["own"]) > entry["others"][4]
@@ -190,6 +205,7 @@ def test_attention_stays_close_and_stays_faulty():
     assert np.median(entry["leak"]) < np.median(entry["mixture_leak"]) < 0.1
 
 
+@pytest.mark.evidence("odonnat-transfer")
 def test_errors_on_all_sequences_are_those_of_the_forward_pass():
     params = Models.random(2, 3, L, norm="rms", generator=torch.Generator().manual_seed(3), biases=True)
     found = experiment.errors_at_three(params)
@@ -204,6 +220,7 @@ def test_no_weights_below_five_know_both_labels_but_the_plain_ones():
     assert (found, behind) == ([1], [0])
 
 
+@pytest.mark.evidence("odonnat-sparsity", "odonnat-wider-embeddings")
 def test_successes_are_denser_between_a_hundredth_and_one_at_every_width():
     entry = section("sparsity")
     thresholds = np.array(entry["thresholds"])
@@ -217,6 +234,7 @@ def test_successes_are_denser_between_a_hundredth_and_one_at_every_width():
     assert sum(one["runs"] for one in wide) == 150
 
 
+@pytest.mark.evidence("odonnat-sparsity")
 def test_before_success_density_tells_nothing():
     entry = section("sparsity")
     middle = (np.array(entry["thresholds"]) > 0.01) & (np.array(entry["thresholds"]) < 1)
@@ -224,6 +242,7 @@ def test_before_success_density_tells_nothing():
         assert abs(np.array(entry["before"][epoch]["auc"])[middle] - 0.5).max() < 0.2
 
 
+@pytest.mark.evidence("odonnat-ablations")
 def test_means_have_one_maximum_where_single_seeds_jump():
     grid = {factor: np.array(list(points.values())) for factor, points in section("ablations").items()}
     assert {factor: len(table) for factor, table in grid.items()} == {
@@ -239,6 +258,7 @@ def test_means_have_one_maximum_where_single_seeds_jump():
     assert np.ptp(succeed["learning_rate"]) > 35
 
 
+@pytest.mark.evidence("odonnat-no-learning-beyond-4")
 def test_one_run_in_a_hundred_learns_five_tokens_from_scratch():
     moved = section("transfer")
     scratch, grown, ten = (np.array(moved[kind][p]) for kind, p in (("scratch", "5"), ("grown", "5"), ("scratch", "10")))
@@ -251,6 +271,7 @@ def test_one_run_in_a_hundred_learns_five_tokens_from_scratch():
     assert np.sort(training)[-2] < 0.35
 
 
+@pytest.mark.evidence("odonnat-no-learning-beyond-4")
 def test_the_model_of_five_tokens_counts_with_shifts():
     best = section("transfer")["cyclic"]["scratch_5"]["best"]
     tokens, targets = Task(5).sample(10000, torch.Generator().manual_seed(11))
@@ -264,6 +285,7 @@ def test_the_model_of_five_tokens_counts_with_shifts():
     assert not (ranks == ranks[0]).all()
 
 
+@pytest.mark.evidence("odonnat-wider-embeddings")
 def test_falls_and_jumps_go_with_large_gradients_at_every_width():
     entry = section("wider")
     assert set(entry) == {"2", "3", "4", "8", "16", "32", "64"}
@@ -274,8 +296,9 @@ def test_falls_and_jumps_go_with_large_gradients_at_every_width():
     assert 0.7 < (np.array(entry["3"]["accuracy"]) > 0.9).mean() < 0.9
 
 
+@pytest.mark.evidence("odonnat-wider-embeddings")
 def test_with_64_dimensions_every_success_has_two_drops_and_with_3_no_more_than_with_2():
-    events = json.loads(experiment.RESULT.with_name("two_phase_learning.json").read_text(encoding="utf-8"))["events"]
+    events = results("two_phase_learning")["events"]
     least, exactly = {}, {}
     for name in ("main", "dim_3", "dim_64"):
         won = np.array(events[name]["final"]) > 0.9

@@ -1,0 +1,132 @@
+"""The training of softmax attention: its layers, its references, and what stored runs must satisfy whatever the seeds."""
+
+import math
+
+import pytest
+import softmax_attention
+import torch
+from helpers import normal
+
+from attnopt.in_context import (
+    in_context_loss,
+    optimal_step_sizes,
+    sample_prompts,
+)
+from bookkit.folder import results
+
+
+def softmax_by_loops(prompt, P, W):
+    """Layers (2) in the paper's columns, entry by entry."""
+    Z = prompt.mT.clone()
+    n = Z.shape[1] - 1
+    for i in range(len(P)):
+        new = Z.clone()
+        for value, score in zip(P[i], W[i], strict=True):
+            for query in range(n + 1):
+                weights = [math.exp(Z[:, key] @ score @ Z[:, query]) for key in range(n + 1)]
+                for key in range(n):
+                    new[:, query] += weights[key] / sum(weights) * (value @ Z[:, key])
+        Z = new
+    return -Z[-1, -1]
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(1, 1), (1, 2), (2, 1), (3, 2)])
+def test_softmax_transformer_against_loops(layers, heads, generator):
+    prompts = sample_prompts(3, torch.eye(2, dtype=torch.float64), 4, generator)[0]
+    P, W = 0.5 * normal(generator, 2, layers, heads, 3, 3)
+    expected = torch.stack([softmax_by_loops(prompt, P, W) for prompt in prompts])
+    torch.testing.assert_close(softmax_attention.softmax_transformer(prompts, P, W), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.evidence("ahn-softmax-attention")
+def test_one_softmax_head_answers_the_query_zero_with_a_mean(generator):
+    prompts = sample_prompts(20, torch.eye(3, dtype=torch.float64), 6, generator)[0]
+    prompts[:, -1] = 0
+    P, W = normal(generator, 2, 1, 1, 4, 4)
+    tokens = prompts[:, :-1]
+    mean = -(tokens @ P[0, 0, -1]).sum(-1) / 7
+    torch.testing.assert_close(softmax_attention.softmax_transformer(prompts, P, W), mean, rtol=1e-12, atol=1e-12)
+    # a gradient step answers 0 there: that leaves no last row of P, as the means of prompts span all directions
+    assert torch.linalg.matrix_rank(tokens.sum(1)) == 4
+    P[0, 0, -1] = 0
+    prompts[:, -1, :-1] = normal(generator, 20, 3)
+    assert softmax_attention.softmax_transformer(prompts, P, W).abs().max() == 0
+
+
+def test_linear_prediction_is_that_of_the_loss(generator):
+    prompts, targets = sample_prompts(6, torch.eye(5, dtype=torch.float64), 4, generator)
+    P, W = 0.3 * normal(generator, 2, 2, 1, 6, 6)
+    predictions = softmax_attention.linear_prediction(prompts, P, W)
+    expected = in_context_loss(prompts, targets, P[:, 0], W[:, 0])
+    torch.testing.assert_close((predictions - targets).square().mean(), expected)
+
+
+@pytest.mark.parametrize(("heads", "kind"), [(2, "softmax"), (1, "linear")])
+def test_seeds_side_by_side_are_single_runs(heads, kind):
+    together = softmax_attention.train(2, heads, kind, [4, 5], 6, batch=8)
+    for s, seed in enumerate([4, 5]):
+        alone = softmax_attention.train(2, heads, kind, [seed], 6, batch=8)
+        torch.testing.assert_close(together[0][s], alone[0][0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(together[1][s], alone[1][0], rtol=1e-4, atol=1e-5)
+
+
+def test_references_are_gradient_steps(generator):
+    prompts, _ = sample_prompts(5, torch.eye(5, dtype=torch.float64), 20, generator)
+    predictions, slopes = softmax_attention.references(prompts)
+    x, y, query = prompts[:, :-1, :5], prompts[:, :-1, 5:], prompts[:, -1:, :5]
+    for j in (1, 2, 5):
+        w = torch.zeros(5, 5, 1, dtype=torch.float64)
+        for step in optimal_step_sizes(5, 20, j)[0]:
+            w = w + step * x.mT @ (x @ w - y) / 20
+        torch.testing.assert_close(predictions["steps"][j], (query @ w)[:, 0, 0])
+        torch.testing.assert_close((slopes[j] * y[..., 0]).sum(-1), predictions["steps"][j])
+    torch.testing.assert_close(predictions["gdpp"][1], predictions["steps"][1], rtol=1e-6, atol=1e-8)
+
+
+def test_nonlinear_share_of_known_functions(generator, monkeypatch):
+    monkeypatch.setattr(softmax_attention, "PROBES", 300)
+
+    def linear(prompts):
+        return prompts[:, :-1, -1].sum(-1)[None]
+
+    assert softmax_attention.nonlinear_share(linear, generator).item() < 1e-20
+    pure = softmax_attention.nonlinear_share(lambda prompts: prompts[:, 0, -1].abs()[None], generator)
+    assert abs(pure.item() - 1) < 0.1  # an even function has no linear part
+
+
+def test_limit_of_two_opposite_heads(generator):
+    for d, n in ((2, 3), (5, 20)):
+        prompts, targets = sample_prompts(100_000, torch.eye(d, dtype=torch.float64), n, generator)
+        scores = (prompts[..., :d] @ prompts[:, -1, :d, None]).squeeze(-1)
+        centred = ((scores - scores.mean(-1, keepdim=True)) * prompts[..., d]).sum(-1) / n
+        factor = (d * n / (n + 1)) / (centred.square().mean())
+        losses = (factor * centred - targets).square()
+        assert abs(losses.mean() - softmax_attention.two_heads_limit(d, n)) < 5 * losses.std() / len(losses) ** 0.5
+
+
+def test_two_small_opposite_heads_approach_the_limit(generator):
+    prompts, _ = sample_prompts(50, torch.eye(5, dtype=torch.float64), 20, generator)
+    scale = 1e-4
+    W = torch.zeros(1, 2, 6, 6, dtype=torch.float64)
+    W[0, 0, :5, :5], W[0, 1, :5, :5] = scale * torch.eye(5), -scale * torch.eye(5)
+    P = torch.zeros(1, 2, 6, 6, dtype=torch.float64)
+    P[0, 0, 5, 5], P[0, 1, 5, 5] = -1, 1
+    scores = (prompts[..., :5] @ prompts[:, -1, :5, None]).squeeze(-1)
+    limit = ((scores - scores.mean(-1, keepdim=True)) * prompts[..., 5]).sum(-1) * 2 * scale / 21
+    torch.testing.assert_close(softmax_attention.softmax_transformer(prompts, P, W), limit, rtol=1e-4, atol=1e-9)
+
+
+def test_stored_softmax_attention():
+    found = results("softmax_attention")
+    optimum = found["optimum"]
+    assert math.isclose(optimum["steps"]["1"], 15 / 13, rel_tol=1e-9)
+    assert math.isclose(optimum["steps"]["2"], 1795 / 4969, rel_tol=1e-9)
+    assert math.isclose(optimum["two_heads_limit"], softmax_attention.two_heads_limit(5, 20), rel_tol=1e-8)
+    settings = [(run["layers"], run["heads"], run["kind"], run["seed"]) for run in found["runs"]]
+    assert len(set(settings)) == len(settings) == 3 * sum(map(len, found["settings"]["seeds"].values()))
+    for run in found["runs"]:
+        assert all(value >= 0 for value in (run["test_loss"], run["test_se"], run["nonlinear_share"]))
+        if run["layers"] == 1 and run["kind"] == "linear":  # Theorem 1
+            assert run["test_loss"] > optimum["steps"]["1"] - 4 * run["test_se"]
+        if run["layers"] == 1 and run["heads"] == 1 and run["kind"] == "softmax":
+            assert run["test_loss"] > optimum["one_head"]["loss"] - 5 * run["test_se"]
