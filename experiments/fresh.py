@@ -75,4 +75,4 @@ def plain(value: object) -> object:
 
 
 if __name__ == "__main__":
-    guarded(lambda: usual() and None)
+    guarded(lambda: print(len(usual().params["token"]), "models are trained"))
