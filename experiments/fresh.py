@@ -46,7 +46,7 @@ def holm(values: dict[str, float]) -> dict[str, float]:
 
 def share(count: int, of: int) -> list[float]:
     """A count, of how many, and Wilson's 95 % interval of the share."""
-    return [count, of, *binomtest(count, of).proportion_ci(method="wilson")]
+    return [int(count), int(of), *binomtest(int(count), int(of)).proportion_ci(method="wilson")]
 
 
 def resampled(values: np.ndarray, measure: Callable = np.median, times: int = 2000) -> list[float]:
