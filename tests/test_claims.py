@@ -2,6 +2,7 @@
 
 import ast
 import csv
+import dataclasses
 import functools
 import io
 import json
@@ -52,6 +53,25 @@ def inconsistent(rows):
     ]
 
 
+NUMBER = r"(?:\d[\d,]*|one|two|three|four|five|six|seven|eight|nine|ten)"
+OF_HOW_MANY = re.compile(
+    rf"\d(?: %)? to \d"  # an interval
+    rf"|\b{NUMBER} of (?:the |these )?{NUMBER}\b"
+    rf"|\b{NUMBER} (?:successful |random )?(?:runs|models|seeds|pairs|images?|spikes)\b",
+    re.IGNORECASE,
+)
+
+
+def bare(rows):
+    """Experiments that are judged without an interval or a count of how many, and undecided claims without an interval."""
+    return [
+        row.id
+        for row in rows
+        if (row.kind == "experiment" and row.verdict != "open" and not OF_HOW_MANY.search(row.finding))
+        or (row.verdict == "undecided" and not re.search(r"\d to \d", row.finding))
+    ]
+
+
 @functools.cache
 def top_level(path):
     """Names of the functions that a file defines at its top level; none if it does not exist."""
@@ -86,6 +106,17 @@ def test_every_settled_claim_shows_its_card_beside_its_evidence():
 
 def test_open_claims_name_no_evidence_and_settled_ones_all_of_it():
     assert inconsistent(claims().values()) == []
+
+
+def test_no_experiment_is_judged_without_an_interval_or_a_count_of_how_many():
+    assert bare(claims().values()) == []
+    row = next(row for row in claims().values() if row.kind == "experiment")
+    vague = {"finding": "Most of what is seen is as reported, by 0.3 and more."}
+    assert bare([dataclasses.replace(row, **vague)]) == [row.id]
+    assert bare([dataclasses.replace(row, **vague, verdict="open"), dataclasses.replace(row, **vague, kind="theorem")]) == []
+    for said in ("a ratio of 0.7 (0.4 to 1.3)", "5 of the 53", "in all five runs", "100 pairs"):
+        assert bare([dataclasses.replace(row, finding=said)]) == []
+    assert bare([dataclasses.replace(row, finding="100 pairs", verdict="undecided")]) == [row.id]
 
 
 def test_every_named_test_exists():
