@@ -12,6 +12,7 @@ import smooth_normalisation
 import spike_controls
 import torch
 from fresh import holm, resampled, share
+from scipy.stats import fisher_exact
 from torch.nn.functional import one_hot
 
 from attnopt.clustering import forward, modular_addition
@@ -191,3 +192,30 @@ def test_models_that_count_ones_are_told_from_other_solutions(monkeypatch):
     found = curriculum.through_the_circuit(Training({}, {}, {}), torch.tensor([1.0, 0.5, 0.95, 0.3]))
     assert [entry[:2] for entry in (found["success"]["ones"], found["success"]["others"])] == [[1, 2], [1, 2]]
     assert [entry[:2] for entry in (found["never_wrong"]["ones"], found["never_wrong"]["others"])] == [[1, 2], [0, 2]]
+
+
+def wilson(count, of):
+    """Both ends of Wilson's interval, from its formula."""
+    z, p = 1.959964, count / of
+    middle, half = p + z**2 / (2 * of), z * (p * (1 - p) / of + z**2 / (4 * of**2)) ** 0.5
+    return [(middle + sign * half) / (1 + z**2 / of) for sign in (-1, 1)]
+
+
+def test_only_an_added_token_helps_and_perfection_goes_through_the_plain_count():
+    found = stored("curriculum")
+    for entry in (found[name]["success"] for name in ("scratch", "added", "three", "ten")):
+        assert entry[2:] == pytest.approx(wilson(*entry[:2]), rel=1e-3)
+    scratch = found["scratch"]["success"][0]
+    exact = {
+        name: fisher_exact([[n := found[name]["success"][0], 100 - n], [scratch, 100 - scratch]]).pvalue
+        for name in ("added", "three", "ten")
+    }
+    for name, value in holm(exact).items():
+        assert found[name]["corrected"] == pytest.approx(value, rel=1e-3)
+    assert found["three"]["success"][0] < scratch < found["added"]["success"][0]
+    assert found["ten"]["corrected"] < 0.05 < found["added"]["corrected"] < 0.1
+    both = [28 + found["added"]["success"][0], 10 + scratch]
+    assert both == [56, 25]
+    assert fisher_exact([[some, 200 - some] for some in both]).pvalue < 1e-3
+    circuit = found["circuit"]
+    assert circuit["never_wrong"]["corrected"] < 0.01 < 0.05 < circuit["success"]["corrected"]
