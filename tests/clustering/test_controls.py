@@ -12,7 +12,7 @@ import smooth_normalisation
 import spike_controls
 import torch
 from fresh import holm, resampled, share
-from scipy.stats import fisher_exact
+from scipy.stats import fisher_exact, spearmanr, wilcoxon
 from torch.nn.functional import one_hot
 
 from attnopt.clustering import forward, modular_addition
@@ -219,3 +219,32 @@ def test_only_an_added_token_helps_and_perfection_goes_through_the_plain_count()
     assert fisher_exact([[some, 200 - some] for some in both]).pvalue < 1e-3
     circuit = found["circuit"]
     assert circuit["never_wrong"]["corrected"] < 0.01 < 0.05 < circuit["success"]["corrected"]
+
+
+def test_either_slope_shortened_takes_the_rise_away_and_the_layers_own_step_does_not_make_it():
+    """Each count, median and test again from the stored shares of the 96 spikes."""
+    found = stored("spike_controls")
+    left = {name: np.array(values) for name, values in found["left"].items()}
+    rise = np.array(found["rise"])
+    assert len(rise) == len(set(found["runs"])) == 96
+    assert found["not_met"] == found["not_rising"] == 0
+    for name, (count, of, *ends) in found["below_half"].items():
+        assert (left[name] < 0.5).sum() == count
+        assert ends == pytest.approx(wilson(count, of) if count < of else ends, rel=1e-2)
+        assert np.median(left[name]) == pytest.approx(found["median"][name][0], rel=1e-3)
+    few = {name: entry[0] for name, entry in found["below_half"].items()}
+    names = ("far sequence", "short layer", "straight normalisation", "straight layer", "straight logits")
+    assert [few[name] for name in names] == [84, 89, 2, 11, 13]
+    assert spearmanr(left["straight layer"], rise).statistic == pytest.approx(found["rank_correlation"], abs=1e-3)
+    chances = {
+        "straight layer and rise": spearmanr(left["straight layer"], rise).pvalue,
+        "short layer, far sequence": wilcoxon(left["short layer"], left["far sequence"]).pvalue,
+        "feed-forward, short as feed-forward": wilcoxon(left["feed-forward"], left["short as feed-forward"]).pvalue,
+        "assemblers": found["tests"]["assemblers"]["p"],
+    }
+    for name, value in holm(chances).items():
+        assert found["tests"][name]["corrected"] == pytest.approx(value, rel=0.05)
+    assert np.median(left["short layer"]) < np.median(left["far sequence"]) < 0.25
+    assert np.median(left["feed-forward"]) < 0.03 < 0.8 < np.median(left["short as feed-forward"])
+    assert found["tests"]["assemblers"]["corrected"] > 0.05
+    assert found["assemblers"]["auc"][1] < 0.5 < found["assemblers"]["auc"][0]
