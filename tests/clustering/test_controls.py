@@ -248,3 +248,36 @@ def test_either_slope_shortened_takes_the_rise_away_and_the_layers_own_step_does
     assert np.median(left["feed-forward"]) < 0.03 < 0.8 < np.median(left["short as feed-forward"])
     assert found["tests"]["assemblers"]["corrected"] > 0.05
     assert found["assemblers"]["auc"][1] < 0.5 < found["assemblers"]["auc"][0]
+
+
+def test_neighbours_with_other_prefixes_agree_about_the_escape():
+    votes = stored("escape_controls")["vote"]
+    others = votes["other_prefixes"]
+    assert votes["runs"] == 195
+    assert votes["among_all"]["quiet"][0] > 0.99  # the first vote needs a quiet suffix and nothing else
+    assert others["quiet"][2] < 0.6 < 0.78 < others["escape"][1] < others["escape"][0] < 0.9
+    assert 0.93 < others["after"][1]
+    assert votes["accuracy"][2] < 0.6
+    assert votes["p"] < 1e-6
+
+
+def test_the_feed_forward_layer_alone_solves_nothing_from_the_escape_on():
+    frozen = stored("escape_controls")["freezing"]
+    assert [frozen["all"][arm][:2] for arm in ("all", "feed-forward", "the rest")] == [[102, 195], [0, 195], [12, 195]]
+    for kind in ("all", "quick", "slow"):
+        assert frozen[kind]["feed-forward"][3] == pytest.approx(wilson(0, frozen[kind]["all"][1])[1], rel=1e-3)
+        assert frozen[kind]["feed-forward"][0] == 0
+        assert frozen[kind]["the rest"][0] < frozen[kind]["all"][0] / 4
+    # no run is solved by the feed-forward layer only, so all that everything solves count for it: 2 · 2⁻¹⁰²
+    chance = frozen["tests"]["all: all, feed-forward"]
+    assert chance["p"] == pytest.approx(2.0**-101, rel=1e-3)
+    assert chance["corrected"] == pytest.approx(6 * chance["p"], rel=1e-3)
+    assert max(test["corrected"] for test in frozen["tests"].values()) < 0.002
+
+
+def test_every_waiting_model_has_directions_down():
+    for kind in stored("escape_controls")["hessians"].values():
+        for loss in kind.values():
+            assert loss["down"][:2] == [40, 40]
+            assert loss["down"][2:] == pytest.approx(wilson(40, 40), rel=1e-3)
+            assert loss["directions"][1] > 30
