@@ -281,3 +281,18 @@ def test_every_waiting_model_has_directions_down():
             assert loss["down"][:2] == [40, 40]
             assert loss["down"][2:] == pytest.approx(wilson(40, 40), rel=1e-3)
             assert loss["directions"][1] > 30
+
+
+def test_the_same_weights_share_some_attention_and_seldom_the_circuit():
+    found = stored("same_weights")
+    (both, one), (other, none) = found["success"]["table"]
+    assert both + one + other + none == 100
+    assert found["success"]["expected"] == pytest.approx((both + one) * (both + other) / 100)
+    assert found["success"]["odds_ratio"][1] < 1 < 5 < found["success"]["odds_ratio"][2]
+    assert found["success"]["p"] == pytest.approx(fisher_exact([[both, one], [other, none]]).pvalue, rel=1e-3)
+    assert [found[name]["share"][:2] for name in ("kind", "signs", "form")] == [[10, 27], [12, 27], [5, 27]]
+    assert found["kind"]["share"][2:] == pytest.approx(wilson(10, 27), rel=1e-3)
+    values = {name: found[name]["p"] for name in ("success", "kind", "signs", "form", "attention")}
+    assert {name: found[name]["corrected"] for name in values} == pytest.approx(holm(values), rel=1e-3)
+    assert [name for name in values if found[name]["corrected"] < 0.05] == ["attention"]
+    assert found["attention"]["own"][0] > 3 * found["attention"]["others"]
