@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, one_hot
 
-from attnopt.clustering import forward, init_model, invariance, modular_addition
+from attnopt.clustering import forward, init_model, invariance, modular_addition, normalise
 from attnopt.clustering.training import group, initial_models, load_training, save_training, train, training_data
 from attnopt.clustering.training.group import FEED_FORWARD, ORDER_SEED, TEST_SEED
-from attnopt.clustering.training.step import Layout, loss_and_gradients, marks
+from attnopt.clustering.training.step import Layout, loss_and_gradients, marks, normaliser, pull_back
 
 
 @pytest.mark.parametrize("norm", ["unit", "rms", "smooth"])
@@ -37,6 +37,20 @@ def test_gradients_are_autograds(norm, dim, p, vocabulary):
     expected.sum().backward()
     for name, value in layout.views(gradient).items():
         torch.testing.assert_close(value, leaves[name].grad, msg=name)
+
+
+@pytest.mark.parametrize("norm", ["unit", "rms", "smooth"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_through_each_normalisation_at_chosen_lengths(norm, dtype):
+    lengths = torch.tensor([0.005, 0.02, 0.3, 0.5, 0.97, 0.995, 1.0, 1.005, 4.0], dtype=dtype)
+    vectors = (torch.tensor([[0.6], [0.8]], dtype=dtype) * lengths).unsqueeze(0)  # features first
+    pull = torch.tensor([[[1.0], [-0.5]]], dtype=dtype).expand_as(vectors)
+    factor, bend = normaliser(vectors, norm)
+    leaf = vectors.mT.clone().requires_grad_()
+    out = normalise(leaf, norm)
+    torch.testing.assert_close(vectors * factor, out.mT)
+    (out * pull.mT).sum().backward()
+    torch.testing.assert_close(pull_back(pull, vectors, factor, bend), leaf.grad.mT, rtol=1e-4, atol=1e-4)
 
 
 def test_views_of_rows_have_their_leading_dimensions():
