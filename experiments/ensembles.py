@@ -27,7 +27,6 @@ def settings() -> dict[str, dict]:
     found: dict[str, dict] = {
         "main": {"runs": 200, "snapshots": EVERY_TENTH},
         "full_batch": {"runs": 200, "batch_size": 2048, "snapshots": EVERY_TENTH},
-        "smooth": {"runs": 100, "norm": "smooth", "snapshots": [0, EPOCHS]},
         "unit": {"runs": 100, "norm": "unit", "snapshots": [0, EPOCHS]},
         "clip": {"runs": 100, "clip": 0.1, "snapshots": [0, EPOCHS]},
         "decay": {"runs": 100, "weight_decay": 0.1, "snapshots": [0, EPOCHS]},

@@ -12,7 +12,7 @@ import smooth_normalisation
 import spike_controls
 import torch
 from fresh import holm, resampled, share
-from scipy.stats import fisher_exact, spearmanr, wilcoxon
+from scipy.stats import binomtest, fisher_exact, spearmanr, wilcoxon
 from torch.nn.functional import one_hot
 
 from attnopt.clustering import forward, modular_addition
@@ -296,3 +296,15 @@ def test_the_same_weights_share_some_attention_and_seldom_the_circuit():
     assert {name: found[name]["corrected"] for name in values} == pytest.approx(holm(values), rel=1e-3)
     assert [name for name in values if found[name]["corrected"] < 0.05] == ["attention"]
     assert found["attention"]["own"][0] > 3 * found["attention"]["others"]
+
+
+def test_the_smoothed_normalisation_takes_four_of_five_spikes_away():
+    found = stored("smooth_normalisation")
+    (ratio, low, high), usual, smooth = found["ratio"], found["rms"], found["smooth"]
+    assert found["pairs"] == usual["reached"][1] == smooth["reached"][1] == 300
+    assert ratio == pytest.approx(smooth["late"] / smooth["epochs"] / (usual["late"] / usual["epochs"]), rel=1e-3)
+    assert low < ratio < high < 0.5
+    assert (usual["late"], smooth["late"]) == (451, 75)
+    assert [found[norm]["reached"][0] for norm in ("rms", "smooth")] == [153, 130]
+    assert found["lost"] - found["won"] == 153 - 130
+    assert found["sign_test"] == pytest.approx(binomtest(found["lost"], found["lost"] + found["won"]).pvalue, rel=1e-3)
