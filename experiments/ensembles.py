@@ -36,7 +36,6 @@ def settings() -> dict[str, Plan]:
     found = {
         "main": Plan(200, watch=Watch(snapshots=EVERY_TENTH)),
         "full_batch": Plan(200, Settings(batch_size=2048), Watch(snapshots=EVERY_TENTH)),
-        "smooth": Plan(100, Settings(norm="smooth"), Watch(snapshots=ENDS)),
         "unit": Plan(100, Settings(norm="unit"), Watch(snapshots=ENDS)),
         "clip": Plan(100, Settings(clip=0.1), Watch(snapshots=ENDS)),
         "decay": Plan(100, Settings(weight_decay=0.1), Watch(snapshots=ENDS)),

@@ -52,7 +52,7 @@ from attnopt.clustering.training.record import join
 
 RECORD = Record("loss_spikes", digits=4)
 OWN = CACHE.parent / "loss_spikes"
-NAMES = ("main", "full_batch", "smooth", "unit", "clip", "decay")
+NAMES = ("main", "full_batch", "unit", "clip", "decay")
 WIDER = {3: (20, 600), 64: (10, 200)}  # d: runs, epochs
 ROOM = (20, 15)  # epochs before and after a spike that gradients are looked at
 QUIET = 9  # epochs around a control without a spike

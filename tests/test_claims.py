@@ -69,6 +69,25 @@ def test_every_settled_claim_shows_its_card_beside_its_evidence():
     assert unshown(claims().values(), read_chapter) == []
 
 
+NUMBER = r"(?:\d[\d,]*|one|two|three|four|five|six|seven|eight|nine|ten)"
+OF_HOW_MANY = re.compile(
+    rf"\d(?: %)? to \d"  # an interval
+    rf"|\b{NUMBER} of (?:the |these )?{NUMBER}\b"
+    rf"|\b{NUMBER} (?:successful |random )?(?:runs|models|seeds|pairs|images?|spikes)\b",
+    re.IGNORECASE,
+)
+
+
+def bare(rows):
+    """Experiments that are judged without an interval or a count of how many, and undecided claims without an interval."""
+    return [
+        row.id
+        for row in rows
+        if (row.kind == "experiment" and row.verdict != "open" and not OF_HOW_MANY.search(row.finding))
+        or (row.verdict == "undecided" and not re.search(r"\d to \d", row.finding))
+    ]
+
+
 def test_open_claims_name_no_evidence_and_settled_ones_all_of_it():
     assert inconsistent(claims().values()) == []
 

@@ -32,6 +32,29 @@ def test_the_page_shows_every_row_that_is_not_as_printed_under_its_verdict():
     assert rows[2] == named("reproduced in part") | named("undecided") | named("not reproduced")
 
 
+def test_the_page_opens_with_the_weights_of_its_corrections_and_with_what_is_right():
+    corrections = PAGE.partition("## Holds, with a scope")[0]
+    words = ("changes a conclusion", "changes a constant or a reason", "a slip")
+    for part in re.split(r"(?m)^## ", corrections)[1:]:
+        weights = [line.rpartition(" · ")[2] for line in part.splitlines() if "ledger.html#" in line]
+        assert weights == sorted(weights, key=words.index)
+    tally = [len(re.findall(rf"</a> · {word}$", corrections, re.M)) for word in words]
+    rows = claims().values()
+    theorems = [row for row in rows if row.kind == "theorem"]
+    right = [row for row in rows if row.verdict == "holds"]
+    seen = {verdict: len(named(verdict)) for verdict in ("reproduced", "reproduced in part", "undecided", "not reproduced")}
+    assert f"Of the {sum(tally)} corrections {tally[0]} change" in corrections
+    assert f"conclusion, {tally[1]} a constant" in corrections
+    assert f"and {tally[2]} are slips" in corrections
+    held = sum(row in right for row in theorems)
+    assert f"of the {len(theorems)} numbered theorems" in corrections
+    assert f"judges {held} hold as printed" in corrections
+    assert f"{len(right) - held} more of its rows" in corrections
+    assert f"of the papers' {sum(seen.values())} experiments" in corrections
+    assert f"{seen['reproduced']} are reproduced and {seen['reproduced in part']} in part" in corrections
+    assert seen["not reproduced"] == 0 or "none is refuted" not in corrections
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_script_shows_what_it_says_with_numpy_alone(path, capsys):
     text = path.read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ import inspect
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -24,7 +25,7 @@ from attnopt.clustering import (
     normalise,
     train,
 )
-from attnopt.clustering.model import STAGES
+from attnopt.clustering.model import STAGES, smooth_step
 
 GEOMETRY = ("query", "value", "receptors")  # what the rms normalisation scales by √d
 
@@ -294,7 +295,10 @@ def test_normalise_keeps_directions(seed, dim, log_scale):
     torch.testing.assert_close(normalise(scale * vectors, "rms"), expected)
 
 
-@pytest.mark.parametrize(("length", "smoothed"), [(0.1, 0.19), (0.5, 0.75), (1.0, 1.0), (1.5, 1.0), (40.0, 1.0)])
+@pytest.mark.parametrize(
+    ("length", "smoothed"),
+    [(0.001, 0.001), (0.25, 0.25 + 0.75 / (1 + math.exp(8 / 3))), (0.5, 0.75), (1.0, 1.0), (40.0, 1.0)],
+)
 def test_lengths_after_each_normalisation(length, smoothed, generator):
     directions = torch.nn.functional.normalize(torch.randn(6, 3, generator=generator, dtype=torch.float64), dim=-1)
     rms = length / (length / 3**0.5 + 1e-5)
@@ -306,17 +310,34 @@ def test_lengths_after_each_normalisation(length, smoothed, generator):
         torch.testing.assert_close(normalise(length * directions.view(3, 2, 3), norm), wanted * directions.view(3, 2, 3))
 
 
+@pytest.mark.evidence("odonnat-smoothed-normalisation")
+def test_every_derivative_of_the_smooth_step_vanishes_at_both_ends():
+    """With h the step, σ = r + (1 - r)h: its derivatives are those of r at 0, and those of 1 at 1, to any order."""
+    with mpmath.workdps(300):
+        falling = lambda r: mpmath.exp(-1 / r)  # noqa: E731
+        step = lambda r: falling(r) / (falling(r) + falling(1 - r))  # noqa: E731
+        for near in (mpmath.mpf("0.01"), mpmath.mpf("0.005")):
+            for order in range(1, 9):
+                bound = 3 * falling(near) * (2 / near**2) ** order  # each derivative brings down no more than that
+                for at in (near, 1 - near):
+                    assert abs(mpmath.diff(step, at, order)) < bound * mpmath.factorial(order)
+        values = torch.linspace(0.011, 0.989, 50, dtype=torch.float64)
+        exact = torch.tensor([float(step(mpmath.mpf(r))) for r in values.tolist()], dtype=torch.float64)
+    torch.testing.assert_close(smooth_step(values), exact, rtol=1e-12, atol=0)
+    assert smooth_step(torch.tensor([0.0, 1.0, 7.0], dtype=torch.float64)).tolist() == pytest.approx([0, 1, 1], abs=1e-40)
+
+
 def test_models_live_in_the_plane_unless_told(generator):
     params = Models.random(3, 2, 4, norm="unit", generator=generator)
     assert [params.weights[name].shape for name in ("token", "receptors")] == [(3, 2, 2), (3, 32, 2)]
 
 
-@pytest.mark.parametrize("norm", ["unit", "rms"])
-def test_the_zero_vector_stays_zero_and_has_the_documented_derivative(norm):
+@pytest.mark.parametrize(("norm", "derivative"), [("unit", 0.0), ("rms", 1e5), ("smooth", 2**0.5)])
+def test_the_zero_vector_stays_zero_and_has_the_documented_derivative(norm, derivative):
     zero = torch.zeros(3, 2, dtype=torch.float64, requires_grad=True)
     assert not normalise(zero, norm).any()
     (slope,) = torch.autograd.grad(normalise(zero, norm)[:, 0].sum(), zero)
-    expected = torch.tensor([0.0 if norm == "unit" else 1e5, 0.0], dtype=torch.float64).expand(3, 2)
+    expected = torch.tensor([derivative, 0.0], dtype=torch.float64).expand(3, 2)
     torch.testing.assert_close(slope, expected)
 
 

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binomtest
 from torch.nn.functional import gelu, normalize, one_hot
 
 from attnopt.clustering import Course, Models, Settings, Task, Watch, dissect, find_spikes, normalise, train
@@ -354,27 +353,6 @@ def test_stored_full_batch_runs_train_at_adams_edge(stored):
     largest = np.array(stored["sharpness"]["full batch"]["adam"]).max(0)
     assert (largest > 0.9).all()
     assert (largest < 1.5).all()
-
-
-@pytest.mark.evidence("odonnat-smoothed-normalisation")
-def test_stored_smoothed_normalisation_does_not_end_spikes(stored):
-    """The rate of spikes after success beside main's on the same seeds, and an interval from drawing seeds again."""
-    pairs = []
-    for name in ("main", "smooth"):
-        first = np.array(stored["counts"][name]["crossing"])[:100]
-        late = [
-            s[0] for s in stored["counts"][name]["spikes"] if s[3] is not None and s[0] < 100 and 0 <= first[s[0]] < s[1]
-        ]
-        pairs.append((np.bincount(late, minlength=100), np.where(first >= 0, 1000 - first, 0)))
-    (main, time), (smooth, smooth_time) = pairs
-    ratio = lambda pick: smooth[pick].sum() / smooth_time[pick].sum() / (main[pick].sum() / time[pick].sum())  # noqa: E731
-    rng = np.random.default_rng(1)
-    again = [ratio(rng.integers(0, 100, 100)) for _ in range(1000)]
-    assert ratio(np.arange(100)) < 1 < np.quantile(again, 0.975)
-    assert smooth.sum() > 10
-    reached = [np.array(stored["counts"][name]["best"])[:100] > 0.9 for name in ("main", "smooth")]
-    lost, won = (reached[0] & ~reached[1]).sum(), (reached[1] & ~reached[0]).sum()
-    assert binomtest(int(lost), int(lost + won)).pvalue > 0.1
 
 
 @pytest.mark.parametrize(

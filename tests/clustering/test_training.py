@@ -19,13 +19,14 @@ from attnopt.clustering import (
     initial_models,
     invariance,
     load_training,
+    normalise,
     save_training,
     train,
     training_data,
 )
 from attnopt.clustering.model import marks
 from attnopt.clustering.training import evaluate, group
-from attnopt.clustering.training.backward import Layout, loss_and_gradients
+from attnopt.clustering.training.backward import Layout, loss_and_gradients, normaliser, pull_back
 from attnopt.clustering.training.evaluate import TEST_SEED
 from attnopt.clustering.training.group import FEED_FORWARD, ORDER_SEED
 
@@ -53,6 +54,20 @@ def test_gradients_are_autograds(norm, dim, p, vocabulary):
     expected.sum().backward()
     for name, value in layout.views(gradient).items():
         torch.testing.assert_close(value, leaves.weights[name].grad, msg=name)
+
+
+@pytest.mark.parametrize("norm", ["unit", "rms", "smooth"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_through_each_normalisation_at_chosen_lengths(norm, dtype):
+    lengths = torch.tensor([0.005, 0.02, 0.3, 0.5, 0.97, 0.995, 1.0, 1.005, 4.0], dtype=dtype)
+    vectors = (torch.tensor([[0.6], [0.8]], dtype=dtype) * lengths).unsqueeze(0)  # features first
+    pull = torch.tensor([[[1.0], [-0.5]]], dtype=dtype).expand_as(vectors)
+    factor, bend = normaliser(vectors, norm)
+    leaf = vectors.mT.clone().requires_grad_()
+    out = normalise(leaf, norm)
+    torch.testing.assert_close(vectors * factor, out.mT)
+    (out * pull.mT).sum().backward()
+    torch.testing.assert_close(pull_back(pull, vectors, factor, bend), leaf.grad.mT, rtol=1e-4, atol=1e-4)
 
 
 def test_views_of_rows_have_their_leading_dimensions():

@@ -21,6 +21,7 @@ Params = dict[str, Tensor]
 Norm = Literal["unit", "rms", "smooth"]
 TRAINED = ("query", "value", "receptors", "assemblers")  # the weights of the paper's theory
 BIASES = ("receptor_biases", "assembler_bias")
+NEAR = 0.01  # so near to 0, and to 1, the smooth step is 0, and 1, but for e⁻⁹⁸
 STAGES = ("embeddings", "scores", "attention", "mixture", "sequence", "direction", "activations", "output")
 
 
@@ -364,9 +365,9 @@ def normalise(vectors: Tensor, norm: Norm) -> Tensor:
     """Vectors of length 1 ("unit"), or divided by 1e-5 plus their root mean square ("rms"), or smoothed ("smooth").
 
     The paper's formula is "unit"; its released code is "rms", with vectors of length √d. "smooth" is √d σ(r) x/r
-    for a vector x of length r, as section 4.2 proposes (without √d) for a smooth σ that is 1 from 1 on; ours is r(2 - r)
-    up to there. The zero vector stays zero. There "unit" has no derivative, and gets the derivative 0; "rms" has the
-    derivative 10⁵ times the identity, "smooth" 2√d times.
+    for a vector x of length r, as section 4.2 proposes (without √d) for a smooth σ with σ(0) = 0 that is 1 from 1 on. Ours
+    goes over from r to 1 as `smooth_step` does, and has derivatives of every order. The zero vector stays zero. There "unit"
+    has no derivative, and gets the derivative 0; "rms" has the derivative 10⁵ times the identity, "smooth" √d times.
 
     Raises:
         TypeError: if ``vectors`` is not a real floating-point tensor.
@@ -381,8 +382,15 @@ def normalise(vectors: Tensor, norm: Norm) -> Tensor:
         return torch.where(lengths > 0, vectors / torch.where(lengths > 0, lengths, 1.0), 0.0)
     if norm == "rms":
         return vectors / (lengths / vectors.shape[-1] ** 0.5 + 1e-5)
-    inner = lengths < 1
-    return vectors.shape[-1] ** 0.5 * vectors * torch.where(inner, 2 - lengths, 1 / torch.where(inner, 1.0, lengths))
+    lengths = lengths.clamp_min(NEAR)
+    step = smooth_step(lengths)
+    return vectors.shape[-1] ** 0.5 * vectors * (1 - step + step / lengths)
+
+
+def smooth_step(values: Tensor) -> Tensor:
+    """e(r)/(e(r) + e(1 - r)) with e(r) = exp(-1/r): 0 up to 0, 1 from 1 on, all derivatives 0 at both; 1/2 at 1/2."""
+    inner = values.clamp(NEAR, 1 - NEAR)
+    return torch.sigmoid((2 * inner - 1) / (inner * (1 - inner)))
 
 
 def marks(tokens: Tensor, p: int, dtype: torch.dtype) -> Tensor:

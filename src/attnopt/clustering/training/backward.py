@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from attnopt.clustering.model import Norm, Params
+from attnopt.clustering.model import NEAR, Norm, Params, smooth_step
 
 SPREAD = 80.0  # within which scores must lie: e⁻⁸⁰ is still a float32
 
@@ -68,9 +68,10 @@ def normaliser(vectors: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
     if norm == "unit":
         factor = torch.where(squares > 0, 1 / lengths, 0.0)
         return factor, -(factor**3)
-    outer = lengths.clamp_min(1.0)
-    factor = dim**0.5 * torch.where(lengths < 1, 2 - lengths, 1 / outer)
-    return factor, -(dim**0.5) / (lengths * outer.square())
+    lengths = lengths.clamp_min(NEAR)
+    inner, step = lengths.clamp_max(1 - NEAR), smooth_step(lengths)
+    slope = step * (1 - step) * (1 / inner.square() + 1 / (1 - inner).square())
+    return dim**0.5 * (1 - step + step / lengths), dim**0.5 * (slope * (1 / lengths - 1) - step / lengths.square()) / lengths
 
 
 def pull_back(grad: Tensor, vectors: Tensor, factor: Tensor, bend: Tensor) -> Tensor:

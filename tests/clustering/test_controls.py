@@ -1,0 +1,314 @@
+"""The controls of Part III: their functions at a small size, and what their stored results say."""
+
+import curriculum
+import escape_controls
+import numpy as np
+import pytest
+import same_weights
+import smooth_normalisation
+import spike_controls
+import torch
+from fresh import holm, resampled, share
+from scipy.stats import binomtest, fisher_exact, spearmanr, wilcoxon
+from torch.nn.functional import one_hot
+
+from attnopt.clustering import (
+    Course,
+    Settings,
+    Spike,
+    Task,
+    Training,
+    Watch,
+    curvature,
+    dissect,
+    initial_models,
+    train,
+    training_data,
+)
+from attnopt.clustering.model import marks
+from bookkit.folder import results as stored
+
+
+@pytest.fixture(scope="module")
+def short():
+    """Five runs of six epochs."""
+    return train(range(5), Settings(epochs=6), Watch(snapshots=[0, 3, 6]))
+
+
+def step(size=0.05, models=3):
+    """Two states of some models, training sequences and labels."""
+    before = initial_models(range(models)).double()
+    generator = torch.Generator().manual_seed(1)
+    after = before.map(lambda v: v + size * torch.randn(v.shape, generator=generator, dtype=v.dtype))
+    tokens, targets = training_data(range(models), Task(), 64)
+    return before, after, marks(tokens, 2, torch.float64), one_hot(targets, 2).double()
+
+
+def test_p_values_are_corrected_as_holm_says():
+    assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
+    assert holm({"a": 0.6, "b": 0.5}) == {"a": 1.0, "b": 1.0}
+    assert holm({"alone": 0.2}) == {"alone": 0.2}
+
+
+def test_a_share_has_wilsons_interval():
+    low, high = share(7, 10)[2:]
+    for end in (low, high):
+        assert (0.7 - end) ** 2 == pytest.approx(1.959964**2 * end * (1 - end) / 10, rel=1e-6)
+    assert resampled(np.full(9, 2.5)) == [2.5, 2.5, 2.5]
+
+
+def test_groups_that_stay_and_groups_that_step_are_complements():
+    before, after, marked, truth = step()
+    found, rise = spike_controls.controls(before, after, marked, truth), dissect(before, after, marked, truth)
+    rest = dissect(after.replace(**{n: before.weights[n] for n in ("query", "value")}), after, marked, truth)
+    # from the state in which all but attention has stepped, attention's own step makes up the rest of the rise
+    assert torch.allclose(found["all but attention"] + rest["rise"], rise["rise"], atol=1e-12)
+    for group in ("embeddings", "attention", "feed-forward"):
+        near = before.replace(**{n: torch.lerp(before.weights[n], v, 1e-6) for n, v in after.weights.items()})
+        whole = dissect(before, near, marked, truth)["rise"] / 1e-6
+        tiny = spike_controls.controls(before, near, marked, truth)
+        part = tiny[f"short as {group}"] / 1e-6 / whole  # to first order the share of the step's length
+        names = spike_controls.GROUPS[group]
+        step_ = {n: (v - before.weights[n]).flatten(1).square().sum(1) for n, v in after.weights.items()}
+        lengths = [sum(step_[n] for n in some).sqrt() for some in (names, step_)]
+        assert torch.allclose(part, lengths[0] / lengths[1], rtol=1e-3)
+
+
+def test_a_shortened_layer_is_the_layer_where_nothing_is_short():
+    before, after, marked, truth = step()
+    rise = dissect(before, after, marked, truth)["rise"]
+    for models in (before, after):
+        models.weights["value"] *= 1e3  # no ξ is shorter than 1
+        models.weights["assemblers"] *= 1e-3  # and no slope larger
+    rise = dissect(before, after, marked, truth)["rise"]
+    found = spike_controls.controls(before, after, marked, truth)
+    assert torch.allclose(found["short layer"], rise, atol=1e-12)
+    assert torch.allclose(found["gentle layer"], rise, atol=1e-12)
+
+
+def test_the_slope_is_that_of_the_layer():
+    before, *_ = step()
+    directions = torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    found = spike_controls.slope(before, directions)
+    for model in range(3):
+        one = before[model]
+        for at in range(4):
+            here = directions[model : model + 1, at : at + 1]
+            jacobian = torch.autograd.functional.jacobian(lambda x: spike_controls.layer(one, x).flatten(), here).view(2, 2)  # noqa: B023
+            assert torch.allclose(found[model, at, 0], torch.linalg.matrix_norm(jacobian, 2))
+
+
+def test_a_run_is_followed_to_the_very_state_before_its_spike(short):
+    spikes = [Spike(run, 5, 5, 6, 0.1, 0.2) for run in range(5)]
+    states = spike_controls.states_before(list(range(5)), spikes)
+    views = Course(range(5)).layout.views(torch.stack([state.rows for state in states]))
+    for name, value in views.items():
+        assert torch.equal(value, short.snapshots[3].weights[name])
+    parts = spike_controls.taken_apart(list(range(5)), states)
+    torch.testing.assert_close(parts["end"].float(), short.history["loss"][5].float(), rtol=1e-4, atol=0)
+    assert (parts["rise"] > 0).all()
+
+
+def test_one_spike_a_run_is_drawn():
+    loss = torch.full((80, 3), 0.1)
+    loss[[20, 40, 60], 1] = loss[30, 2] = 0.9
+    assert [(s.model, s.start) for s in spike_controls.chosen_spikes(Training({}, {"loss": loss}, {}))] in [
+        [(1, at), (2, 30)] for at in (20, 40, 60)
+    ]
+
+
+def test_differences_of_gradients_are_the_hessian(short):
+    tokens, targets = training_data([0], Task())
+    model = short.models[0].double()
+    exact = curvature(model, tokens[0, :300], targets[0, :300])[1]
+    assert torch.allclose(escape_controls.hessian(model, tokens[0, :300], targets[0, :300]), exact, atol=1e-4)
+
+
+def test_votes_are_those_of_the_nearest():
+    rng = np.random.default_rng(3)
+    points, targets, groups = rng.standard_normal((80, 2)), rng.integers(0, 2, 80), np.arange(80) // 8
+    gaps = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    for own, hidden in ((None, np.eye(80, dtype=bool)), (groups, groups[:, None] == groups[None])):
+        near = np.where(hidden, np.inf, gaps).argsort(1)[:, : escape_controls.NEIGHBOURS]
+        expected = ((targets[near].mean(1) > 0.5) == targets).mean()
+        assert escape_controls.vote(points, targets, own) == expected
+
+
+def test_an_ideal_head_gets_thirty_of_thirty_two_votes_of_other_prefixes():
+    tokens, targets = Task().all()
+    counts = tokens[:, :5].sum(1).numpy()
+    points = np.stack([np.cos(counts), np.sin(counts)], 1)
+    prefixes = np.arange(4096) // 128
+    assert escape_controls.vote(points, targets.numpy()) == 1
+    assert escape_controls.vote(points, targets.numpy(), prefixes) == 30 / 32
+
+
+def test_a_quiet_suffix_has_its_attention_divided():
+    models, tokens = initial_models(range(2)).double(), Task().all()[0][::97]
+    assert torch.allclose(escape_controls.quiet(models, tokens, 5, 1.0), models.stages(tokens)["sequence"])
+    silent = escape_controls.quiet(models, tokens, 5, 0.0)
+    same = (tokens[:, None, :5] == tokens[None, :, :5]).all(-1)
+    gaps = (silent[:, :, None] - silent[:, None]).norm(dim=-1)
+    assert gaps[:, same].max() < 1e-12
+
+
+def test_rates_count_what_begins_after_success_and_pairs_are_drawn_together():
+    loss, accuracy = torch.full((101, 2), 0.1), torch.zeros(101, 2)
+    accuracy[20:, 0] = 0.95
+    loss[[10, 50, 80], 0] = 0.9  # the first one before success
+    loss[60, 1] = 0.9  # of a run that never succeeds
+    found = smooth_normalisation.rates(Training({}, {"loss": loss, "accuracy_all": accuracy}, {}))
+    assert [found[key].tolist() for key in ("late", "epochs", "spikes")] == [[2, 0], [80, 0], [3, 1]]
+    one = {"late": np.array([4, 4, 4]), "epochs": np.array([100, 100, 100])}
+    other = {"late": np.array([2, 2, 2]), "epochs": np.array([200, 200, 200])}
+    assert smooth_normalisation.ratio(one, other, 20) == [0.25, 0.25, 0.25]
+
+
+def test_pairs_that_agree_are_told_from_others():
+    rows = np.array([[1, 1], [1, 0], [0, 1], [0, 0], [1, 2], [2, 1], [2, 2], [2, 0]])
+    same = same_weights.pairing(same_weights.agreement("form", rows, rows), 500)
+    assert same["own"][0] == 1
+    assert same["others"] == 0
+    assert same["p"] < 0.01
+    other = same_weights.pairing(same_weights.agreement("form", rows, rows[::-1]), 500)
+    assert other["own"][0] == 0
+    assert other["p"] == 1
+    reached = torch.tensor([True] * 12 + [False] * 12)
+    found = same_weights.together(reached, reached.roll(2))
+    assert found["table"] == [[10, 2], [2, 10]]
+    assert found["expected"] == 6
+    assert found["odds_ratio"][1] > 1
+    assert found["p"] < 0.01
+
+
+def test_models_that_count_ones_are_told_from_other_solutions(monkeypatch):
+    plain, signs = [1] * 5 + [0] * 7, [1, -1, 1, 1, 1] + [0] * 7
+    form = {"weights": torch.tensor([plain, plain, signs, plain]), "explained": torch.tensor([1.0, 1.0, 1.0, 0.9])}
+    monkeypatch.setattr(curriculum, "in_parts", lambda models, function: form)
+    monkeypatch.setattr(curriculum, "last", lambda training: torch.tensor([1.0, 0.95, 0.97, 0.99]))
+    found = curriculum.through_the_circuit(Training(initial_models(range(4)), {}, {}), torch.tensor([1.0, 0.5, 0.95, 0.3]))
+    assert [entry[:2] for entry in (found["success"]["ones"], found["success"]["others"])] == [[1, 2], [1, 2]]
+    assert [entry[:2] for entry in (found["never_wrong"]["ones"], found["never_wrong"]["others"])] == [[1, 2], [0, 2]]
+
+
+def wilson(count, of):
+    """Both ends of Wilson's interval, from its formula."""
+    z, p = 1.959964, count / of
+    middle, half = p + z**2 / (2 * of), z * (p * (1 - p) / of + z**2 / (4 * of**2)) ** 0.5
+    return [(middle + sign * half) / (1 + z**2 / of) for sign in (-1, 1)]
+
+
+@pytest.mark.evidence("odonnat-transfer")
+def test_only_an_added_token_helps_and_perfection_goes_through_the_plain_count():
+    found = stored("curriculum")
+    for entry in (found[name]["success"] for name in ("scratch", "added", "three", "ten")):
+        assert entry[2:] == pytest.approx(wilson(*entry[:2]), rel=1e-3)
+    scratch = found["scratch"]["success"][0]
+    exact = {
+        name: fisher_exact([[n := found[name]["success"][0], 100 - n], [scratch, 100 - scratch]]).pvalue
+        for name in ("added", "three", "ten")
+    }
+    for name, value in holm(exact).items():
+        assert found[name]["corrected"] == pytest.approx(value, rel=1e-3)
+    assert found["three"]["success"][0] < scratch < found["added"]["success"][0]
+    assert found["ten"]["corrected"] < 0.05 < found["added"]["corrected"] < 0.1
+    both = [28 + found["added"]["success"][0], 10 + scratch]
+    assert both == [56, 25]
+    assert fisher_exact([[some, 200 - some] for some in both]).pvalue < 1e-3
+    circuit = found["circuit"]
+    assert circuit["never_wrong"]["corrected"] < 0.01 < 0.05 < circuit["success"]["corrected"]
+
+
+@pytest.mark.evidence("odonnat-spikes-normalisation", "odonnat-spikes-mlp")
+def test_either_slope_shortened_takes_the_rise_away_and_the_layers_own_step_does_not_make_it():
+    """Each count, median and test again from the stored shares of the 96 spikes."""
+    found = stored("spike_controls")
+    left = {name: np.array(values) for name, values in found["left"].items()}
+    rise = np.array(found["rise"])
+    assert len(rise) == len(set(found["runs"])) == 96
+    assert found["not_met"] == found["not_rising"] == 0
+    for name, (count, of, *ends) in found["below_half"].items():
+        assert (left[name] < 0.5).sum() == count
+        assert ends == pytest.approx(wilson(count, of) if count < of else ends, rel=1e-2)
+        assert np.median(left[name]) == pytest.approx(found["median"][name][0], rel=1e-3)
+    few = {name: entry[0] for name, entry in found["below_half"].items()}
+    names = ("far sequence", "short layer", "straight normalisation", "straight layer", "straight logits")
+    assert [few[name] for name in names] == [84, 89, 2, 11, 13]
+    assert spearmanr(left["straight layer"], rise).statistic == pytest.approx(found["rank_correlation"], abs=1e-3)
+    chances = {
+        "straight layer and rise": spearmanr(left["straight layer"], rise).pvalue,
+        "short layer, far sequence": wilcoxon(left["short layer"], left["far sequence"]).pvalue,
+        "feed-forward, short as feed-forward": wilcoxon(left["feed-forward"], left["short as feed-forward"]).pvalue,
+        "assemblers": found["tests"]["assemblers"]["p"],
+    }
+    for name, value in holm(chances).items():
+        assert found["tests"][name]["corrected"] == pytest.approx(value, rel=0.05)
+    assert np.median(left["short layer"]) < np.median(left["far sequence"]) < 0.25
+    assert np.median(left["feed-forward"]) < 0.03 < 0.8 < np.median(left["short as feed-forward"])
+    assert found["tests"]["assemblers"]["corrected"] > 0.05
+    assert found["assemblers"]["auc"][1] < 0.5 < found["assemblers"]["auc"][0]
+
+
+@pytest.mark.evidence("odonnat-two-phase")
+def test_neighbours_with_other_prefixes_agree_about_the_escape():
+    votes = stored("escape_controls")["vote"]
+    others = votes["other_prefixes"]
+    assert votes["runs"] == 195
+    assert votes["among_all"]["quiet"][0] > 0.99  # the first vote needs a quiet suffix and nothing else
+    assert others["quiet"][2] < 0.6 < 0.78 < others["escape"][1] < others["escape"][0] < 0.9
+    assert others["after"][1] > 0.93
+    assert votes["accuracy"][2] < 0.6
+    assert votes["p"] < 1e-6
+
+
+@pytest.mark.evidence("odonnat-two-phase")
+def test_the_feed_forward_layer_alone_solves_nothing_from_the_escape_on():
+    frozen = stored("escape_controls")["freezing"]
+    assert [frozen["all"][arm][:2] for arm in ("all", "feed-forward", "the rest")] == [[102, 195], [0, 195], [12, 195]]
+    for kind in ("all", "quick", "slow"):
+        assert frozen[kind]["feed-forward"][3] == pytest.approx(wilson(0, frozen[kind]["all"][1])[1], rel=1e-3)
+        assert frozen[kind]["feed-forward"][0] == 0
+        assert frozen[kind]["the rest"][0] < frozen[kind]["all"][0] / 4
+    # no run is solved by the feed-forward layer only, so all that everything solves count for it: 2 · 2⁻¹⁰²
+    chance = frozen["tests"]["all: all, feed-forward"]
+    assert chance["p"] == pytest.approx(2.0**-101, rel=1e-3)
+    assert chance["corrected"] == pytest.approx(6 * chance["p"], rel=1e-3)
+    assert max(test["corrected"] for test in frozen["tests"].values()) < 0.002
+
+
+@pytest.mark.evidence("odonnat-saddle-points")
+def test_every_waiting_model_has_directions_down():
+    for kind in stored("escape_controls")["hessians"].values():
+        for loss in kind.values():
+            assert loss["down"][:2] == [40, 40]
+            assert loss["down"][2:] == pytest.approx(wilson(40, 40), rel=1e-3)
+            assert loss["directions"][1] > 30
+
+
+@pytest.mark.evidence("odonnat-initialisation")
+def test_the_same_weights_share_some_attention_and_seldom_the_circuit():
+    found = stored("same_weights")
+    (both, one), (other, none) = found["success"]["table"]
+    assert both + one + other + none == 100
+    assert found["success"]["expected"] == pytest.approx((both + one) * (both + other) / 100)
+    assert found["success"]["odds_ratio"][1] < 1 < 5 < found["success"]["odds_ratio"][2]
+    assert found["success"]["p"] == pytest.approx(fisher_exact([[both, one], [other, none]]).pvalue, rel=1e-3)
+    assert [found[name]["share"][:2] for name in ("kind", "signs", "form")] == [[10, 27], [12, 27], [5, 27]]
+    assert found["kind"]["share"][2:] == pytest.approx(wilson(10, 27), rel=1e-3)
+    values = {name: found[name]["p"] for name in ("success", "kind", "signs", "form", "attention")}
+    assert {name: found[name]["corrected"] for name in values} == pytest.approx(holm(values), rel=1e-3)
+    assert [name for name in values if found[name]["corrected"] < 0.05] == ["attention"]
+    assert found["attention"]["own"][0] > 3 * found["attention"]["others"]
+
+
+@pytest.mark.evidence("odonnat-smoothed-normalisation")
+def test_the_smoothed_normalisation_takes_four_of_five_spikes_away():
+    found = stored("smooth_normalisation")
+    (ratio, low, high), usual, smooth = found["ratio"], found["rms"], found["smooth"]
+    assert found["pairs"] == usual["reached"][1] == smooth["reached"][1] == 300
+    assert ratio == pytest.approx(smooth["late"] / smooth["epochs"] / (usual["late"] / usual["epochs"]), rel=1e-3)
+    assert low < ratio < high < 0.5
+    assert (usual["late"], smooth["late"]) == (451, 75)
+    assert [found[norm]["reached"][0] for norm in ("rms", "smooth")] == [153, 130]
+    assert found["lost"] - found["won"] == 153 - 130
+    assert found["sign_test"] == pytest.approx(binomtest(found["lost"], found["lost"] + found["won"]).pvalue, rel=1e-3)
