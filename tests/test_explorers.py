@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import traitlets
+from explorer_states import NAMES, explorers
 from helpers import image_steps
 from scipy.integrate import RK45
 
@@ -27,39 +28,11 @@ from attnopt.explorers import (
     StepSizesExplorer,
     TaskModelExplorer,
 )
-from attnopt.explorers.base import MIME, MODULES, module_source
+from attnopt.explorers.base import MIME, MODULES, classic_script, module_text
 from attnopt.explorers.html import script_json
 from attnopt.in_context import optimal_step_sizes, step_loss
 from attnopt.softmax import softmax_jacobian
 
-EXPLORERS = [
-    SoftmaxExplorer,
-    AttentionFieldExplorer,
-    FeatureFlowExplorer,
-    LayersExplorer,
-    GdppExplorer,
-    GradientBoundExplorer,
-    IdealCircuitExplorer,
-    LayerStepsExplorer,
-    OneLayerExplorer,
-    Sandbox,
-    StepSizesExplorer,
-    TaskModelExplorer,
-    image_steps,
-]
-CHANGED = {
-    SoftmaxExplorer: {"temperature": 0.3},
-    LayersExplorer: {"layers": 3},
-    OneLayerExplorer: {"examples": 3},
-    LayerStepsExplorer: {"layers": 3},
-    image_steps: {"label": "Bag"},
-    StepSizesExplorer: {"layers": 2},
-    GdppExplorer: {"layers": 2},
-    TaskModelExplorer: {"query_scale": 3},
-    IdealCircuitExplorer: {"noise": 0.3},
-    GradientBoundExplorer: {"along": "logits"},
-    Sandbox: {"epoch": 20},
-}
 CORNERS = [
     [list(logits), temperature]
     for logits in [*itertools.product((-3.0, 3.0), repeat=3), (0.0, 0.0, 0.0), (1.0, 0.3, -1.2)]
@@ -284,27 +257,49 @@ def test_gradient_bound_shows_the_printed_bound_broken():
 
 
 @pytest.mark.same_bits
-@pytest.mark.parametrize("kind", EXPLORERS)
-def test_display_is_widget_json_and_a_still_of_its_state(kind):
-    explorer = kind()
+@pytest.mark.parametrize("name", NAMES)
+def test_display_is_widget_json_and_a_still_of_its_state(name):
+    explorer, again, other, *_ = *explorers(name)[:1], *explorers(name)
     bundle, _ = explorer._repr_mimebundle_()
     assert set(bundle) == {"text/plain", "image/png", MIME, "application/vnd.jupyter.widget-view+json"}
-    assert bundle["text/plain"] == repr(kind())
+    assert bundle["text/plain"] == repr(again)
     page = bundle[MIME]
-    assert page["state"] == explorer.state() == kind(**page["state"]).state()
+    assert page["state"] == explorer.state() == again.state()
     assert json.loads(script_json(page)) == page
     assert len(page["alt"]) > 80
-    still = kind().still()
+    assert page["bounds"] == explorer.bounds(kernel=False)
+    still = again.still()
     assert base64.b64decode(bundle["image/png"]) == still  # the same bytes every time
-    assert kind(**CHANGED.get(kind, {"softness": 0.9})).still() != still
+    assert other.still() != still
 
 
-@pytest.mark.parametrize("kind", EXPLORERS)
-def test_kernel_and_page_get_the_same_module(kind):
-    source = module_source(kind().module)
-    assert kind()._esm == source
-    assert "export default { render }" in source
+@pytest.mark.parametrize("name", NAMES)
+def test_kernel_and_page_get_the_same_scripts(name):
+    source = explorers(name)[0]._esm
+    for part in ("common", "shell", name):
+        assert classic_script(part, module_text(part)) in source
     assert "innerHTML" not in source  # labels stay text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bounds_are_what_the_traits_take(name):
+    explorer = explorers(name)[0]
+    for trait, bound in explorer.bounds().items():
+        value = getattr(explorer, trait)
+        size = np.shape(value)
+        for end, beyond in (("low", -1), ("high", 1)):
+            if end in bound:
+                setattr(explorer, trait, np.full(size, bound[end]).tolist() if size else bound[end])
+                with pytest.raises(traitlets.TraitError, match=trait):
+                    setattr(explorer, trait, np.full(size, bound[end] + beyond).tolist() if size else bound[end] + beyond)
+        for allowed in bound.get("values", ()):
+            setattr(explorer, trait, [allowed] * size[0] if size else allowed)
+
+
+def test_without_a_kernel_only_what_the_page_carries_is_offered():
+    explorer = StepSizesExplorer()
+    assert explorer.bounds()["dim"] == explorer._bounds["dim"] == {"low": 1, "high": 10, "whole": True}
+    assert explorer.page()["bounds"]["dim"] == {"values": [1, 2, 5, 10]}
 
 
 def test_values_beyond_the_controls_are_named():
@@ -476,6 +471,10 @@ def test_what_image_steps_cannot_show_is_named():
     with pytest.raises(traitlets.TraitError, match="image must lie in 0..1, got 3"), explorer.hold_trait_notifications():
         explorer.images, explorer.truth = good[:1], [0]
     assert explorer.image == len(explorer.truth) == 3
+    explorer.image = 0
+    with explorer.hold_trait_notifications():
+        explorer.images, explorer.truth = good[:1], [0]
+    assert explorer._bounds["image"]["high"] == 1  # the page offers so many
 
 
 @pytest.mark.parametrize("scheme", ["optimal", "constant", "chebyshev", "own"])
@@ -528,7 +527,7 @@ def test_step_sizes_answers_any_dimensions_and_examples():
     assert explorer.compute()["loss"] == pytest.approx(float(optimal_step_sizes(3, 33, 3)[1]), rel=1e-6)
     assert "3 33" in StepSizesExplorer(dim=3, n_context=33).table
     assert set(StepSizesExplorer().table) == carried
-    assert "_kernel" not in explorer.state()
+    assert "_bounds" not in explorer.state()
 
 
 def test_script_json_cannot_end_its_element():
@@ -539,7 +538,7 @@ def test_script_json_cannot_end_its_element():
 
 def test_base_class_asks_for_its_methods():
     class Empty(Explorer):
-        module = "softmax"
+        _esm = "export default {}"
 
     with pytest.raises(NotImplementedError):
         Empty().compute()
