@@ -349,9 +349,11 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour }
       root.append(status, foot);
       if (asking) question(guess, { root, svgs, done(guessed) {
         asking = false;
-        redraw();
         root.classList.remove("ao-asking");
-        if (guessed !== undefined) root.insertBefore(element("p", { class: "ao-guess", role: "note" }, guess.reveal(guessed, compute(state()), state())), root.firstChild);
+        redraw();
+        if (guessed !== undefined) root.prepend(element("p", { class: "ao-guess", role: "note" }, guess.reveal(guessed, compute(state()), state())));
+        status.tabIndex = -1;  // the button that had the focus is gone
+        status.focus();
       } });
       root.classList.toggle("ao-asking", asking);
       redraw();
