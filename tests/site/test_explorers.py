@@ -100,6 +100,15 @@ def test_links_are_copied_and_each_of_two_explorers_has_its_own(show):
     assert page.complaints == []
 
 
+def test_a_link_into_a_chapter_leads_to_the_explorer_in_its_state(open_page):
+    page = open_page(PAGES["one_layer"] + "#one_layer=examples:1", mathematics=False)
+    explorer = page.locator("div.attnopt-explorer[data-mounted]")
+    explorer.wait_for()
+    assert "Loss with 1 example:" in status(explorer)
+    page.wait_for_function("document.querySelector('div.attnopt-explorer').getBoundingClientRect().top < innerHeight / 2")
+    assert page.complaints == []
+
+
 @pytest.mark.parametrize("name", HANDLES)
 def test_every_handle_answers_mouse_and_keyboard_and_stays_inside(name, show):
     page = show(make(name))

@@ -35,6 +35,7 @@ def test_explorers_live_in_a_page_opened_as_a_file(path, open_file):
     for key in ("End", "Home", "ArrowRight"):
         slider.press(key)
     assert explorer.inner_html() != before
+    page.wait_for_function("location.hash.includes('=')")
     assert page.locator("div.attnopt-explorer:not([data-mounted])").count() == 0
     assert page.locator(".attnopt-still").count() == 0
     assert page.complaints == []

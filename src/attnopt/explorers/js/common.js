@@ -98,6 +98,15 @@ export function softmaxOf(scores) {
   return { weights: exponentials.map((value) => value / total), lse: top + Math.log(total) };
 }
 
+// The standard normal distribution function, from a series whose terms have one sign; beyond 9 it is 0 or 1.
+export function normalBelow(x) {
+  if (Math.abs(x) > 9) return x > 0 ? 1 : 0;
+  let term = x, total = x;
+  for (let n = 3; Math.abs(term) > 1e-17 * Math.abs(total); n += 2) total += term *= x * x / n;
+  return 0.5 + total * Math.exp(-x * x / 2) / Math.sqrt(2 * Math.PI);
+}
+export const gelu = (x) => x * normalBelow(x);
+
 // The state of ż = velocity(z) at each of the increasing times: Dormand and Prince's pair of orders 5 and 4, adaptive.
 const STAGES = [
   [1 / 5], [3 / 40, 9 / 40], [44 / 45, -56 / 15, 32 / 9], [19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729],

@@ -1,6 +1,6 @@
 // The gradient of a small clustering-head model beside its true bound and the printed one, as the weights are scaled.
 
-import { axes, clipped, COLOURS, curve, drawn, line, mark, power, softmaxOf } from "./common.js";
+import { axes, clipped, COLOURS, curve, drawn, gelu, line, mark, normalBelow, power, softmaxOf } from "./common.js";
 import { explorer } from "./shell.js";
 
 const MODELS = {
@@ -19,14 +19,7 @@ const LENGTH = 4, COUNTED = 3, POINTS = 61;
 const SLOPE = 1.1289041451202998;  // the largest derivative of the GELU
 const SEQUENCES = Array.from({ length: 16 }, (_, n) => [3, 2, 1, 0].map((bit) => (n >> bit) & 1));
 
-// Standard normal density and distribution; the series has positive terms only, so it loses no digits.
 const density = (x) => Math.exp(-x * x / 2) / Math.sqrt(2 * Math.PI);
-function below(x) {
-  if (Math.abs(x) > 9) return x > 0 ? 1 : 0;
-  let term = x, sum = x;
-  for (let k = 1; Math.abs(term) > 1e-17 * Math.abs(sum); k++) sum += term *= x * x / (2 * k + 1);
-  return 0.5 + density(x) * sum;
-}
 
 // The largest singular value of a matrix with two rows, or with two columns.
 function operatorNorm(matrix) {
@@ -55,8 +48,8 @@ function measure({ token, position, query, value, receptors, assemblers }) {
     const mixture = [0, 1].map((f) => z.reduce((sum, column, t) => sum + s[t] * column[f], 0));
     const xi = value.map((row) => dot(row, mixture)), length = Math.hypot(...xi), unit = xi.map((number) => number / length);
     const activations = receptors.map((row) => dot(row, unit));
-    const gelu = activations.map((x) => x * below(x)), slopes = activations.map((x) => below(x) + x * density(x));
-    const psi = [0, 1].map((f) => xi[f] + assemblers[f].reduce((sum, u, i) => sum + u * gelu[i], 0));
+    const fired = activations.map(gelu), slopes = activations.map((x) => normalBelow(x) + x * density(x));
+    const psi = [0, 1].map((f) => xi[f] + assemblers[f].reduce((sum, u, i) => sum + u * fired[i], 0));
     const margin = (label ? 1 : -1) * dot(difference, psi), wrong = 1 / (1 + Math.exp(margin));
     const pull = difference.map((number) => (label ? -1 : 1) * wrong * number);
     const hidden = slopes.map((slope, i) => slope * (assemblers[0][i] * pull[0] + assemblers[1][i] * pull[1]));
@@ -68,7 +61,7 @@ function measure({ token, position, query, value, receptors, assemblers }) {
       for (let g = 0; g < 2; g++) add("value", 2 * f + g, onXi[f] * mixture[g]);
       for (let i = 0; i < 4; i++) {
         add("receptors", 2 * i + f, hidden[i] * unit[f]);
-        add("assemblers", 4 * f + i, pull[f] * gelu[i]);
+        add("assemblers", 4 * f + i, pull[f] * fired[i]);
       }
     }
     mean += wrong / 16;

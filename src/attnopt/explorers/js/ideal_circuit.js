@@ -1,6 +1,6 @@
 // The ideal clustering head under strain: embeddings and query on the left, clusters over the classes' regions on the right.
 
-import { arrow, axes, clipped, COLOURS, drawn, mark, show } from "./common.js";
+import { arrow, axes, clipped, COLOURS, drawn, gelu, mark, show } from "./common.js";
 import { explorer } from "./shell.js";
 
 const REACH = 10, CELLS = 80, PREFIX = 5, LENGTH = 12;
@@ -11,14 +11,6 @@ const NOISE = [
   [0.5, -1.0], [-0.1, 0.6], [0.0, -1.2], [-0.7, 0.1], [-1.7, 1.0], [0.7, 0.1], [-1.1, 1.9],
 ];
 const VALUE = 10, RECEPTORS = [[-8, 20], [-16, 20], [-8, -20], [-16, -20]], ASSEMBLERS = [-2, 4.5, 2, -4.5];  // these in y only
-
-// xΦ(x), Φ by its series about 0, whose terms all have one sign.
-function gelu(x) {
-  if (Math.abs(x) > 7) return x > 0 ? x : 0;
-  let term = x, sum = x;
-  for (let n = 3; Math.abs(term) > 1e-17 * Math.abs(sum); n += 2) sum += term *= x * x / n;
-  return x * (0.5 + sum * Math.exp(-x * x / 2) / Math.sqrt(2 * Math.PI));
-}
 
 function feedForward([x, y]) {
   const length = Math.hypot(x, y) || 1;

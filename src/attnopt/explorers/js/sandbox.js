@@ -1,9 +1,7 @@
 // The visual sandbox: a recorded training run, frame by frame, and all that the model does in the plane.
 // A frame is its parameters; everything drawn is computed from them.
 
-import {
-  arrow, clamp, COLOURS, curve, drawn, element, line, mark, show, softmaxOf,
-} from "./common.js";
+import { arrow, clamp, COLOURS, curve, drawn, element, gelu, line, mark, show, softmaxOf } from "./common.js";
 import { explorer } from "./shell.js";
 
 const CELLS = 24, FINE = 220, RING = 1440;  // cells a side of the tested map and of the drawn one; directions tabulated for it
@@ -12,14 +10,6 @@ const HUES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"];
 const dot = (a, b) => a[0] * b[0] + a[1] * b[1];
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const rows = (flat, width) => Array.from({ length: flat.length / width }, (_, row) => Array.from(flat.subarray(row * width, (row + 1) * width)));
-
-// xΦ(x), Φ by its series about 0, whose terms all have one sign.
-function gelu(x) {
-  if (Math.abs(x) > 7) return x > 0 ? x : 0;
-  let term = x, total = x;
-  for (let n = 3; Math.abs(term) > 1e-17 * Math.abs(total); n += 2) total += term *= x * x / n;
-  return x * (0.5 + total * Math.exp(-x * x / 2) / Math.sqrt(2 * Math.PI));
-}
 
 function normalised(norm, [x, y]) {
   if (norm !== "rms" && norm !== "unit") throw new Error(`the norm must be rms or unit, got ${norm}`);

@@ -351,7 +351,8 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour }
         asking = false;
         root.classList.remove("ao-asking");
         redraw();
-        if (guessed !== undefined) root.prepend(element("p", { class: "ao-guess", role: "note" }, guess.reveal(guessed, compute(state()), state())));
+        if (guessed !== undefined) root.prepend(element("p", { class: "ao-guess ao-guessed", role: "note" }, guess.reveal(guessed, compute(state()), state())));
+        link.watch(() => { for (const one of root.querySelectorAll(".ao-guessed")) one.remove(); });  // of another state it says nothing
         status.tabIndex = -1;  // the button that had the focus is gone
         status.focus();
       } });

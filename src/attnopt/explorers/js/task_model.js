@@ -1,7 +1,7 @@
 // A sequence of zeros and ones on its way through the model in the plane: embeddings, attention, ξ, ψ, probabilities.
 
 import {
-  arrow, axes, clipped, COLOURS, curve, drawn, line, mark, power, show, softmaxOf, ticksUpTo, tidy,
+  arrow, axes, clipped, COLOURS, curve, drawn, gelu, line, mark, power, show, softmaxOf, ticksUpTo, tidy,
 } from "./common.js";
 import { explorer } from "./shell.js";
 
@@ -9,15 +9,6 @@ const LENGTH = 12, PREFIX = 5;
 const inner = (a, b) => a[0] * b[0] + a[1] * b[1];
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const normalised = (v) => (Math.hypot(...v) > 0 ? v.map((value) => value / Math.hypot(...v)) : [0, 0]);  // zero stays zero
-
-// The normal distribution function, from a series of positive terms; beyond 7 it is 0 or 1 but for 2e-12.
-function normalBelow(x) {
-  if (Math.abs(x) > 7) return x > 0 ? 1 : 0;
-  let term = x, total = x;
-  for (let n = 1; Math.abs(term) > 1e-17 * Math.abs(total); n++) total += term *= x * x / (2 * n + 1);
-  return 0.5 + total * Math.exp(-x * x / 2) / Math.sqrt(2 * Math.PI);
-}
-const gelu = (x) => x * normalBelow(x);
 
 // The chosen model with its factors.
 function scaled({ weights, model, query_scale, value_scale, neuron_scale }) {
