@@ -1,14 +1,26 @@
 // The shell of every explorer: controls by mouse, touch and keyboard, the address, reset and link, a question put first, a
 // tour, and redrawing. A module calls it with
 //   pictures  each { label, box } for an SVG, or a function (root, link) that makes something else and returns its layer
-//   controls  a table; each row has a kind (KINDS below, "slider" unless said) and the trait that it sets
+//   controls  a table, see below
 //   compute   (state) => numbers, or null while Python has yet to answer
 //   draw      (layers, numbers, state, bounds, asking): draws into the layers, those of SVGs emptied before
 //   say       (numbers, state, layers) => the sentence that says what is drawn
 //   guess     { prompt, reveal: (guess, numbers, state) => sentence } with `options`, or with a point to mark in a picture:
 //             { picture, start: [x, y] }; until it is answered or passed over, draw is called with `asking`
-//   tour      a list of steps { set, say }: values of traits, and a sentence
-// The traits' names and bounds come from Python: { low, high, whole } or { values }.
+//   tour      a list of steps { set, say }: values of traits where they are not those at the start, and a sentence
+// A row of the table has
+//   kind      one of KINDS, "slider" unless said
+//   trait, at       what it sets, and the place in a list: a number, a path, or a function of the state
+//   get, put        (state, numbers) => value and (value, state, bound) => changes, where that is not all
+//   label           of a choice also a function of the state
+//   step, scale, figures    of a slider: "log" and "sqrt" scales have steps of their share, and round to some figures
+//   values          what a slider offers, if not the bounds say it: a function of the state
+//   digits, text    how a slider says its value: digits behind the point, or (value, state) => text
+//   names           what a choice calls its values
+//   hidden, disabled    functions of the state
+//   place, top      the class of the box it stands in, and whether this is above the pictures
+// Handles, toggles, actions and play say below what else they have. The traits' names and bounds come from Python:
+// { low, high, whole } or { values }.
 
 import { clamp, drawn, element, line, show, unique } from "./common.js";
 
@@ -27,7 +39,7 @@ const changed = (row, value, state, bound) => (row.put ? row.put(value, state, b
 
 // A slider's own numbers: those of its trait, their logarithms or roots as a share, or places in a list.
 function positions(row, bound, state) {
-  let values = called(row.values, state) ?? bound.values;
+  let values = row.values?.(state) ?? bound.values;
   const { low, high, whole } = bound, bend = BENDS[row.scale];
   if (bend && whole) values = [...new Set(range(0, 120).map((part) => Math.round(low * (high / low) ** (part / 120))))];
   if (values) return { min: 0, max: values.length - 1, step: 1, to: (value) => Math.max(0, values.findLastIndex((other) => other <= value)), from: (index) => values[index] };
@@ -67,9 +79,9 @@ function fill(node, content) {
 }
 
 // Radio buttons.
-function choice(row, { parent, bounds, link, state }) {
+function choice(row, { parent, bounds, link }) {
   const name = unique("choice"), legend = element("legend"), node = element("fieldset", { class: "ao-choice" }, legend);
-  const options = valuesOf({ ...bounds[row.trait], ...(row.values ? { values: called(row.values, state) } : {}) }).map((value) => {
+  const options = valuesOf(bounds[row.trait]).map((value) => {
     const input = element("input", { type: "radio", name, value }), title = element("span");
     input.addEventListener("change", () => link.update(changed(row, value, link.state())));
     node.append(element("label", {}, input, title));
@@ -129,11 +141,11 @@ function actions(row, { parent, link }) {
 // A button that lets its trait run through its values; it stops where the reader changes one of the traits in `stops`.
 function play(row, { parent, link, status, root }) {
   let timer = null;
-  const place = (state) => positions(row, {}, state).to(valueOf(row, state)), at = (index, state) => ({ [row.trait]: called(row.values, state)[index] });
+  const place = (state) => positions(row, {}, state).to(valueOf(row, state)), at = (index, state) => ({ [row.trait]: row.values(state)[index] });
   const node = button("▶", () => {
     if (timer !== null) return pause();
     const state = link.state();
-    if (place(state) === called(row.values, state).length - 1) link.update(at(0, state), node);
+    if (place(state) === row.values(state).length - 1) link.update(at(0, state), node);
     offer("❚❚", "pause", "off");
     timer = setTimeout(step, 90);
   }, { class: "ao-play" });
@@ -149,7 +161,7 @@ function play(row, { parent, link, status, root }) {
   };
   const step = () => {
     if (!root.isConnected) return pause();
-    const state = link.state(), next = place(state) + 1, last = called(row.values, state).length - 1;
+    const state = link.state(), next = place(state) + 1, last = row.values(state).length - 1;
     if (next <= last) link.update(at(next, state), node);
     if (next >= last) return pause();
     timer = setTimeout(step, matchMedia("(prefers-reduced-motion: reduce)").matches ? 600 : 90);
@@ -185,9 +197,9 @@ function movable(node, { label, step, place, move }) {
   });
 }
 
-// A point on a picture: `place(value, numbers, state)` in its units, and `from(x, y, state)` back; `mark(group)` draws it.
+// A point on the first picture: `place(value, numbers, state)` in its units, and `from(x, y, state)` back; `mark(group)` draws it.
 function handle(row, { svgs, bounds, link }) {
-  const node = drawn("g", {}, svgs[row.picture ?? 0]), { low, high } = bounds[row.trait];
+  const node = drawn("g", {}, svgs[0]), { low, high } = bounds[row.trait];
   let at = [0, 0];
   const kept = (value) => (Array.isArray(value) ? value.map(kept) : clamp(Number(value.toPrecision(4)), low, high));
   row.mark(node);
@@ -342,7 +354,7 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour }
         return drawn("g", {}, svgs[index]);
       });
       for (const row of controls) if (!row.top && row.kind !== "handle") root.append(boxOf(row));
-      parts = controls.map((row) => ({ row, ...KINDS[row.kind ?? "slider"](row, { parent: boxOf(row), svgs, bounds, link, status, root, state: state() }) }));
+      parts = controls.map((row) => ({ row, ...KINDS[row.kind ?? "slider"](row, { parent: boxOf(row), svgs, bounds, link, status, root }) }));
       const foot = element("div", { class: "ao-foot" }, button("reset", () => link.update(start)));
       if (name) foot.append(button("copy link", copy, { "aria-live": "polite" }));
       if (tour) foot.prepend(guide(tour, { link, reset: start }));
