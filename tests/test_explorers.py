@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import traitlets
+from explorer_states import NAMES, explorers
 from helpers import image_steps
 from scipy.integrate import RK45
 
@@ -27,39 +28,11 @@ from attnopt.explorers import (
     StepSizesExplorer,
     TaskModelExplorer,
 )
-from attnopt.explorers.base import MIME, MODULES, module_source
+from attnopt.explorers.base import MIME, MODULES, classic_script, module_text
 from attnopt.explorers.html import script_json
 from attnopt.in_context import optimal_step_sizes, step_loss
 from attnopt.softmax import softmax_jacobian
 
-EXPLORERS = [
-    SoftmaxExplorer,
-    AttentionFieldExplorer,
-    FeatureFlowExplorer,
-    LayersExplorer,
-    GdppExplorer,
-    GradientBoundExplorer,
-    IdealCircuitExplorer,
-    LayerStepsExplorer,
-    OneLayerExplorer,
-    Sandbox,
-    StepSizesExplorer,
-    TaskModelExplorer,
-    image_steps,
-]
-CHANGED = {
-    SoftmaxExplorer: {"temperature": 0.3},
-    LayersExplorer: {"layers": 3},
-    OneLayerExplorer: {"examples": 3},
-    LayerStepsExplorer: {"layers": 3},
-    image_steps: {"label": "Bag"},
-    StepSizesExplorer: {"layers": 2},
-    GdppExplorer: {"layers": 2},
-    TaskModelExplorer: {"query_scale": 3},
-    IdealCircuitExplorer: {"noise": 0.3},
-    GradientBoundExplorer: {"along": "logits"},
-    Sandbox: {"epoch": 20},
-}
 CORNERS = [
     [list(logits), temperature]
     for logits in [*itertools.product((-3.0, 3.0), repeat=3), (0.0, 0.0, 0.0), (1.0, 0.3, -1.2)]
@@ -284,68 +257,63 @@ def test_gradient_bound_shows_the_printed_bound_broken():
 
 
 @pytest.mark.same_bits
-@pytest.mark.parametrize("kind", EXPLORERS)
-def test_display_is_widget_json_and_a_still_of_its_state(kind):
-    explorer = kind()
+@pytest.mark.parametrize("name", NAMES)
+def test_display_is_widget_json_and_a_still_of_its_state(name):
+    explorer, again, other, *_ = *explorers(name)[:1], *explorers(name)
     bundle, _ = explorer._repr_mimebundle_()
     assert set(bundle) == {"text/plain", "image/png", MIME, "application/vnd.jupyter.widget-view+json"}
-    assert bundle["text/plain"] == repr(kind())
+    assert bundle["text/plain"] == repr(again)
     page = bundle[MIME]
-    assert page["state"] == explorer.state() == kind(**page["state"]).state()
+    assert page["state"] == explorer.state() == again.state()
     assert json.loads(script_json(page)) == page
     assert len(page["alt"]) > 80
-    still = kind().still()
+    assert page["bounds"] == explorer.bounds(kernel=False)
+    still = again.still()
     assert base64.b64decode(bundle["image/png"]) == still  # the same bytes every time
-    assert kind(**CHANGED.get(kind, {"softness": 0.9})).still() != still
+    assert other.still() != still
 
 
-@pytest.mark.parametrize("kind", EXPLORERS)
-def test_kernel_and_page_get_the_same_module(kind):
-    source = module_source(kind().module)
-    assert kind()._esm == source
-    assert "export default { render }" in source
+@pytest.mark.parametrize("name", NAMES)
+def test_kernel_and_page_get_the_same_scripts(name):
+    source = explorers(name)[0]._esm
+    for part in ("common", "shell", name):
+        assert classic_script(part, module_text(part)) in source
     assert "innerHTML" not in source  # labels stay text
 
 
-def test_values_beyond_the_controls_are_named():
-    with pytest.raises(traitlets.TraitError, match="logits must lie in"):
-        SoftmaxExplorer(logits=[0.0, 0.0, 3.1])
-    with pytest.raises(traitlets.TraitError):
-        SoftmaxExplorer(logits=[0.0, 0.0])
-    for temperature in (0.0, 3.5, float("nan")):
-        with pytest.raises(traitlets.TraitError, match="temperature must lie in"):
-            SoftmaxExplorer(temperature=temperature)
-    with pytest.raises(traitlets.TraitError, match="tokens must lie in"):
-        AttentionFieldExplorer(tokens=[[0.0, 0.0], [0.0, 0.0], [0.0, 9.0]])
-    for bad in ({"softness": 1.1}, {"axis": "rows"}, {"selected": 3}):
-        with pytest.raises(traitlets.TraitError):
-            AttentionFieldExplorer(**bad)
-    with pytest.raises(traitlets.TraitError, match="starts must lie in"):
-        FeatureFlowExplorer(starts=[[0.0, 0.0], [0.0, float("nan")], [0.0, 1.0]])
-    for kind, name, values in (
-        (FeatureFlowExplorer, "softness", (-0.1, 1.1, float("nan"))),
-        (FeatureFlowExplorer, "time", (-1.0, 40.5, float("inf"))),
-        (LayersExplorer, "step", (0.0, 4.5, float("nan"))),
-        (LayersExplorer, "scale", (0.4, 3.1)),
-        (TaskModelExplorer, "query_scale", (-0.1, 3.1, float("nan"))),
-        (TaskModelExplorer, "value_scale", (-2.1, 2.1)),
-        (GradientBoundExplorer, "logits", (0.0009, 11.0, float("nan"))),
-    ):
-        for value in values:
-            with pytest.raises(traitlets.TraitError, match=f"{name} must lie in"):
-                kind(**{name: value})
+@pytest.mark.parametrize("name", NAMES)
+def test_bounds_are_what_the_traits_take(name):
+    explorer = explorers(name)[0]
+    for trait, bound in explorer.bounds().items():
+        value = getattr(explorer, trait)
+        size = np.shape(value)
+        for end, beyond in (("low", -1), ("high", 1)):
+            if end in bound:
+                setattr(explorer, trait, np.full(size, bound[end]).tolist() if size else bound[end])
+                with pytest.raises(traitlets.TraitError, match=trait):
+                    setattr(explorer, trait, np.full(size, bound[end] + beyond).tolist() if size else bound[end] + beyond)
+        for allowed in bound.get("values", ()):
+            setattr(explorer, trait, [allowed] * size[0] if size else allowed)
+
+
+def test_without_a_kernel_only_what_the_page_carries_is_offered():
+    explorer = StepSizesExplorer()
+    assert explorer.bounds()["dim"] == explorer._bounds["dim"] == {"low": 1, "high": 10, "whole": True}
+    assert explorer.page()["bounds"]["dim"] == {"values": [1, 2, 5, 10]}
+
+
+def test_values_that_no_control_reaches_are_named():
     for kind, name, value in (
-        (FeatureFlowExplorer, "label", 3),
+        (SoftmaxExplorer, "logits", [0.0, 0.0]),
+        (SoftmaxExplorer, "temperature", float("nan")),
+        (AttentionFieldExplorer, "axis", "rows"),
+        (FeatureFlowExplorer, "starts", [[0.0, 0.0], [0.0, float("nan")], [0.0, 1.0]]),
         (FeatureFlowExplorer, "model", "cubic"),
-        (FeatureFlowExplorer, "formula", "other"),
-        (LayersExplorer, "layers", 0),
-        (LayersExplorer, "layers", 41),
-        (LayersExplorer, "scheme", "heun"),
         (TaskModelExplorer, "tokens", [0] * 11),
         (TaskModelExplorer, "tokens", [2] * 12),
-        (TaskModelExplorer, "model", "trained"),
-        (GradientBoundExplorer, "along", "query"),
-        (GradientBoundExplorer, "model", "trained"),
+        (GdppExplorer, "context", 4),
+        (StepSizesExplorer, "own", [1.0]),
+        (StepSizesExplorer, "own", [float("nan")] * 4),
         (Sandbox, "run", "spike"),
         (Sandbox, "epoch", -1),
         (Sandbox, "data", {"other": {}}),
@@ -375,14 +343,6 @@ def test_gdpp_explorer_at_the_ends_of_its_controls(context, layers, scale):
 @pytest.mark.parametrize("context", [3, 100])
 def test_gdpp_explorer_draws_another_still_for_the_eigenvalues(context):
     assert GdppExplorer(context=context, view="eigenvalues").still() != GdppExplorer(context=context).still()
-
-
-def test_gdpp_explorer_names_what_it_cannot_show():
-    with pytest.raises(traitlets.TraitError, match="context must be one of 3, 5"):
-        GdppExplorer(context=4)
-    for name, value in (("layers", 5), ("scale", 1.6), ("view", "other")):
-        with pytest.raises(traitlets.TraitError, match=name):
-            GdppExplorer(**{name: value})
 
 
 IMAGE_CORNERS = list(
@@ -476,6 +436,10 @@ def test_what_image_steps_cannot_show_is_named():
     with pytest.raises(traitlets.TraitError, match="image must lie in 0..1, got 3"), explorer.hold_trait_notifications():
         explorer.images, explorer.truth = good[:1], [0]
     assert explorer.image == len(explorer.truth) == 3
+    explorer.image = 0
+    with explorer.hold_trait_notifications():
+        explorer.images, explorer.truth = good[:1], [0]
+    assert explorer._bounds["image"]["high"] == 1  # the page offers so many
 
 
 @pytest.mark.parametrize("scheme", ["optimal", "constant", "chebyshev", "own"])
@@ -499,26 +463,6 @@ def test_step_sizes_at_the_ends_of_its_controls_has_the_exact_losses(dim, n_cont
         assert losses["constant"][2] <= step_loss([-size] * 3, dim, n_context).item() * (1 + 1e-6)
 
 
-def test_what_step_sizes_cannot_show_is_named():
-    for name, value in (
-        ("dim", 0),
-        ("dim", 11),
-        ("n_context", 0),
-        ("n_context", 101),
-        ("layers", 0),
-        ("layers", 5),
-        ("scheme", "best"),
-    ):
-        with pytest.raises(traitlets.TraitError, match=name):
-            StepSizesExplorer(**{name: value})
-    for own in ([0.01, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 9.0], [float("nan")] * 4):
-        with pytest.raises(traitlets.TraitError, match="own must lie in"):
-            StepSizesExplorer(own=own)
-    with pytest.raises(traitlets.TraitError):
-        StepSizesExplorer(own=[1.0])
-    assert "table" not in repr(StepSizesExplorer())
-
-
 def test_step_sizes_answers_any_dimensions_and_examples():
     explorer = StepSizesExplorer()
     carried = set(explorer.table)
@@ -528,7 +472,8 @@ def test_step_sizes_answers_any_dimensions_and_examples():
     assert explorer.compute()["loss"] == pytest.approx(float(optimal_step_sizes(3, 33, 3)[1]), rel=1e-6)
     assert "3 33" in StepSizesExplorer(dim=3, n_context=33).table
     assert set(StepSizesExplorer().table) == carried
-    assert "_kernel" not in explorer.state()
+    assert "_bounds" not in explorer.state()
+    assert "table" not in repr(explorer)
 
 
 def test_script_json_cannot_end_its_element():
@@ -539,7 +484,7 @@ def test_script_json_cannot_end_its_element():
 
 def test_base_class_asks_for_its_methods():
     class Empty(Explorer):
-        module = "softmax"
+        _esm = "export default {}"
 
     with pytest.raises(NotImplementedError):
         Empty().compute()

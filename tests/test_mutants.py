@@ -2,16 +2,16 @@
 
 import ast
 import subprocess
-import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
 import explorer_mutants
 import mutants
 import pytest
+from explorer_states import explorers
 
 ROOT = Path(__file__).parent.parent
-TABLE = tomllib.loads(mutants.TABLE.read_text(encoding="utf-8"))
+TABLE = mutants.whole_table()
 SOURCE = '''
 LIMIT = 3
 
@@ -136,10 +136,10 @@ def test_mutants_of_a_script_are_those_of_what_compute_reaches():
 @pytest.mark.parametrize("module", [name for name in TABLE if name.startswith(explorer_mutants.PREFIX)])
 def test_states_of_explorers_are_their_first_and_different_valid_ones(module):
     for name in TABLE[module].get("modules", [module.removeprefix(explorer_mutants.PREFIX)]):
-        states = [repr(explorer.state()) for explorer in explorer_mutants.explorers(name)]
+        states = [repr(explorer.state()) for explorer in explorers(name)]
         assert len(states) > 5
         assert len(set(states)) == len(states)
-        assert states == [repr(explorer.state()) for explorer in explorer_mutants.explorers(name)]
+        assert states == [repr(explorer.state()) for explorer in explorers(name)]
 
 
 def test_table_names_modules_and_tests_that_exist_and_reasons_for_survivors():
@@ -152,9 +152,9 @@ def test_table_names_modules_and_tests_that_exist_and_reasons_for_survivors():
         assert all(len(reason) > 10 for reason in row.get("survivors", {}).values())
 
 
-def test_every_mathematical_module_and_every_explorers_script_is_in_the_table():
+def test_every_mathematical_module_is_in_the_table():
     exempt = {"clustering/sandbox"}  # reads recorded runs
-    exempt |= {f"clustering/training/{name}" for name in ("ensemble", "loop", "record")}  # files, processes, a loop of calls
+    exempt |= {f"clustering/training/{name}" for name in ("ensemble", "record")}  # files, processes, a loop of calls
     folders = ("regression", "in_context", "clustering", "clustering/training")
     modules = {
         path.relative_to(mutants.SOURCE).with_suffix("").as_posix()
@@ -162,6 +162,4 @@ def test_every_mathematical_module_and_every_explorers_script_is_in_the_table():
         for path in (mutants.SOURCE / folder).glob("*.py")
         if path.stem != "__init__"
     }
-    scripts = {path.stem for path in (mutants.SOURCE / "explorers" / "js").glob("*.js")} - {"host"}  # which computes nothing
-    modules |= {explorer_mutants.PREFIX + name for name in scripts}
     assert modules - exempt - set(TABLE) == set()

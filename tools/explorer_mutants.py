@@ -6,9 +6,9 @@ a headless Chromium, about the explorer's first state and random ones, and one n
 """
 
 import hashlib
+import inspect
 import json
 import os
-import random
 import re
 import shutil
 import sys
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-PREFIX, STATES = "explorers/js/", 24
+PREFIX = "explorers/js/"
 UNIT = re.compile(r"^(?:export )?(const|let|function)\b", re.MULTILINE)
 TOKEN = re.compile(
     r"""(?P<skip>//[^\n]*|"(?:\\.|[^"\\])*"|`(?:\\.|[^`\\])*`|\s+)
@@ -131,71 +131,17 @@ def mutants(text: str, parts: list[Unit]) -> list[Change]:
     return found
 
 
-def program(common: str, text: str) -> str:
-    """A function's body that returns the module's `compute`."""
-    from attnopt.explorers.base import IMPORT
-
-    both = re.sub(r"^export default ", "void ", f"{common}\n{IMPORT.sub('', text)}", flags=re.MULTILINE)
-    return re.sub(r"^export ", "", both, flags=re.MULTILINE) + "\nreturn compute;"
+def modules() -> list[str]:
+    """The scripts that are mutated, as the table calls them: the shell computes nothing."""
+    folder = ROOT / "src" / "attnopt" / "explorers" / "js"  # the package itself may be imported only after its mutants
+    return sorted(PREFIX + path.stem for path in folder.glob("*.js") if path.stem not in ("host", "shell"))
 
 
-def drawn(trait: object, rng: random.Random) -> object:
-    """A random value of a trait, some numbers at the ends of their interval or 0; None where only the class knows."""
-    match type(trait).__name__:
-        case "Interval" if rng.random() < 0.2:
-            return rng.choice((trait.low, trait.high, max(trait.low, 0.0)))
-        case "Interval" if trait.low > 0 and trait.high > 50 * trait.low:
-            return trait.low * (trait.high / trait.low) ** rng.random()
-        case "Interval":
-            return rng.uniform(trait.low, trait.high)
-        case "Points":
-            return [[rng.uniform(-1, 1) * min(trait.reach, 3) for _ in point] for point in trait.default()]
-        case "Enum":
-            return rng.choice(trait.values)
-        case "Bool":
-            return rng.random() < 0.5
-        case "Int" if trait.min is not None and trait.max is not None:
-            return rng.randint(trait.min, trait.max)
-    return None
+def program(name: str, changed: dict[str, str]) -> str:
+    """A function's body that returns the module's `compute`, with some modules' texts changed."""
+    from attnopt.explorers.base import bundle, module_text
 
-
-def explorers(module: str) -> list:
-    """An explorer in its first state, and in random ones, always the same."""
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "site")]
-    from helpers import image_steps
-
-    from attnopt import explorers as package
-    from attnopt.clustering.sandbox import run_names
-
-    [kind] = {value for value in vars(package).values() if getattr(value, "module", None) == module}
-    traits = {name: trait for name, trait in kind.class_own_traits(sync=True).items() if not name.startswith("_")}
-    names, rng, made = run_names(), random.Random(0), []
-    for number in range(STATES):
-        values = {name: drawn(trait, rng) for name, trait in traits.items()} if number else {}
-        state = {name: value for name, value in values.items() if value is not None}
-        match module:
-            case "image_steps":
-                state |= {"label": ("true", "predicted", "soft", "Bag")[number % 4], "image": number % 3}
-                made.append(image_steps(number % 3, **state))
-                continue
-            case "sandbox":  # large: every run once
-                made += [kind(runs=(names[number],), epoch=150 * number % 1001)] if number < len(names) else []
-                continue
-            case "layers" if number == 1:  # beyond all bounds
-                state = {"model": "quadratic", "scheme": "strang", "step": 4.0, "layers": 3, "scale": 3.0}
-            case "layers" if number:  # longer steps of many layers may be chaotic
-                state |= {"step": rng.uniform(0.05, 1 / state["scale"]), "layers": rng.randint(1, 24)}
-            case "softmax" if number:
-                state["logits"] = [rng.uniform(-3, 3) for _ in range(3)]
-            case "gdpp" if number:
-                state["context"] = int(rng.choice(list(kind().table)))
-            case "step_sizes" if number:
-                state["dim"], state["n_context"] = map(int, rng.choice(list(kind().table)).split())
-                state["own"] = [rng.uniform(0.02, 3) for _ in range(4)]
-            case "task_model" if number:
-                state["tokens"] = [rng.randint(0, 1) for _ in range(12)]
-        made.append(kind(**state))
-    return made
+    return f"{bundle(name, lambda one: changed.get(one) or module_text(one))}\nreturn parts.{name}.compute;"
 
 
 class Browser:
@@ -234,25 +180,18 @@ class Module:
     """One module beside its explorer: the states, what Python computes for them, and whether a text does the same."""
 
     def __init__(self, name: str, row: dict):
-        self.name, self.row, self.explorers = name, row, explorers(name)
+        from explorer_states import TOLERANCES, explorers, settled
+
+        self.name, self.explorers = name, explorers(name)
+        self.near = (row["rtol"], row["atol"]) if "rtol" in row else TOLERANCES.get(name, ())
         self.states = [explorer.state() for explorer in self.explorers]
-        self.expected = [self.settled(explorer.compute()) for explorer in self.explorers]
+        self.expected = [settled(name, explorer.compute()) for explorer in self.explorers]
         self.limit = 300.0  # seconds in which a program must answer
-
-    def settled(self, numbers: dict) -> dict:
-        """The numbers but for what is not determined: an eigenvector's sign, and all of it where eigenvalues lie close.
-
-        What is left of eigenvectors is so small that it need only agree up to 1e-6, as in the browser's test.
-        """
-        if self.name == "softmax" and isinstance(numbers, dict) and "eigenvectors" in numbers:
-            (large, small), vectors = numbers["eigenvalues"], numbers.pop("eigenvectors")
-            clear = None not in (large, small) and large - small > 1e-4 and small > 1e-7
-            numbers["axes"] = [[[1e-3 * x * y for x in v] for y in v] for v in vectors] if clear else []
-        return numbers
 
     def differs(self, browser: Browser, text: str) -> str:
         """Where a program's numbers are not Python's: the first such state, or what became of the program."""
         from explorer_pages import assert_same
+        from explorer_states import settled
 
         for some in (slice(2), slice(2, None)):  # two states tell most mutants
             found = browser.answers(text, self.states[some], self.limit)
@@ -260,7 +199,7 @@ class Module:
                 return found
             for explorer, mine, theirs in zip(self.explorers[some], self.expected[some], found, strict=True):
                 try:
-                    assert_same(mine, self.settled(theirs), self.row.get("rtol", 1e-9), self.row.get("atol", 1e-9))
+                    assert_same(mine, settled(self.name, theirs), *self.near)
                 except (AssertionError, TypeError, ValueError, KeyError) as fault:
                     return f"{explorer!r}: {fault}"
         return ""
@@ -268,28 +207,29 @@ class Module:
 
 def prepared(module: str, row: dict) -> tuple[list[Change], str, str, Callable]:
     """What `examine` of tools/mutants.py needs: the mutants, hashes of the module and of its tests, and a judge."""
-    from attnopt.explorers.base import MODULES
+    from attnopt.explorers.base import KINDS
+    from attnopt.explorers.base import module_text as read
 
-    read = lambda name: (MODULES / f"{name}.js").read_text(encoding="utf-8")  # noqa: E731
-    file, common = module.removeprefix(PREFIX), read("common")
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "site")]
+    file = module.removeprefix(PREFIX)
     asked = row.get("modules", [file])
     needed = {"compute"}.union(*(part.reads() for name in asked for part in reached(units(read(name)), {"compute"})))
     every = mutants(read(file), reached(units(read(file)), needed if file == "common" else {"compute"}))
     sources = [read(name) for name in sorted({"common", file, *asked})]
-    tests = [(MODULES.parent / f"{name}.py").read_text(encoding="utf-8") for name in asked]
-    tests += [Path(__file__).read_text(encoding="utf-8"), repr([row.get("rtol"), row.get("atol")])]
+    tests = [Path(inspect.getfile(KINDS[name])).read_text(encoding="utf-8") for name in asked]
+    tests += [path.read_text(encoding="utf-8") for path in (Path(__file__), ROOT / "tests" / "explorer_states.py")]
+    tests += [repr([row.get("rtol"), row.get("atol")])]
 
     def judge_all(wanted: list[Change], note: Callable[[str, str], None]) -> None:
         compared = [Module(name, row) for name in asked]
         with Browser() as browser:
             for one in compared:
                 start = time.monotonic()
-                if fault := one.differs(browser, program(common, read(one.name))):
+                if fault := one.differs(browser, program(one.name, {})):
                     sys.exit(f"mutants: {one.name}.js as it is does not compute what Python computes: {fault}")
                 one.limit = 5 + 5 * (time.monotonic() - start)
             for change in wanted:
-                texts = [(change.text, read(one.name)) if file == "common" else (common, change.text) for one in compared]
-                faults = (one.differs(browser, program(*text)) for one, text in zip(compared, texts, strict=True))
+                faults = (one.differs(browser, program(one.name, {file: change.text})) for one in compared)
                 note(change.name, "killed" if any(faults) else "survived")
 
     source, tested = (hashlib.sha256("".join(some).encode()).hexdigest() for some in (sources, tests))

@@ -448,9 +448,15 @@ def examine(module: str, row: dict, seed: str) -> tuple[int, int, list[Mutant], 
     return len(every), len(chosen), survivors, stale(row.get("survivors", {}), every, chosen, known)
 
 
+def whole_table() -> dict[str, dict]:
+    """The table's rows, and those of the explorers' scripts, of which it need not speak."""
+    written = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    return written | {name: {"sample": 60} | written.get(name, {}) for name in explorer_mutants.modules()}
+
+
 def main() -> None:
     """Examine the modules named, or all."""
-    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    table = whole_table()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"any of {', '.join(table)}; all unless given")
     parser.add_argument("--seed", metavar="WORD", help="what the samples are drawn from; the commit's hash unless given")

@@ -4,13 +4,14 @@ import contextlib
 import functools
 import http.server
 import os
-import re
 import shutil
 import threading
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import sync_playwright
+
+from attnopt.explorers.html import script_json, write_scripts
 
 HTML = Path(__file__).parents[2] / "_build" / "html"
 FLAGS = [
@@ -23,23 +24,14 @@ FLAGS = [
     "--disable-sync",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost",
 ]
-STATE = re.compile(r'<script type="application/json">.*?</script>', re.DOTALL)
 ALONE = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 <title>Explorers</title><meta name="viewport" content="width=device-width">
 <link rel="icon" href="data:,"><link rel="stylesheet" href="../_static/explorers/explorers.css">
 <script defer src="../_static/explorers/host.js"></script></head><body style="max-width: 46rem">{}</body></html>"""
 
 
-def alone(scripts):
-    """A small page with explorers only, given as their script elements: it opens several times as fast as a chapter."""
-    return ALONE.format("".join(f'<div class="attnopt-explorer">{script}</div>' for script in scripts))
-
-
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """A static server with the types that modules need, connections and answers that can be used again, and no log.
-
-    Asked for `page.html?alone` it sends that page's explorers alone.
-    """
+    """A static server with the types that modules need, connections and answers that can be used again, and no log."""
 
     protocol_version = "HTTP/1.1"
     extensions_map = http.server.SimpleHTTPRequestHandler.extensions_map | {".js": "text/javascript"}
@@ -50,13 +42,6 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
     def log_message(self, *arguments):
         pass
-
-    def do_GET(self):
-        path, _, query = self.path.partition("?")
-        if query == "alone":
-            self.answer("text/html", alone(STATE.findall((HTML / path.lstrip("/")).read_text(encoding="utf-8"))))
-        else:
-            super().do_GET()
 
     def answer(self, kind, text):
         body = text.encode()
@@ -78,9 +63,9 @@ class WithoutMathematics(Quiet):
 
 
 @contextlib.contextmanager
-def served(handler):
-    """The address at which a handler serves the built book."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=HTML))
+def served(handler, folder=HTML):
+    """The address at which a handler serves the built book, or another folder."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=folder))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://localhost:{server.server_address[1]}/"
     server.shutdown()
@@ -121,15 +106,27 @@ def contexts(browser):
         context.close()
 
 
+def listen(page, address):
+    """Collect in `page.complaints` what a page complains of, and its requests elsewhere."""
+    page.complaints = []
+    page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("requestfailed", lambda request: page.complaints.append(f"failed: {request.url}"))
+    page.on(
+        "request",
+        lambda r: None if r.url.startswith((address, "data:", "blob:")) else page.complaints.append(f"elsewhere: {r.url}"),
+    )
+    page.on("response", lambda r: page.complaints.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
+
+
 @pytest.fixture
-def open_page(browser, contexts, addresses):
-    """Open a page of the book; its complaints and its requests elsewhere collect in `page.complaints`."""
+def new_page(browser, contexts):
+    """A new page of some width and scheme; with what else is asked (touch, less motion) in a context of its own."""
     pages, own = [], []
 
-    def open_page(path, width=1280, scheme="light", mathematics=True, scripts=True, alone=False, **device):
-        address = addresses[mathematics]
+    def new_page(address, width, scheme, scripts=True, **device):
         context = contexts[scripts]
-        if device:  # touch, less motion: a context of its own
+        if device:
             context = browser.new_context(**device)
             context.set_default_timeout(120_000)
             own.append(context)
@@ -137,23 +134,51 @@ def open_page(browser, contexts, addresses):
         if not device:
             pages.append(page)
         page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=scheme)
-        page.complaints = []
-        page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: page.complaints.append(str(error)))
-        page.on("requestfailed", lambda request: page.complaints.append(f"failed: {request.url}"))
-        page.on(
-            "request",
-            lambda r: (
-                None if r.url.startswith((address, "data:", "blob:")) else page.complaints.append(f"elsewhere: {r.url}")
-            ),
-        )
-        page.on("response", lambda r: page.complaints.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
-        page.goto(address + path + ("?alone" if alone else ""), wait_until="load")
-        if scripts and mathematics and not alone:
+        page.emulate_media(color_scheme=scheme, **({"reduced_motion": "reduce"} if "reduced_motion" in device else {}))
+        listen(page, address)
+        return page
+
+    yield new_page
+    for opened in (*pages, *own):
+        opened.close()
+
+
+@pytest.fixture
+def open_page(new_page, addresses):
+    """Open a page of the book."""
+
+    def open_page(path, width=1280, scheme="light", mathematics=True, scripts=True, **device):
+        page = new_page(addresses[mathematics], width, scheme, scripts, **device)
+        page.goto(addresses[mathematics] + path, wait_until="load")
+        if scripts and mathematics:
             page.evaluate("async () => { await window.MathJax?.startup?.promise; return null; }")
         return page
 
-    yield open_page
-    for opened in (*pages, *own):
-        opened.close()
+    return open_page
+
+
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory):
+    """A folder, and its address, with the explorers' scripts and room for small pages: no built book is needed."""
+    folder = tmp_path_factory.mktemp("explorers")
+    write_scripts(folder / "_static" / "explorers")
+    (folder / "pages").mkdir()
+    with served(Quiet, folder) as address:
+        yield folder / "pages", f"{address}pages/"
+
+
+@pytest.fixture
+def show(new_page, alone):
+    """Open a page of some explorers alone."""
+    folder, address = alone
+
+    def show(*explorers, width=1280, scheme="light", hash="", **device):
+        page = new_page(address.removesuffix("pages/"), width, scheme, **device)
+        scripts = (f'<script type="application/json">{script_json(explorer.page())}</script>' for explorer in explorers)
+        body = "".join(f'<div class="attnopt-explorer">{script}</div>' for script in scripts)
+        path = folder / f"{len(list(folder.iterdir()))}.html"
+        path.write_text(ALONE.format(body), encoding="utf-8")
+        page.goto(f"{address}{path.name}{hash}", wait_until="load")
+        return page
+
+    return show

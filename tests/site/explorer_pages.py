@@ -1,18 +1,23 @@
-"""What the tests of explorers in the built page share: the pages, and how to find, ask and compare an explorer."""
+"""What the tests of explorers in a page share: the book's pages, and how to find, ask and compare an explorer."""
+
+from pathlib import Path
 
 import numpy as np
+from explorer_states import NAMES
 
-SOFTMAX, FIELD = "regression/softmax_and_lse.html", "regression/attention_is_a_gradient.html"
-FLOWS, LAYERS = "regression/feature_flows.html", "regression/flows_become_layers.html"
-ONE_LAYER = "in_context/one_layer_one_step.html"
-STEPS = "in_context/layers_are_steps.html"
-STEP_SIZES = "in_context/optimal_step_sizes.html"
-GDPP = "in_context/beyond_gradient_descent.html"
-TASK = "clustering/task_and_model.html"
-CIRCUIT = "clustering/ideal_circuit.html"
-BOUND = "clustering/gradients_and_bound.html"
-IMAGES, SANDBOX = "regression/fashion_mnist.html", "clustering/two_phase_learning.html"
-PAGES = [SOFTMAX, FIELD, FLOWS, LAYERS, ONE_LAYER, STEPS, STEP_SIZES, GDPP, TASK, CIRCUIT, BOUND]
+from attnopt.explorers import KINDS
+
+BOOK = Path(__file__).parents[2] / "book"
+
+
+def page_of(name):
+    """The first of the book's pages that shows an explorer, if there is one."""
+    call = f"{KINDS[name].__name__}("
+    shown = (path for path in sorted(BOOK.glob("*/*.md")) if call in path.read_text(encoding="utf-8"))
+    return next((path.relative_to(BOOK).with_suffix(".html").as_posix() for path in shown), None)
+
+
+PAGES = {name: page for name in NAMES if (page := page_of(name))}
 
 
 def mounted(page):
@@ -23,13 +28,20 @@ def mounted(page):
     return explorer
 
 
-def in_page(page, module, state):
-    """What the module's own `compute` returns in the page."""
-    return page.evaluate("async ([module, state]) => (await attnopt.load(module)).compute(state)", [module, state])
+def in_page(page, module, states):
+    """What the module's own `compute` returns in the page for each state."""
+    ask = "async ([module, states]) => { const { compute } = await attnopt.load(module); return states.map(compute); }"
+    return page.evaluate(ask, [module, states])
 
 
 def status(explorer):
     return explorer.get_by_role("status").inner_text()
+
+
+def assert_finite(explorer):
+    """Nothing that is drawn or said is no number."""
+    for text in ("NaN", "Infinity", "undefined"):
+        assert text not in explorer.inner_html()
 
 
 def assert_same(here, there, rtol=1e-9, atol=1e-9):

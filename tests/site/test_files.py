@@ -2,7 +2,8 @@
 
 import pytest
 from conftest import HTML
-from explorer_pages import IMAGES, PAGES, SANDBOX, mounted
+from explorer_pages import PAGES, mounted
+from explorer_states import make
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def open_file(contexts):
         page.close()
 
 
-@pytest.mark.parametrize("path", [*PAGES, IMAGES, SANDBOX])
+@pytest.mark.parametrize("path", PAGES.values())
 def test_explorers_live_in_a_page_opened_as_a_file(path, open_file):
     page = open_file(path)
     explorer = page.locator("div.attnopt-explorer[data-mounted]").first
@@ -34,6 +35,7 @@ def test_explorers_live_in_a_page_opened_as_a_file(path, open_file):
     for key in ("End", "Home", "ArrowRight"):
         slider.press(key)
     assert explorer.inner_html() != before
+    page.wait_for_function("location.hash.includes('=')")
     assert page.locator("div.attnopt-explorer:not([data-mounted])").count() == 0
     assert page.locator(".attnopt-still").count() == 0
     assert page.complaints == []
@@ -47,26 +49,26 @@ def test_other_pages_are_quiet_there(path, open_file):
 
 
 def test_without_scripts_a_still_says_that_it_is_one(open_file):
-    page = open_file(PAGES[0], scripts=False)
+    page = open_file(PAGES["softmax"], scripts=False)
     page.get_by_text("This is a still picture: the explorer needs scripts").wait_for()
     assert page.locator("div.attnopt-explorer img").is_visible()
 
 
 @pytest.mark.parametrize(
     ("broken", "said"),
-    [("common.js", "common.js could not be run"), ("softmax.js", "softmax.js could not be run")],
+    [(name, f"{name} could not be run") for name in ("common.js", "shell.js", "softmax.js")],
 )
 def test_an_explorer_that_cannot_start_says_why(broken, said, browser, addresses):
     context = browser.new_context()
     context.route(f"**/explorers/{broken}", lambda route: route.fulfill(content_type="text/javascript", body="let = 1"))
     page = context.new_page()
-    page.goto(addresses[False] + PAGES[0])
+    page.goto(addresses[False] + PAGES["softmax"])
     page.get_by_text(f"This is a still picture: the explorer could not start ({said}).").wait_for()
     assert page.locator("div.attnopt-explorer img").is_visible()
     context.close()
 
 
-def test_a_live_explorer_does_not_speak_of_a_still(open_page):
-    page = open_page(PAGES[0], alone=True)
+def test_a_live_explorer_does_not_speak_of_a_still(show):
+    page = show(make("softmax"))
     mounted(page)
     assert page.get_by_text("still picture").count() == 0

@@ -1,32 +1,23 @@
-"""The explorer of image steps in the built page: it computes and paints what Python does, and answers the keyboard."""
+"""The explorer of image steps: it paints what Python computes, and answers the keyboard."""
 
 import base64
-import json
 import re
 
 import numpy as np
 import pytest
-from bs4 import BeautifulSoup
-from conftest import HTML
-from explorer_pages import assert_same, in_page, mounted, status
+from explorer_pages import mounted, status
 from helpers import image_steps
-
-from attnopt.explorers import ImageStepsExplorer
-
-PAGE = "regression/fashion_mnist.html"
 
 
 @pytest.fixture
-def page(open_page):
-    return open_page(PAGE, alone=True)
+def here():
+    """Python's explorer, of which the page shows a copy."""
+    return image_steps()
 
 
-def on_page(**controls):
-    """Python's explorer with the arrays that the page carries."""
-    scripts = BeautifulSoup((HTML / PAGE).read_text(encoding="utf-8"), "html.parser").select(".attnopt-explorer script")
-    pages = [json.loads(script.string) for script in scripts]
-    [state] = [page["state"] for page in pages if page["module"] == "image_steps"]
-    return ImageStepsExplorer(**state | controls)
+@pytest.fixture
+def page(show, here):
+    return show(here)
 
 
 def set_controls(explorer, state):
@@ -46,27 +37,14 @@ def pixels(canvas):
     return np.array(canvas.evaluate(read), dtype=float).reshape(784, 4)
 
 
-def test_module_computes_what_python_computes(page):
-    rng = np.random.default_rng(0)
-    for number in range(30):
-        explorer = image_steps(
-            number % 3,
-            image=number % 4,
-            label=("true", "predicted", "soft", "Bag", "Dress")[number % 5],
-            noise=float(rng.uniform(0, 1)),
-            step=float(rng.uniform(0.05, 3)),
-            iteration=number % 6,
-        )
-        assert_same(explorer.compute(), in_page(page, "image_steps", explorer.state()), atol=1e-10)
-
-
-def test_it_paints_the_pixels_and_names_the_numbers_that_python_computes(page):
+def test_it_paints_the_pixels_and_names_the_numbers_that_python_computes(page, here):
     explorer = mounted(page)
     for controls in (
         {"image": 1, "label": "Bag", "noise": 0.3, "step": 0.1, "iteration": 4},
         {"image": 0, "label": "Sneaker", "noise": 0.0, "step": 2.0, "iteration": 1},
     ):
-        here = on_page(**controls)
+        for name, value in controls.items():
+            setattr(here, name, value)
         set_controls(explorer, controls)
         numbers = here.compute()
         theta = np.frombuffer(base64.b64decode(here.weights), "<f4").reshape(10, 784).astype(float)
@@ -101,24 +79,8 @@ def test_its_own_softmax_moves_no_pixel(page):
     assert (pixels(explorer.locator(".ao-screen canvas").nth(1))[:, 3] == 0).all()
 
 
-def test_every_control_answers_the_keyboard(page):
+def test_every_label_and_image_can_be_chosen_by_name_and_key(page, here):
     explorer = mounted(page)
-    names = [
-        re.fullmatch(r"(noise|step h|iteration)", s.get_attribute("aria-label"))
-        for s in explorer.get_by_role("slider").all()
-    ]
-    assert len(names) == 3
-    assert all(names)
-    for slider in explorer.get_by_role("slider").all():
-        before = status(explorer)
-        slider.focus()
-        slider.press("ArrowRight")
-        assert status(explorer) != before
-        for end in ("Home", "End"):
-            slider.press(end)
-            assert "NaN" not in explorer.inner_html()
-            assert "Infinity" not in explorer.inner_html()
-        slider.press("ArrowLeft")
     select = explorer.get_by_role("combobox", name="imposed label")
     assert select.locator("option").count() == 13
     for option in range(13):
@@ -126,7 +88,6 @@ def test_every_control_answers_the_keyboard(page):
         select.select_option(index=(option + 1) % 13)
         assert status(explorer) != before
     radios = explorer.get_by_role("radio")
-    here = on_page()
     assert radios.count() == len(here.truth) + 1
     assert radios.first.and_(explorer.get_by_role("radio", name="0: black", exact=True)).count() == 1
     for index, truth in enumerate(here.truth, start=1):
@@ -141,25 +102,17 @@ def test_every_control_answers_the_keyboard(page):
     assert page.complaints == []
 
 
-def test_the_black_image_has_no_true_class(page):
-    explorer, here = mounted(page), on_page()
+def test_the_black_image_has_no_true_class(page, here):
+    explorer = mounted(page)
     set_controls(explorer, {"image": 0, "label": "true", "noise": 0, "step": 1, "iteration": 1})
     assert "a black image has no true class" in status(explorer)
     assert f"★ {here.classes[0]}" in explorer.locator("svg").text_content()
     assert explorer.locator("option").first.inner_text() == f"true: none ({here.classes[0]})"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_phone_and_its_targets_are_large_enough(scheme, open_page):
-    page = open_page(PAGE, width=390, scheme=scheme, mathematics=False)
-    explorer = mounted(page)
-    boxes = [node.bounding_box() for role in ("slider", "combobox", "radio") for node in explorer.get_by_role(role).all()]
-    boxes += [node.bounding_box() for node in explorer.locator("svg, canvas").all()]
-    for box in boxes:
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= 390
-    for radio in explorer.get_by_role("radio").all():
-        assert min(radio.bounding_box()["width"], radio.bounding_box()["height"]) >= 24
+def test_its_screens_fit_a_phone(show, here):
+    explorer = mounted(show(here, width=374))
+    for canvas in explorer.locator("canvas").all():
+        box = canvas.bounding_box()
+        assert 0 <= box["x"] <= 374 - box["width"]
     assert all(canvas.bounding_box()["width"] >= 130 for canvas in explorer.locator(".ao-screen canvas").all())
-    text = explorer.locator("svg text").first.evaluate("node => getComputedStyle(node).fill")
-    assert (sum(int(part) for part in text.strip("rgb()").split(",")) / 3 > 128) == (scheme == "dark")

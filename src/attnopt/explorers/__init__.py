@@ -1,33 +1,12 @@
 """Explorers: widgets that a reader steers, live with a kernel and in the static page without one."""
 
-from attnopt.explorers.attention_field import AttentionFieldExplorer
-from attnopt.explorers.base import Explorer
-from attnopt.explorers.feature_flow import FeatureFlowExplorer
-from attnopt.explorers.gdpp import GdppExplorer
-from attnopt.explorers.gradient_bound import GradientBoundExplorer
-from attnopt.explorers.ideal_circuit import IdealCircuitExplorer
-from attnopt.explorers.image_steps import ImageStepsExplorer
-from attnopt.explorers.layer_steps import LayerStepsExplorer
-from attnopt.explorers.layers import LayersExplorer
-from attnopt.explorers.one_layer import OneLayerExplorer
-from attnopt.explorers.sandbox import Sandbox
-from attnopt.explorers.softmax import SoftmaxExplorer
-from attnopt.explorers.step_sizes import StepSizesExplorer
-from attnopt.explorers.task_model import TaskModelExplorer
+import importlib
 
-__all__ = [
-    "AttentionFieldExplorer",
-    "Explorer",
-    "FeatureFlowExplorer",
-    "GdppExplorer",
-    "GradientBoundExplorer",
-    "IdealCircuitExplorer",
-    "ImageStepsExplorer",
-    "LayerStepsExplorer",
-    "LayersExplorer",
-    "OneLayerExplorer",
-    "Sandbox",
-    "SoftmaxExplorer",
-    "StepSizesExplorer",
-    "TaskModelExplorer",
-]
+from attnopt.explorers.base import KINDS, MODULES, Explorer
+
+for _name in sorted(path.stem for path in MODULES.glob("*.js")):  # an explorer's Python module is called like its script
+    if MODULES.with_name(f"{_name}.py").exists():
+        importlib.import_module(f"{__name__}.{_name}")
+globals().update({kind.__name__: kind for kind in KINDS.values()})
+
+__all__ = ["Explorer", *sorted(kind.__name__ for kind in KINDS.values())]

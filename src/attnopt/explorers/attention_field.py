@@ -6,7 +6,7 @@ import torch
 import traitlets
 from matplotlib.figure import Figure
 
-from attnopt.explorers.base import Explorer, Interval, Points
+from attnopt.explorers.base import Explorer, Interval, Numbers
 from attnopt.regression import cross_attention, linear_gradient, pointwise_cross_entropy
 from attnopt.softmax import softmax
 from bookkit.plotting import BLUE, GREEN, GREY, ORANGE
@@ -23,7 +23,7 @@ class AttentionFieldExplorer(Explorer):
     The labels are (1 - softness) I + softness / 3, which are normalised along both axes.
 
     Traits:
-        tokens: Z, three pairs in [-3, 3].
+        tokens: Z, three pairs.
         weights: θ, three pairs.
         softness: 0 (one-hot) to 1 (uniform).
         axis: "class" or "sequence".
@@ -35,8 +35,8 @@ class AttentionFieldExplorer(Explorer):
         "Left: the plane of two features with three class weights, the triangle they span, three tokens, and arrows for "
         "the direction in which the cross-entropy of the chosen token falls. Right: the three by three attention matrix."
     )
-    tokens = Points(TOKENS, REACH)
-    weights = Points(WEIGHTS, math.inf)
+    tokens = Numbers(TOKENS, -REACH, REACH)
+    weights = Numbers(WEIGHTS, -math.inf, math.inf)
     softness = Interval(0.0, 0, 1)
     axis = traitlets.Enum(["class", "sequence"], default_value="class").tag(sync=True)
     selected = traitlets.Int(0, min=0, max=2).tag(sync=True)

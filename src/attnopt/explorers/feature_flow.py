@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnopt.explorers.attention_field import COLOURS, MARKERS, REACH, WEIGHTS
-from attnopt.explorers.base import Explorer, Interval, Points
+from attnopt.explorers.base import Explorer, Interval, Numbers
 from attnopt.regression import feature_flow, feature_gradient, pointwise_cross_entropy
 
 VIEW, HORIZON = 4.0, 40.0
@@ -24,11 +24,11 @@ class FeatureFlowExplorer(Explorer):
     Traits:
         model: "linear" or "quadratic".
         formula: "true" follows minus the gradient, "printed" minus the papers' formula; they differ for the quadratic model.
-        label: class of the linear model's token, 0 to 2.
+        label: class of the linear model's token.
         exchanged: whether each token of the quadratic model has the other as its label, instead of itself.
-        softness: labels are (1 - softness) one-hot + softness · uniform; 0 to 1.
-        time: how far the flow is followed, 0 to 40.
-        starts: three pairs in [-3, 3].
+        softness: labels are (1 - softness) one-hot + softness · uniform.
+        time: how far the flow is followed.
+        starts: three pairs.
         selected: index of the start that the sliders move.
     """
 
@@ -43,7 +43,7 @@ class FeatureFlowExplorer(Explorer):
     exchanged = traitlets.Bool(False).tag(sync=True)
     softness = Interval(0.0, 0, 1)
     time = Interval(4.0, 0, HORIZON)
-    starts = Points([[-2.5, -2.3], [-2.0, -0.25], [0.5, 1.2]], REACH)
+    starts = Numbers([[-2.5, -2.3], [-2.0, -0.25], [0.5, 1.2]], -REACH, REACH)
     selected = traitlets.Int(0, min=0, max=2).tag(sync=True)
 
     def _problem(self) -> tuple[Tensor, Tensor, str]:

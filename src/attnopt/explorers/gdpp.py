@@ -53,9 +53,9 @@ class GdppExplorer(Explorer):
     d = 5. The parameters are optimal for n examples and the covariance Σ; the spectrum seen is that of s²Σ.
 
     Traits:
-        context: n, one of 3, 5, 8, 10, 15, 20, 30, 50, 100.
-        layers: k, 1 to 4.
-        scale: s, by which all covariates are multiplied after the parameters were chosen, 0.5 to 1.5.
+        context: n, one of those in the table.
+        layers: k.
+        scale: s, by which all covariates are multiplied after the parameters were chosen.
         view: what is drawn beside the residuals: "loss" against the number of layers, or the "eigenvalues" layer by layer.
         table: nodes, weights and parameters for each n.
     """
@@ -81,6 +81,10 @@ class GdppExplorer(Explorer):
         if str(proposal["value"]) not in self.table:
             raise traitlets.TraitError(f"context must be one of {', '.join(self.table)}, got {proposal['value']}")
         return proposal["value"]
+
+    def bounds(self, kernel: bool = True) -> dict:
+        """As of any explorer; n is one of the table's."""
+        return super().bounds(kernel) | {"context": {"values": sorted(map(int, self.table))}}
 
     def _run(self, method: str, k: int, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
         """Residual after k layers, and eigenvalues before each, at the given eigenvalues of the spectrum seen."""

@@ -44,11 +44,11 @@ class GradientBoundExplorer(Explorer):
 
     Traits:
         model: "solved", which classifies all sequences correctly, or "initial", as drawn at random.
-        value: factor of V, 0.001 to 10.
-        receptors: factor of W, likewise.
-        assemblers: factor of U, likewise.
-        logits: factor of V and U together, likewise.
-        along: which factor the curves run over: "value", "receptors", "assemblers" or "logits".
+        value: factor of V.
+        receptors: factor of W.
+        assemblers: factor of U.
+        logits: factor of V and U together.
+        along: which factor the curves run over.
     """
 
     module = "gradient_bound"

@@ -8,7 +8,7 @@ from docutils import nodes
 from myst_nb.core.render import MimeData, MimeRenderPlugin, NbElementRenderer
 from sphinx.application import Sphinx
 
-from attnopt.explorers.base import MIME, MODULES, classic_script
+from attnopt.explorers.base import MIME, MODULES, SCRIPTS, classic_script, module_text
 
 STILL = "This is a still picture: the explorer needs scripts, and none has started here."
 
@@ -48,12 +48,15 @@ def setup(app: Sphinx) -> dict:
 
 
 def write_assets(app: Sphinx, exception: Exception | None) -> None:
-    """Write each module as a classic script, the host script and the style to the static folder."""
-    if exception or app.builder.format != "html":
-        return
-    folder = Path(app.outdir, "_static", "explorers")
+    """Write the scripts and the style to the built book's static folder."""
+    if not exception and app.builder.format == "html":
+        write_scripts(Path(app.outdir, "_static", "explorers"))
+
+
+def write_scripts(folder: Path) -> None:
+    """Write each module as a classic script, the host script and the style to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for path in MODULES.iterdir():
-        is_module = path.suffix == ".js" and path.stem != "host"
-        text = classic_script(path.stem) if is_module else path.read_text(encoding="utf-8")
-        (folder / path.name).write_text(text, encoding="utf-8", newline="\n")
+    texts = {f"{name}.js": classic_script(name, module_text(name)) for name in SCRIPTS}
+    texts |= {name: (MODULES / name).read_text(encoding="utf-8") for name in ("host.js", "explorers.css")}
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")

@@ -22,10 +22,10 @@ class IdealCircuitExplorer(Explorer):
     """The circuit of Figure 1 for p = 2, k = 5, L = 12 in the plane, by default as built by hand, and what is left of it.
 
     Traits:
-        length: of the query, 0 to 16.
-        angle: of the query, in degrees from where the prefix's embeddings lie, -180 to 180.
-        split: how far apart the positions of each kind stand, 0 to 1.
-        noise: size of a fixed random displacement of all token and position embeddings, 0 to 1.
+        length: of the query.
+        angle: of the query, in degrees from where the prefix's embeddings lie.
+        split: how far apart the positions of each kind stand.
+        noise: size of a fixed random displacement of all token and position embeddings.
     """
 
     module = "ideal_circuit"

@@ -80,9 +80,9 @@ class ImageStepsExplorer(Explorer):
         classes: ten names.
         image: 0 for the black image, k for the k-th of the given ones.
         label: C: "true", "predicted" or "soft" (softmax), both at the start, or a name among ``classes``.
-        noise: standard deviation of the noise added to the image, in [0, 1].
-        step: h, in [0.05, 3].
-        iteration: how many steps have been taken, 0 to 5.
+        noise: standard deviation of the noise added to the image.
+        step: h.
+        iteration: how many steps have been taken.
     """
 
     module = "image_steps"
@@ -135,6 +135,15 @@ class ImageStepsExplorer(Explorer):
         if proposal["value"] not in (*RULES, *self.classes):
             raise traitlets.TraitError(f"label must be one of {(*RULES, *self.classes)}, got {proposal['value']!r}")
         return proposal["value"]
+
+    def bounds(self, kernel: bool = True) -> dict:
+        """As of any explorer; the images are those given, the labels the rules and the names of the classes."""
+        image = {"low": 0, "high": _count(self.images), "whole": True}
+        return super().bounds(kernel) | {"image": image, "label": {"values": [*RULES, *self.classes]}}
+
+    @traitlets.observe("images", "classes")
+    def _bound_anew(self, _) -> None:
+        self._bounds = self.bounds()
 
     def _array(self, name: str) -> Tensor:
         """The array behind a packed trait, float64, its pixels in one dimension."""

@@ -30,10 +30,10 @@ class LayerStepsExplorer(Explorer):
     Traits:
         method: what the layers' A is: "plain" -γI, "covariance" -γΣ⁻¹, "optimal" the steps that minimise the in-context
             loss times Σ⁻¹, "newton" -γH⁻¹ with the prompt's own H.
-        layers: how many, 1 to 8.
-        step: γ, 0.05 to 2.
-        conditioning: ratio of Σ's eigenvalues, 1 to 30.
-        prompt: which of three, 0 to 2.
+        layers: how many.
+        step: γ.
+        conditioning: ratio of Σ's eigenvalues.
+        prompt: which of three.
     """
 
     module = "layer_steps"

@@ -24,9 +24,9 @@ class LayersExplorer(Explorer):
     Traits:
         model: "linear" or "quadratic".
         scheme: "euler", "printed", "lie" or "strang", as in `attnopt.regression.block_step`.
-        step: the time h that a layer takes, 0.05 to 4; the papers' block has 1.
-        layers: how many, 1 to 40.
-        scale: factor of θ, 0.5 to 3.
+        step: the time h that a layer takes; the papers' block has 1.
+        layers: how many.
+        scale: factor of θ.
     """
 
     module = "layers"

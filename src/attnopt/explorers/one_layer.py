@@ -17,8 +17,8 @@ class OneLayerExplorer(Explorer):
     """Three eigenvalues of Σ and a number of examples: the steps of Theorem 1's layer, and three exact losses.
 
     Traits:
-        first, second, third: eigenvalues of Σ, 0.01 to 10.
-        examples: n, 1 to 1000.
+        first, second, third: eigenvalues of Σ.
+        examples: n.
     """
 
     module = "one_layer"

@@ -74,6 +74,10 @@ class Sandbox(Explorer):
             raise traitlets.TraitError(f"run must be one of {', '.join(self.runs)}, got {proposal['value']!r}")
         return proposal["value"]
 
+    def bounds(self, kernel: bool = True) -> dict:
+        """As of any explorer; the run is one of those given."""
+        return super().bounds(kernel) | {"run": {"values": list(self.runs)}}
+
     def _recorded(self) -> Run:
         return load_run(self.run)
 

@@ -1,22 +1,19 @@
 """Softmax on the simplex, its Jacobian's axes, and log-sum-exp against the maximum."""
 
 import torch
-import traitlets
 from matplotlib.figure import Figure
 
-from attnopt.explorers.base import Explorer, Interval
+from attnopt.explorers.base import Explorer, Interval, Numbers
 from attnopt.softmax import smooth_maximum, softmax_jacobian
 from bookkit.plotting import BLUE, GREEN, ORANGE
-
-LIMIT = 3.0
 
 
 class SoftmaxExplorer(Explorer):
     """Three logits and a temperature: where softmax stands, what its Jacobian does, how far LSE is from the maximum.
 
     Traits:
-        logits: three numbers in [-3, 3].
-        temperature: T in [0.1, 3].
+        logits: three numbers.
+        temperature: T.
     """
 
     module = "softmax"
@@ -25,14 +22,8 @@ class SoftmaxExplorer(Explorer):
         "the eigenvectors of the Jacobian scaled by their eigenvalues, inside a dashed circle that stands for one half. "
         "Right: three logits as bars; the smooth maximum lies between the maximum and the maximum plus T log 3."
     )
-    logits = traitlets.List(traitlets.Float(), default_value=[1.0, 0.3, -1.2], minlen=3, maxlen=3).tag(sync=True)
+    logits = Numbers([1.0, 0.3, -1.2], -3, 3)
     temperature = Interval(1.0, 0.1, 3)
-
-    @traitlets.validate("logits")
-    def _check_logits(self, proposal):
-        if not all(-LIMIT <= value <= LIMIT for value in proposal["value"]):
-            raise traitlets.TraitError(f"logits must lie in [-{LIMIT:g}, {LIMIT:g}], got {proposal['value']}")
-        return proposal["value"]
 
     def compute(self) -> dict:
         """Softmax of logits / T, T · LSE(logits / T), and the two non-zero eigenpairs of the Jacobian at that softmax."""

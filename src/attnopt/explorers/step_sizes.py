@@ -7,28 +7,13 @@ import traitlets
 from matplotlib.figure import Figure
 from scipy.optimize import minimize_scalar
 
-from attnopt.explorers.base import Explorer
+from attnopt.explorers.base import Explorer, Numbers
 from attnopt.in_context import optimal_step_sizes, wishart_quadrature
 from bookkit.plotting import BLUE, GREEN, GREY, ORANGE
 
 DIMS, CONTEXTS, DEPTH, NODES = (1, 2, 5, 10), (1, 2, 5, 10, 20, 40, 100), 4, 12  # the page carries these d and n
-SMALLEST, LARGEST, POINTS = 0.02, 8.0, 121
+POINTS = 121
 STYLES = {"optimal": (BLUE, "-", "o"), "constant": (ORANGE, "--", "^"), "chebyshev": (GREEN, ":", "s")}
-
-
-class Sizes(traitlets.List):
-    """Synchronised step sizes -a_i, one for each layer that there may be."""
-
-    def __init__(self, default: list[float]):
-        super().__init__(traitlets.Float(), default_value=default, minlen=DEPTH, maxlen=DEPTH)
-        self.tag(sync=True)
-
-    def validate(self, obj: traitlets.HasTraits, value: list) -> list:
-        """The sizes, if each is one that the sliders reach."""
-        sizes = super().validate(obj, value)
-        if not all(SMALLEST <= size <= LARGEST for size in sizes):
-            raise traitlets.TraitError(f"{self.name} must lie in [{SMALLEST:g}, {LARGEST:g}], got {sizes}")
-        return sizes
 
 
 @functools.cache
@@ -57,11 +42,11 @@ class StepSizesExplorer(Explorer):
     The page carries the spectra of some d and n; with a kernel all can be chosen, and Python computes those that lack.
 
     Traits:
-        dim: d, 1 to 10; in the page one of 1, 2, 5, 10.
-        n_context: n, 1 to 100; in the page one of 1, 2, 5, 10, 20, 40, 100.
-        layers: k, 1 to 4.
+        dim: d.
+        n_context: n.
+        layers: k.
         scheme: "optimal", "constant" (the best equal ones), "chebyshev" (for the Marchenko–Pastur interval) or "own".
-        own: four sizes of the reader, each in [0.02, 8]; the first k are used if the scheme is "own".
+        own: four sizes of the reader; the first k are used if the scheme is "own".
         table: what the module needs of the exact spectrum, by d and n.
     """
 
@@ -75,9 +60,8 @@ class StepSizesExplorer(Explorer):
     n_context = traitlets.Int(20, min=1, max=max(CONTEXTS)).tag(sync=True)
     layers = traitlets.Int(3, min=1, max=DEPTH).tag(sync=True)
     scheme = traitlets.Enum([*STYLES, "own"], default_value="optimal").tag(sync=True)
-    own = Sizes([0.5, 0.8, 1.2, 2.0])
+    own = Numbers([0.5, 0.8, 1.2, 2.0], 0.02, 8)
     table = traitlets.Dict().tag(sync=True)
-    _kernel = traitlets.Bool(True).tag(sync=True)  # not in `state`, so the module sees it only where Python answers
 
     @traitlets.default("table")
     def _default_table(self) -> dict:
@@ -86,6 +70,11 @@ class StepSizesExplorer(Explorer):
     @traitlets.observe("dim", "n_context")
     def _answer(self, _) -> None:
         self.table = self.table | {f"{self.dim} {self.n_context}": _row(self.dim, self.n_context)}
+
+    def bounds(self, kernel: bool = True) -> dict:
+        """As of any explorer; without a kernel, d and n are those whose spectra the page carries."""
+        carried = {} if kernel else {"dim": {"values": list(DIMS)}, "n_context": {"values": list(CONTEXTS)}}
+        return super().bounds(kernel) | carried
 
     def _sizes(self, scheme: str, layers: int) -> list[float]:
         row = _row(self.dim, self.n_context)

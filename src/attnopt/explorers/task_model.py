@@ -31,9 +31,9 @@ class TaskModelExplorer(Explorer):
     Traits:
         tokens: twelve tokens, 0 or 1.
         model: "random" or "ideal", the paper's Figure 1 with weights set by hand.
-        query_scale: factor of the query, 0 to 3.
-        value_scale: factor of the value matrix, -2 to 2.
-        neuron_scale: factor of the feed-forward layer's output, 0 to 2.
+        query_scale: factor of the query.
+        value_scale: factor of the value matrix.
+        neuron_scale: factor of the feed-forward layer's output.
         weights: of the two models, a dict of lists for each, named and shaped as one of `Models` without biases.
     """
 
@@ -77,6 +77,10 @@ class TaskModelExplorer(Explorer):
             if not all(value.isfinite().all() for value in arrays.values()):
                 raise traitlets.TraitError(f"weights of {name} must be finite")
         return weights
+
+    def bounds(self, kernel: bool = True) -> dict:
+        """As of any explorer; tokens are 0 or 1."""
+        return super().bounds(kernel) | {"tokens": {"values": [0, 1]}}
 
     def _scaled(self) -> Models:
         """The chosen model with its three factors."""

@@ -1,9 +1,12 @@
-// Shared by every explorer: elements, controls and colours.
+// Shared by the explorers: elements, drawing, numbers as text, and what several of them compute.
 
 export const COLOURS = ["#0072B2", "#D55E00", "#009E73"];  // Okabe-Ito; class 1, 2, 3
 export const MARKS = ["●", "▲", "■"];                      // so that colour is never the only sign
 export const WEIGHTS = [[1.7, 0.3], [-1.0, 1.4], [-0.6, -1.5]];  // three classes with two features, where a module fixes them
 let groups = 0;
+
+// A name that no other element of the page has.
+export const unique = (kind) => `ao-${kind}-${++groups}-${Math.random().toString(36).slice(2, 8)}`;
 
 export function element(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
@@ -18,18 +21,6 @@ export function drawn(tag, attributes = {}, parent = null, text = null) {
   if (text !== null) node.textContent = text;
   if (parent) parent.append(node);
   return node;
-}
-
-// The root of an explorer. JupyterLab takes the arrow keys for itself unless the very control in focus says that it wants them.
-export function stage() {
-  const root = element("div", { class: "ao" });
-  root.addEventListener("focusin", ({ target }) => target.setAttribute("data-lm-suppress-shortcuts", "true"));
-  return root;
-}
-
-// A picture with an accessible name; `box` is its viewBox.
-export function picture(label, box, parent) {
-  return drawn("svg", { viewBox: box, role: "group", "aria-label": label }, parent);
 }
 
 export function line(parent, from, to, attributes = {}) {
@@ -56,7 +47,7 @@ export function mark(parent, index, [x, y], radius, attributes) {
 
 // A group whose drawing does not leave the box.
 export function clipped(parent, [left, top, right, bottom]) {
-  const id = `ao-clip-${++groups}-${Math.random().toString(36).slice(2, 8)}`;
+  const id = unique("clip");
   const frame = drawn("clipPath", { id }, parent);
   drawn("rect", { x: left, y: top, width: right - left, height: bottom - top }, frame);
   return drawn("g", { "clip-path": `url(#${id})` }, parent);
@@ -94,78 +85,11 @@ export function curve(parent, points, attributes = {}) {
   return drawn("polyline", { points: places, fill: "none", stroke: "currentColor", "stroke-linejoin": "round", ...attributes }, parent);
 }
 
-// A labelled range input with its value shown; `set` moves it without calling back, and carries the `input`. `to` and
-// `from` bend the scale: the input holds `to(value)`, and min, max and step are in its units.
-export function slider(parent, { label, min, max, step, digits, text = (value) => show(value, digits), onInput, to = Number, from = Number }) {
-  const input = element("input", { type: "range", min, max, step, "aria-label": label });
-  const output = element("span", { class: "ao-value", "aria-hidden": "true" });
-  parent.append(element("label", { class: "ao-slider" }, element("span", {}, label), input, output));
-  const set = (value) => {
-    input.value = to(value);
-    output.textContent = text(value);
-    input.setAttribute("aria-valuetext", output.textContent);
-  };
-  input.addEventListener("input", () => {
-    const value = from(Number(input.value));
-    set(value);
-    onInput(value);
-  });
-  return Object.assign(set, { input });
-}
-
-// Radio buttons; `options` maps values to labels. The setter carries the `field`, to hide or disable it.
-export function choice(parent, { legend, options, onChoose }) {
-  const name = `ao-choice-${++groups}-${Math.random().toString(36).slice(2, 8)}`;
-  const field = element("fieldset", { class: "ao-choice" }, element("legend", {}, legend));
-  const inputs = new Map();
-  for (const [value, label] of options) {
-    const input = element("input", { type: "radio", name, value });
-    input.addEventListener("change", () => onChoose(value));
-    inputs.set(value, input);
-    field.append(element("label", {}, input, label));
-  }
-  parent.append(field);
-  const set = (value) => { inputs.get(value).checked = true; };
-  return Object.assign(set, { field });
-}
-
-// Make a group of an SVG, drawn about its origin, draggable, and movable with the arrow keys: `move(x, y)` in viewBox units,
-// `nudge(dx, dy)` in steps. A finger may miss the mark by a little.
-export function handle(node, { label, move, nudge }) {
-  const svg = node.ownerSVGElement;
-  drawn("circle", { r: 16, class: "ao-reach" }, node);
-  node.setAttribute("tabindex", "0");
-  node.setAttribute("role", "button");
-  node.setAttribute("aria-label", label);
-  node.classList.add("ao-handle");
-  node.addEventListener("pointerdown", (event) => {
-    node.setPointerCapture(event.pointerId);
-    node.focus();
-    event.preventDefault();
-  });
-  node.addEventListener("pointermove", (event) => {
-    if (!node.hasPointerCapture(event.pointerId)) return;
-    const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-    move(point.x, point.y);
-  });
-  const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
-  node.addEventListener("keydown", (event) => {
-    if (!(event.key in steps)) return;
-    event.preventDefault();
-    nudge(...steps[event.key]);
-  });
-}
-
-export function readout(parent) {
-  const node = element("p", { class: "ao-readout", role: "status" });
-  parent.append(node);
-  return node;
-}
-
 export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 export const show = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
 
 export const tidy = (value) => String(Number(value.toPrecision(6))).replace("-", "−");
+export const power = (value) => `10${String(Math.round(Math.log10(value))).replace(/./g, (sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)])}`;
 
 export function softmaxOf(scores) {
   const top = Math.max(...scores);
@@ -173,6 +97,15 @@ export function softmaxOf(scores) {
   const total = exponentials.reduce((sum, value) => sum + value, 0);
   return { weights: exponentials.map((value) => value / total), lse: top + Math.log(total) };
 }
+
+// The standard normal distribution function, from a series whose terms have one sign; beyond 9 it is 0 or 1.
+export function normalBelow(x) {
+  if (Math.abs(x) > 9) return x > 0 ? 1 : 0;
+  let term = x, total = x;
+  for (let n = 3; Math.abs(term) > 1e-17 * Math.abs(total); n += 2) total += term *= x * x / n;
+  return 0.5 + total * Math.exp(-x * x / 2) / Math.sqrt(2 * Math.PI);
+}
+export const gelu = (x) => x * normalBelow(x);
 
 // The state of ż = velocity(z) at each of the increasing times: Dormand and Prince's pair of orders 5 and 4, adaptive.
 const STAGES = [
@@ -206,20 +139,4 @@ export function integrate(velocity, start, times, { relative = 1e-10, absolute =
     }
     return state;
   });
-}
-
-// Read traits, write traits, and redraw on any change, from either side.
-export function connect(model, names, draw) {
-  const state = () => Object.fromEntries(names.map((name) => [name, model.get(name)]));
-  const redraw = () => draw(state());
-  for (const name of names) model.on(`change:${name}`, redraw);
-  redraw();
-  return {
-    state,
-    update(changes) {
-      for (const [name, value] of Object.entries(changes)) model.set(name, value);
-      model.save_changes();
-    },
-    stop() { for (const name of names) model.off(`change:${name}`, redraw); },
-  };
 }

@@ -1,9 +1,10 @@
 // A plane that is the whole state: the cross-entropy over it, the flow from three starts, and the cross-entropy in time.
 
 import {
-  arrow, axes, choice, clamp, clipped, COLOURS, connect, curve, drawn, element, handle, integrate, line, mark, MARKS,
-  picture, readout, show, slider, softmaxOf, stage, ticksUpTo, tidy, WEIGHTS,
+  arrow, axes, clipped, COLOURS, curve, drawn, integrate, line, mark, MARKS, show, softmaxOf, ticksUpTo, tidy,
+  WEIGHTS,
 } from "./common.js";
+import { explorer } from "./shell.js";
 
 const HORIZON = 40;
 const TIMES = Array.from({ length: 61 }, (_, k) => HORIZON * (k / 60) ** 2);
@@ -72,7 +73,7 @@ export function compute(state) {
   };
 }
 
-const REACH = 3, VIEW = 4, FRAME = [38, 20, 312, 286];
+const VIEW = 4, FRAME = [38, 20, 312, 286];
 const LEVELS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50];
 
 const TIPS = WEIGHTS.map((weight) => weight.map((value) => 1.22 * value));
@@ -97,7 +98,7 @@ function levelSets(loss) {
   });
 }
 
-function drawLandscape(parent, place, state, paths) {
+function drawLandscape(parent, state, paths) {
   const sets = remembered(`levels ${named({ ...state, formula: "" })}`, () => levelSets(problem(state).loss));
   const labels = [], taken = [...state.starts, ...(state.model === "linear" ? TIPS : []), ...paths.flatMap((path) => path.filter((_, k) => k % 3 === 0))];
   sets.forEach((segments, index) => {
@@ -118,126 +119,86 @@ function drawLandscape(parent, place, state, paths) {
   });
 }
 
-function render({ model, el }) {
-  const root = stage();
-  const plane = picture("The plane of states: contours of the cross-entropy, and the flow from three starts", "0 0 320 320", root);
-  const chart = picture("The cross-entropy in time for the three starts", "0 0 320 320", root);
-  const controls = element("div", { class: "ao-controls" });
-  root.append(controls);
-  const status = readout(root);
-  const back = drawn("g", {}, plane), inside = clipped(plane, FRAME), front = drawn("g", {}, chart);
-  const unplace = (x, y) => [VIEW * (2 * (x - FRAME[0]) / (FRAME[2] - FRAME[0]) - 1), VIEW * (1 - 2 * (y - FRAME[1]) / (FRAME[3] - FRAME[1]))];
+const pictures = [
+  { label: "The plane of states: contours of the cross-entropy, and the flow from three starts", box: "0 0 320 320" },
+  { label: "The cross-entropy in time for the three starts", box: "0 0 320 320" },
+];
+const place = ([x, y]) => [FRAME[0] + (FRAME[2] - FRAME[0]) * (1 + x / VIEW) / 2, FRAME[1] + (FRAME[3] - FRAME[1]) * (1 - y / VIEW) / 2];
+const unplace = (x, y) => [VIEW * (2 * (x - FRAME[0]) / (FRAME[2] - FRAME[0]) - 1), VIEW * (1 - 2 * (y - FRAME[1]) / (FRAME[3] - FRAME[1]))];
+const controls = [
+  ...[0, 1, 2].map((index) => ({
+    trait: "starts", at: index, kind: "handle", label: `Start ${index + 1}`, step: (FRAME[2] - FRAME[0]) / VIEW / 20, focus: { selected: index },
+    mark: (node) => mark(node, index, [0, 0], 8, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 }),
+    place, from: unplace, size: ({ selected }) => (index === selected ? 1.15 : 0.85),
+  })),
+  { trait: "model", kind: "choice", label: "model" },
+  { trait: "formula", kind: "choice", label: "formula", names: { true: "gradient", printed: "as printed" }, disabled: ({ model }) => model === "linear" },
+  { trait: "label", kind: "choice", label: "class of the token", names: (label) => String(label + 1), hidden: ({ model }) => model !== "linear" },
+  { trait: "exchanged", kind: "choice", label: "labels", names: { false: "each its own", true: "exchanged" }, hidden: ({ model }) => model === "linear" },
+  { trait: "selected", kind: "choice", label: "start", names: (index) => `${MARKS[index]} ${index + 1}` },
+  { trait: "time", label: "time", scale: "sqrt" },
+  { trait: "softness", label: "label softness", step: 0.01 },
+  ...["horizontal", "vertical"].map((name, f) => ({ trait: "starts", at: ({ selected }) => [selected, f], label: `start, ${name}` })),
+];
 
-  const moveTo = (index, point) => {
-    const start = point.map((value) => clamp(value, -REACH, REACH));
-    link.update({ starts: link.state().starts.map((old, other) => (other === index ? start : old)) });
+function draw([plane, front], now, state) {
+  const { time } = state, isLinear = state.model === "linear";
+
+  const side = { low: -VIEW, high: VIEW, ticks: [-4, -2, 0, 2, 4] };
+  const named = isLinear ? ["first feature", "second feature"] : ["feature of token 1", "feature of token 2"];
+  axes(plane, FRAME, { ...side, label: named[0] }, { ...side, label: named[1] });
+  const inside = clipped(plane, FRAME);
+  if (isLinear) {
+    WEIGHTS.forEach((weight, c) => {
+      arrow(inside, place([0, 0]), place(weight), { "stroke-width": c === state.label ? 2.5 : 1.2, opacity: 0.75 });
+      const [x, y] = place(TIPS[c]);
+      drawn("text", { x, y: y + 4, "text-anchor": "middle", "font-weight": c === state.label ? "bold" : "normal" }, inside, `θ${"₁₂₃"[c]}`);
+    });
+  } else {
+    line(inside, place([-VIEW, -VIEW]), place([VIEW, VIEW]), { "stroke-dasharray": "2 4", opacity: 0.7 });
+  }
+  drawLandscape(inside, state, now.paths);
+  drawn("text", { x: FRAME[2], y: 13, "text-anchor": "end", class: "ao-small" }, plane, "numbered lines: equal cross-entropy");
+  now.paths.forEach((path, index) => {
+    const gone = path.filter((_, k) => TIMES[k] < time);
+    curve(inside, path.map(place), { stroke: COLOURS[index], "stroke-width": 1.2, opacity: 0.8 });
+    curve(inside, [...gone, now.now[index]].map(place), { stroke: COLOURS[index], "stroke-width": 3.5 });
+    mark(inside, index, place(now.now[index]), 4, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 });
+  });
+
+  const top = 1.08 * Math.max(...now.losses.flat(), now.infimum, isLinear ? 0 : 2 * Math.LN2);
+  const put = axes(front, FRAME,
+    { label: "time (square-root scale)", low: 0, high: HORIZON, scale: Math.sqrt, ticks: [0, 1, 5, 10, 20, 40] },
+    { label: "cross-entropy", low: 0, high: top, ticks: ticksUpTo(top) });
+  const level = (value, name, dash, below) => {
+    line(front, put([0, value]), put([HORIZON, value]), { "stroke-dasharray": dash, opacity: 0.8 });
+    drawn("text", { x: FRAME[2] - 4, y: put([0, value])[1] + (below ? 14 : -5), "text-anchor": "end", class: "ao-small ao-halo" }, front, name);
   };
-  const handles = [0, 1, 2].map((index) => {
-    const group = drawn("g", {}, plane);
-    mark(group, index, [0, 0], 8, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 });
-    handle(group, {
-      label: `Start ${index + 1}: drag it or press the arrow keys`,
-      move: (x, y) => moveTo(index, unplace(x, y)),
-      nudge: (dx, dy) => moveTo(index, link.state().starts[index].map((value, f) => value + 0.1 * [dx, dy][f])),
-    });
-    group.addEventListener("focus", () => link.update({ selected: index }));
-    return group;
+  const tie = !isLinear && 2 * Math.LN2 - now.infimum > 0.02 * top;
+  if (tie) level(2 * Math.LN2, "equal tokens: 2 log 2", "2 4", false);
+  line(front, put([time, 0]), put([time, top]), { opacity: 0.5 });
+  now.losses.forEach((losses, index) => {
+    const points = losses.map((value, k) => put([TIMES[k], value])), at = put([time, now.now_losses[index]]);
+    curve(front, points, { stroke: COLOURS[index], "stroke-width": 1.2, opacity: 0.8 });
+    curve(front, [...points.filter((_, k) => TIMES[k] < time), at], { stroke: COLOURS[index], "stroke-width": 3 });
+    mark(front, index, at, 5, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1 });
   });
-
-  const offer = (legend, name, options) => choice(controls, { legend, options, onChoose: (value) => link.update({ [name]: value }) });
-  const setModel = offer("model", "model", [["linear", "linear"], ["quadratic", "quadratic"]]);
-  const setFormula = offer("formula", "formula", [["true", "gradient"], ["printed", "as printed"]]);
-  const setLabel = offer("class of the token", "label", [[0, "1"], [1, "2"], [2, "3"]]);
-  const setExchanged = offer("labels", "exchanged", [[false, "each its own"], [true, "exchanged"]]);
-  const setSelected = offer("start", "selected", [0, 1, 2].map((index) => [index, `${MARKS[index]} ${index + 1}`]));
-  const setTime = slider(controls, {
-    label: "time", min: 0, max: 1, step: 0.01, digits: 2, to: (time) => Math.sqrt(time / HORIZON), from: (part) => HORIZON * part ** 2,
-    onInput: (time) => link.update({ time }),
-  });
-  const setSoftness = slider(controls, { label: "label softness", min: 0, max: 1, step: 0.01, digits: 2, onInput: (softness) => link.update({ softness }) });
-  const setPlace = ["horizontal", "vertical"].map((name, f) => slider(controls, {
-    label: `start, ${name}`, min: -REACH, max: REACH, step: 0.05, digits: 2,
-    onInput: (value) => {
-      const { starts, selected } = link.state();
-      moveTo(selected, starts[selected].map((old, other) => (other === f ? value : old)));
-    },
-  }));
-
-  const names = ["model", "formula", "label", "exchanged", "softness", "time", "starts", "selected"];
-  const link = connect(model, names, (state) => {
-    const { starts, selected, time } = state, isLinear = state.model === "linear", now = compute(state);
-    setModel(state.model);
-    setFormula(state.formula);
-    setFormula.field.disabled = isLinear;
-    setLabel(state.label);
-    setLabel.field.hidden = !isLinear;
-    setExchanged(state.exchanged);
-    setExchanged.field.hidden = isLinear;
-    setSelected(selected);
-    setTime(time);
-    setSoftness(state.softness);
-    starts[selected].forEach((value, f) => setPlace[f](value));
-
-    back.replaceChildren();
-    inside.replaceChildren();
-    const side = { low: -VIEW, high: VIEW, ticks: [-4, -2, 0, 2, 4] };
-    const named = isLinear ? ["first feature", "second feature"] : ["feature of token 1", "feature of token 2"];
-    const place = axes(back, FRAME, { ...side, label: named[0] }, { ...side, label: named[1] });
-    if (isLinear) {
-      WEIGHTS.forEach((weight, c) => {
-        arrow(inside, place([0, 0]), place(weight), { "stroke-width": c === state.label ? 2.5 : 1.2, opacity: 0.75 });
-        const [x, y] = place(TIPS[c]);
-        drawn("text", { x, y: y + 4, "text-anchor": "middle", "font-weight": c === state.label ? "bold" : "normal" }, inside, `θ${"₁₂₃"[c]}`);
-      });
-    } else {
-      line(inside, place([-VIEW, -VIEW]), place([VIEW, VIEW]), { "stroke-dasharray": "2 4", opacity: 0.7 });
-    }
-    drawLandscape(inside, place, state, now.paths);
-    drawn("text", { x: FRAME[2], y: 13, "text-anchor": "end", class: "ao-small" }, back, "numbered lines: equal cross-entropy");
-    now.paths.forEach((path, index) => {
-      const gone = path.filter((_, k) => TIMES[k] < time);
-      curve(inside, path.map(place), { stroke: COLOURS[index], "stroke-width": 1.2, opacity: 0.8 });
-      curve(inside, [...gone, now.now[index]].map(place), { stroke: COLOURS[index], "stroke-width": 3.5 });
-      mark(inside, index, place(now.now[index]), 4, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 });
-      const [x, y] = place(starts[index]);
-      handles[index].setAttribute("transform", `translate(${x} ${y}) scale(${index === selected ? 1.15 : 0.85})`);
-    });
-
-    front.replaceChildren();
-    const top = 1.08 * Math.max(...now.losses.flat(), now.infimum, isLinear ? 0 : 2 * Math.LN2);
-    const put = axes(front, FRAME,
-      { label: "time (square-root scale)", low: 0, high: HORIZON, scale: Math.sqrt, ticks: [0, 1, 5, 10, 20, 40] },
-      { label: "cross-entropy", low: 0, high: top, ticks: ticksUpTo(top) });
-    const level = (value, name, dash, below) => {
-      line(front, put([0, value]), put([HORIZON, value]), { "stroke-dasharray": dash, opacity: 0.8 });
-      drawn("text", { x: FRAME[2] - 4, y: put([0, value])[1] + (below ? 14 : -5), "text-anchor": "end", class: "ao-small ao-halo" }, front, name);
-    };
-    const tie = !isLinear && 2 * Math.LN2 - now.infimum > 0.02 * top;
-    if (tie) level(2 * Math.LN2, "equal tokens: 2 log 2", "2 4", false);
-    line(front, put([time, 0]), put([time, top]), { opacity: 0.5 });
-    now.losses.forEach((losses, index) => {
-      const points = losses.map((value, k) => put([TIMES[k], value])), at = put([time, now.now_losses[index]]);
-      curve(front, points, { stroke: COLOURS[index], "stroke-width": 1.2, opacity: 0.8 });
-      curve(front, [...points.filter((_, k) => TIMES[k] < time), at], { stroke: COLOURS[index], "stroke-width": 3 });
-      mark(front, index, at, 5, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1 });
-    });
-    level(now.infimum, `infimum ${tidy(Number(now.infimum.toFixed(3)))}`, "6 4", put([0, now.infimum])[1] < FRAME[3] - 18);
-
-    const risen = [0, 1, 2].filter((index) => {
-      const seen = [...now.losses[index].filter((_, k) => TIMES[k] < time), now.now_losses[index]];
-      return seen.some((value, k) => k > 0 && value > seen[k - 1] + 1e-7 * (1 + value));
-    });
-    const away = now.now.filter((z) => Math.max(...z.map(Math.abs)) > VIEW).length;
-    const followed = isLinear ? "Minus the gradient (both formulas agree)" : state.formula === "true" ? "Minus the gradient" : "Minus the formula as printed";
-    const pair = (z) => z.map((value) => show(value)).join(", ");
-    status.textContent = `${followed}, time ${show(time)}: cross-entropy `
-      + `${now.now_losses.map((value, index) => `${show(value, 3)} from start ${index + 1}`).join(", ")}; infimum ${show(now.infimum, 3)}. `
-      + `Start ${selected + 1} at (${pair(starts[selected])}) has come to (${pair(now.now[selected])}), gradient norm ${show(now.gradient_norms[selected], 3)}. `
-      + (risen.length ? `The cross-entropy has risen from start ${risen.map((index) => index + 1).join(" and ")}.` : "The cross-entropy has only fallen.")
-      + (away ? ` Outside the picture: ${away} of 3.` : "");
-  });
-  el.append(root);
-  return link.stop;
+  level(now.infimum, `infimum ${tidy(Number(now.infimum.toFixed(3)))}`, "6 4", put([0, now.infimum])[1] < FRAME[3] - 18);
 }
 
-export default { render };
+function say(now, { model, formula, time, starts, selected }) {
+  const risen = [0, 1, 2].filter((index) => {
+    const seen = [...now.losses[index].filter((_, k) => TIMES[k] < time), now.now_losses[index]];
+    return seen.some((value, k) => k > 0 && value > seen[k - 1] + 1e-7 * (1 + value));
+  });
+  const away = now.now.filter((z) => Math.max(...z.map(Math.abs)) > VIEW).length;
+  const followed = model === "linear" ? "Minus the gradient (both formulas agree)" : formula === "true" ? "Minus the gradient" : "Minus the formula as printed";
+  const pair = (z) => z.map((value) => show(value)).join(", ");
+  return `${followed}, time ${show(time)}: cross-entropy `
+    + `${now.now_losses.map((value, index) => `${show(value, 3)} from start ${index + 1}`).join(", ")}; infimum ${show(now.infimum, 3)}. `
+    + `Start ${selected + 1} at (${pair(starts[selected])}) has come to (${pair(now.now[selected])}), gradient norm ${show(now.gradient_norms[selected], 3)}. `
+    + (risen.length ? `The cross-entropy has risen from start ${risen.map((index) => index + 1).join(" and ")}.` : "The cross-entropy has only fallen.")
+    + (away ? ` Outside the picture: ${away} of 3.` : "");
+}
+
+export default explorer({ pictures, controls, compute, draw, say });

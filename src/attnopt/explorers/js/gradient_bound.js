@@ -1,9 +1,7 @@
 // The gradient of a small clustering-head model beside its true bound and the printed one, as the weights are scaled.
 
-import {
-  axes, choice, clamp, clipped, COLOURS, connect, curve, drawn, element, line, mark, picture, readout, slider,
-  softmaxOf, stage,
-} from "./common.js";
+import { axes, clipped, COLOURS, curve, drawn, gelu, line, mark, normalBelow, power, softmaxOf } from "./common.js";
+import { explorer } from "./shell.js";
 
 const MODELS = {
   solved: {
@@ -17,18 +15,11 @@ const MODELS = {
     assemblers: [[-0.5, 0.4, 0.2, -0.2], [-0.1, 0.1, -0.4, -0.3]],
   },
 };
-const CONTROLS = ["value", "receptors", "assemblers", "logits"], LENGTH = 4, COUNTED = 3, POINTS = 61;
+const LENGTH = 4, COUNTED = 3, POINTS = 61;
 const SLOPE = 1.1289041451202998;  // the largest derivative of the GELU
 const SEQUENCES = Array.from({ length: 16 }, (_, n) => [3, 2, 1, 0].map((bit) => (n >> bit) & 1));
 
-// Standard normal density and distribution; the series has positive terms only, so it loses no digits.
 const density = (x) => Math.exp(-x * x / 2) / Math.sqrt(2 * Math.PI);
-function below(x) {
-  if (Math.abs(x) > 9) return x > 0 ? 1 : 0;
-  let term = x, sum = x;
-  for (let k = 1; Math.abs(term) > 1e-17 * Math.abs(sum); k++) sum += term *= x * x / (2 * k + 1);
-  return 0.5 + density(x) * sum;
-}
 
 // The largest singular value of a matrix with two rows, or with two columns.
 function operatorNorm(matrix) {
@@ -57,8 +48,8 @@ function measure({ token, position, query, value, receptors, assemblers }) {
     const mixture = [0, 1].map((f) => z.reduce((sum, column, t) => sum + s[t] * column[f], 0));
     const xi = value.map((row) => dot(row, mixture)), length = Math.hypot(...xi), unit = xi.map((number) => number / length);
     const activations = receptors.map((row) => dot(row, unit));
-    const gelu = activations.map((x) => x * below(x)), slopes = activations.map((x) => below(x) + x * density(x));
-    const psi = [0, 1].map((f) => xi[f] + assemblers[f].reduce((sum, u, i) => sum + u * gelu[i], 0));
+    const fired = activations.map(gelu), slopes = activations.map((x) => normalBelow(x) + x * density(x));
+    const psi = [0, 1].map((f) => xi[f] + assemblers[f].reduce((sum, u, i) => sum + u * fired[i], 0));
     const margin = (label ? 1 : -1) * dot(difference, psi), wrong = 1 / (1 + Math.exp(margin));
     const pull = difference.map((number) => (label ? -1 : 1) * wrong * number);
     const hidden = slopes.map((slope, i) => slope * (assemblers[0][i] * pull[0] + assemblers[1][i] * pull[1]));
@@ -70,7 +61,7 @@ function measure({ token, position, query, value, receptors, assemblers }) {
       for (let g = 0; g < 2; g++) add("value", 2 * f + g, onXi[f] * mixture[g]);
       for (let i = 0; i < 4; i++) {
         add("receptors", 2 * i + f, hidden[i] * unit[f]);
-        add("assemblers", 4 * f + i, pull[f] * gelu[i]);
+        add("assemblers", 4 * f + i, pull[f] * fired[i]);
       }
     }
     mean += wrong / 16;
@@ -110,8 +101,6 @@ const LOOKS = [
   { name: "our bound", stroke: COLOURS[2], "stroke-dasharray": "none", "stroke-width": 1.8 },
   { name: "printed", stroke: COLOURS[1], "stroke-dasharray": "7 4", "stroke-width": 1.8 },
 ];
-const raised = (exponent) => `10${String(exponent).replace(/./g, (sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)])}`;
-const power = (value) => raised(Math.round(Math.log10(value)));
 const written = (value) => (value === 0 ? "0" : value >= 0.01 && value < 10000 ? String(Number(value.toPrecision(3))) : value.toExponential(1).replace("-", "−"));
 
 // Decades that hold the numbers, but nothing below the floor.
@@ -122,64 +111,52 @@ function decades(numbers) {
   return { low: 10 ** low, high: 10 ** high, scale: Math.log, text: power, ticks: Array.from({ length: Math.floor((high - low) / gap) + 1 }, (_, k) => 10 ** (low + gap * k)) };
 }
 
-function render({ model, el }) {
-  const root = stage();
-  const chart = picture("Gradient norm, our bound and the printed bound as one factor varies", "0 0 320 304", root);
-  const termChart = picture("Gradient, our bound and the printed bound for query, value, receptors and assemblers", "0 0 320 304", root);
-  const controls = element("div", { class: "ao-controls" });
-  root.append(controls);
-  const status = readout(root);
-  const setModel = choice(controls, { legend: "model", options: [["solved", "solving"], ["initial", "initial"]], onChoose: (value) => link.update({ model: value }) });
-  const setAlong = choice(controls, { legend: "curves over", options: Object.entries(SIGNS), onChoose: (along) => link.update({ along }) });
-  const sliders = CONTROLS.map((name) => slider(controls, {
-    label: `factor of ${SIGNS[name]}`, min: 0, max: 1, step: 0.01, digits: 3,
-    to: (factor) => (Math.log10(factor) + 3) / 4, from: (part) => clamp(Number((10 ** (4 * part - 3)).toPrecision(3)), 0.001, 10),
-    onInput: (factor) => link.update({ [name]: factor }),
-  }));
-  const left = drawn("g", {}, chart), right = drawn("g", {}, termChart);
+const pictures = [
+  { label: "Gradient norm, our bound and the printed bound as one factor varies", box: "0 0 320 304" },
+  { label: "Gradient, our bound and the printed bound for query, value, receptors and assemblers", box: "0 0 320 304" },
+];
+const controls = [
+  { trait: "model", kind: "choice", label: "model", names: { solved: "solving", initial: "initial" } },
+  { trait: "along", kind: "choice", label: "curves over", names: SIGNS },
+  ...Object.entries(SIGNS).map(([trait, sign]) => ({ trait, label: `factor of ${sign}`, scale: "log", digits: 3 })),
+];
 
-  const link = connect(model, ["model", "along", ...CONTROLS], (state) => {
-    const now = compute(state), factor = state[state.along];
-    setModel(state.model);
-    setAlong(state.along);
-    CONTROLS.forEach((name, index) => sliders[index](state[name]));
+function draw([left, right], now, state) {
+  const factor = state[state.along];
 
-    left.replaceChildren();
-    const put = axes(left, FRAME, { label: `factor of ${SIGNS[state.along]}`, low: 0.001, high: 10, scale: Math.log, ticks: [0.001, 0.01, 0.1, 1, 10] }, { label: "norm", ...decades(now.curves.flat()) });
-    const field = clipped(left, FRAME), edges = decades(now.curves.flat());
-    line(field, put([factor, edges.low]), put([factor, edges.high]), { opacity: 0.6, "stroke-dasharray": "1 3" });
-    LOOKS.forEach(({ name, ...look }, which) => {
-      curve(field, now.curves[which].map((value, k) => put([now.factors[k], Math.max(value, FLOOR / 10)])), look);
-      const x = [46, 132, 226][which];
-      line(left, [x, 17], [x + 22, 17], look);
-      drawn("text", { x: x + 26, y: 21, class: "ao-small" }, left, name);
-    });
-
-    right.replaceChildren();
-    const y = decades(now.terms.flat().filter((value) => value > 0));
-    const at = axes(right, FRAME, { label: "gradient in", low: 0, high: 4, ticks: [0.5, 1.5, 2.5, 3.5], text: (value) => NAMES[value - 0.5] }, { label: "norm", ...y });
-    NAMES.forEach((_, term) => {
-      if (now.terms[0][term] < FLOOR) return;  // the logits are so large that no error is left to draw
-      const places = now.terms.map((values) => at([term + 0.5, Math.max(values[term], y.low)]));
-      line(right, places[0], places[1], { opacity: 0.4 });
-      if (now.terms[2][term] < now.terms[0][term]) line(right, places[0], places[2], { stroke: COLOURS[1], "stroke-width": 2 });
-      [2, 1, 0].forEach((which) => mark(right, [0, 1, 2][which], places[which], 5, { fill: LOOKS[which].stroke, stroke: "currentColor" }));
-    });
-    LOOKS.forEach(({ name, stroke }, which) => {
-      const x = [56, 142, 236][which];
-      mark(right, which, [x, 17], 5, { fill: stroke, stroke: "currentColor" });
-      drawn("text", { x: x + 10, y: 21, class: "ao-small" }, right, name);
-    });
-
-    const [gradient, ours, printed] = now.totals, broken = NAMES.filter((_, term) => now.terms[2][term] < now.terms[0][term] * (1 - 1e-12));
-    const beside = (bound) => (gradient > 0 ? `, ${written(bound / gradient)} times as large` : "");
-    status.textContent = `${now.correct} of 16 sequences correct, mean distance ${written(now.distance)}, least ‖ξ‖ ${written(now.least_length)}. `
-      + `Gradient norm ${written(gradient)}; our bound ${written(ours)}${beside(ours)}; printed bound ${written(printed)}`
-      + `${printed < gradient ? ", broken" : beside(printed)}. `
-      + (broken.length ? `Broken term by term for ${broken.join(" and ")}.` : "No printed term is broken.");
+  const put = axes(left, FRAME, { label: `factor of ${SIGNS[state.along]}`, low: 0.001, high: 10, scale: Math.log, ticks: [0.001, 0.01, 0.1, 1, 10] }, { label: "norm", ...decades(now.curves.flat()) });
+  const field = clipped(left, FRAME), edges = decades(now.curves.flat());
+  line(field, put([factor, edges.low]), put([factor, edges.high]), { opacity: 0.6, "stroke-dasharray": "1 3" });
+  LOOKS.forEach(({ name, ...look }, which) => {
+    curve(field, now.curves[which].map((value, k) => put([now.factors[k], Math.max(value, FLOOR / 10)])), look);
+    const x = [46, 132, 226][which];
+    line(left, [x, 17], [x + 22, 17], look);
+    drawn("text", { x: x + 26, y: 21, class: "ao-small" }, left, name);
   });
-  el.append(root);
-  return link.stop;
+
+  const y = decades(now.terms.flat().filter((value) => value > 0));
+  const at = axes(right, FRAME, { label: "gradient in", low: 0, high: 4, ticks: [0.5, 1.5, 2.5, 3.5], text: (value) => NAMES[value - 0.5] }, { label: "norm", ...y });
+  NAMES.forEach((_, term) => {
+    if (now.terms[0][term] < FLOOR) return;  // the logits are so large that no error is left to draw
+    const places = now.terms.map((values) => at([term + 0.5, Math.max(values[term], y.low)]));
+    line(right, places[0], places[1], { opacity: 0.4 });
+    if (now.terms[2][term] < now.terms[0][term]) line(right, places[0], places[2], { stroke: COLOURS[1], "stroke-width": 2 });
+    [2, 1, 0].forEach((which) => mark(right, [0, 1, 2][which], places[which], 5, { fill: LOOKS[which].stroke, stroke: "currentColor" }));
+  });
+  LOOKS.forEach(({ name, stroke }, which) => {
+    const x = [56, 142, 236][which];
+    mark(right, which, [x, 17], 5, { fill: stroke, stroke: "currentColor" });
+    drawn("text", { x: x + 10, y: 21, class: "ao-small" }, right, name);
+  });
 }
 
-export default { render };
+function say(now) {
+  const [gradient, ours, printed] = now.totals, broken = NAMES.filter((_, term) => now.terms[2][term] < now.terms[0][term] * (1 - 1e-12));
+  const beside = (bound) => (gradient > 0 ? `, ${written(bound / gradient)} times as large` : "");
+  return `${now.correct} of 16 sequences correct, mean distance ${written(now.distance)}, least ‖ξ‖ ${written(now.least_length)}. `
+    + `Gradient norm ${written(gradient)}; our bound ${written(ours)}${beside(ours)}; printed bound ${written(printed)}`
+    + `${printed < gradient ? ", broken" : beside(printed)}. `
+    + (broken.length ? `Broken term by term for ${broken.join(" and ")}.` : "No printed term is broken.");
+}
+
+export default explorer({ pictures, controls, compute, draw, say });

@@ -4,7 +4,7 @@
 (() => {
   "use strict";
   const here = new URL(".", document.currentScript.src);
-  const loaded = new Map(), waiting = new Map();
+  const loaded = new Map(), waiting = new Map(), count = new Map();
 
   function load(name) {
     if (!loaded.has(name)) loaded.set(name, new Promise((resolve, reject) => {
@@ -40,14 +40,19 @@
   }
 
   async function mount(host) {
-    const { module, state } = JSON.parse(host.querySelector("script[type='application/json']").textContent);
+    const { module, state, bounds } = JSON.parse(host.querySelector("script[type='application/json']").textContent);
+    count.set(module, (count.get(module) ?? 0) + 1);
+    const name = count.get(module) > 1 ? `${module}-${count.get(module)}` : module;  // as the address calls it
     const { default: widget } = await load(module);
     const place = document.createElement("div");
-    await widget.render({ model: makeModel(state), el: place });
+    await widget.render({ model: makeModel({ ...state, _bounds: bounds }), el: place, name });
     place.setAttribute("role", "group");
     place.setAttribute("aria-label", `Explorer: ${module.replaceAll("_", " ")}`);
     host.replaceChildren(place);
     host.dataset.mounted = module;
+    const show = () => { if (location.hash.startsWith(`#${name}=`)) host.scrollIntoView(); };
+    addEventListener("hashchange", show);
+    show();
   }
 
   globalThis.attnopt = { define, load };

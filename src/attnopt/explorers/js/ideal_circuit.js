@@ -1,8 +1,7 @@
 // The ideal clustering head under strain: embeddings and query on the left, clusters over the classes' regions on the right.
 
-import {
-  arrow, axes, clipped, COLOURS, connect, drawn, element, mark, picture, readout, show, slider, stage,
-} from "./common.js";
+import { arrow, axes, clipped, COLOURS, drawn, gelu, mark, show } from "./common.js";
+import { explorer } from "./shell.js";
 
 const REACH = 10, CELLS = 80, PREFIX = 5, LENGTH = 12;
 const TIE = 1e-9;  // logits no further apart are equal: right in half of the cases
@@ -12,14 +11,6 @@ const NOISE = [
   [0.5, -1.0], [-0.1, 0.6], [0.0, -1.2], [-0.7, 0.1], [-1.7, 1.0], [0.7, 0.1], [-1.1, 1.9],
 ];
 const VALUE = 10, RECEPTORS = [[-8, 20], [-16, 20], [-8, -20], [-16, -20]], ASSEMBLERS = [-2, 4.5, 2, -4.5];  // these in y only
-
-// xΦ(x), Φ by its series about 0, whose terms all have one sign.
-function gelu(x) {
-  if (Math.abs(x) > 7) return x > 0 ? x : 0;
-  let term = x, sum = x;
-  for (let n = 3; Math.abs(term) > 1e-17 * Math.abs(sum); n += 2) sum += term *= x * x / n;
-  return x * (0.5 + sum * Math.exp(-x * x / 2) / Math.sqrt(2 * Math.PI));
-}
 
 function feedForward([x, y]) {
   const length = Math.hypot(x, y) || 1;
@@ -97,68 +88,59 @@ export function compute({ length, angle, split, noise }) {
 
 const FRAME = [50, 34, 304, 288];
 
-function render({ model, el }) {
-  const root = stage();
-  const circle = picture("Normalised embeddings of both tokens at all positions, with the query", "0 0 320 326", root);
-  const plane = picture("Sequence embeddings over the regions of the two classes", "0 0 320 326", root);
-  const controls = element("div", { class: "ao-controls" });
-  root.append(controls);
-  const status = readout(root);
-  const offer = (label, name, min, max, step, digits) => slider(controls, { label, min, max, step, digits, onInput: (value) => link.update({ [name]: value }) });
-  const setLength = offer("query length", "length", 0, 16, 0.1, 1);
-  const setAngle = offer("query angle", "angle", -180, 180, 1, 0);
-  const setSplit = offer("split positions", "split", 0, 1, 0.01, 2);
-  const setNoise = offer("noise", "noise", 0, 1, 0.01, 2);
-  const left = drawn("g", {}, circle), right = drawn("g", {}, plane);
-  const legend = (parent, entries) => entries.forEach(([x, draw, text]) => {
+const pictures = [
+  { label: "Normalised embeddings of both tokens at all positions, with the query", box: "0 0 320 326" },
+  { label: "Sequence embeddings over the regions of the two classes", box: "0 0 320 326" },
+];
+const controls = [
+  { trait: "length", label: "query length", step: 0.1, digits: 1 },
+  { trait: "angle", label: "query angle", step: 1, digits: 0 },
+  { trait: "split", label: "split positions", step: 0.01 },
+  { trait: "noise", label: "noise", step: 0.01 },
+];
+function legend(parent, entries) {
+  for (const [x, draw, text] of entries) {
     draw(parent, x);
     drawn("text", { x: x + 10, y: 21, class: "ao-small" }, parent, text);
-  });
-
-  const link = connect(model, ["length", "angle", "split", "noise"], (state) => {
-    const now = compute(state);
-    setLength(state.length);
-    setAngle(state.angle);
-    setSplit(state.split);
-    setNoise(state.noise);
-
-    left.replaceChildren();
-    const put = axes(left, FRAME, { label: "embeddings Z and query q", low: -1.25, high: 1.25, ticks: [-1, 0, 1] }, { label: "", low: -1.25, high: 1.25, ticks: [-1, 0, 1] });
-    const [cx, cy] = put([0, 0]);
-    drawn("circle", { cx, cy, r: put([1, 0])[0] - cx, fill: "none", stroke: "currentColor", opacity: 0.4 }, left);
-    now.embeddings.forEach((row, v) => row.forEach((z, t) => {
-      mark(left, t < PREFIX ? 0 : 2, put(z), t < PREFIX ? 6 : 5, { fill: COLOURS[v], stroke: "currentColor", "fill-opacity": 0.8 });
-    }));
-    const turn = state.angle * Math.PI / 180;
-    arrow(left, [cx, cy], put([state.length / 16 * Math.cos(turn), state.length / 16 * Math.sin(turn)]), { "stroke-width": 2.5 });
-    const dots = (index, colour) => (parent, x) => mark(parent, index, [x, 17], 5, { fill: colour, stroke: "currentColor" });
-    legend(left, [[38, dots(0, "none"), "first 5"], [98, dots(2, "none"), "the rest"], [164, dots(0, COLOURS[0]), "token 0"], [232, dots(0, COLOURS[1]), "token 1"]]);
-
-    right.replaceChildren();
-    const at = axes(right, FRAME, { label: "sequence embeddings ξ", low: -REACH, high: REACH, ticks: [-10, -5, 0, 5, 10] }, { label: "", low: -REACH, high: REACH, ticks: [-10, -5, 0, 5, 10] });
-    const size = (FRAME[2] - FRAME[0]) / CELLS, fields = drawn("g", { "fill-opacity": 0.3, "shape-rendering": "crispEdges" }, right);
-    for (let row = 0; row < CELLS; row++) {
-      for (let start = 0, end = 1; start < CELLS; start = end, end += 1) {  // runs of one class
-        const above = now.map[CELLS * row + start] > 0;
-        while (end < CELLS && now.map[CELLS * row + end] > 0 === above) end += 1;
-        drawn("rect", { x: FRAME[0] + size * start, y: FRAME[3] - size * (row + 1), width: size * (end - start), height: size, fill: COLOURS[above ? 1 : 0] }, fields);
-      }
-    }
-    const inside = clipped(right, FRAME), seen = new Set();
-    now.clusters.forEach((points, number) => points.forEach((xi) => {
-      const odd = ones(number) % 2, [x, y] = at(xi), key = `${odd} ${Math.round(2 * x)} ${Math.round(2 * y)}`;
-      if (!seen.has(key)) mark(inside, odd, [x, y], 4, { fill: COLOURS[odd], stroke: "currentColor", "stroke-width": 0.7 });
-      seen.add(key);
-    }));
-    legend(right, [[56, dots(0, COLOURS[0]), "sum even"], [138, dots(1, COLOURS[1]), "sum odd"]]);
-
-    const per = (value, digits = 1) => `${show(100 * value, digits)} %`;
-    status.textContent = `Right on ${per(now.accuracy)} of the 4096 sequences. Suffix invariance ${show(now.suffix, 3)}, permutation invariance ${show(now.permutation, 3)}. `
-      + `Spurious tokens get ${[...new Set([per(now.least, 2), per(now.most, 2)])].join(" to ")} of the attention. `
-      + `Clusters reach ${show(now.radius)} from their centres, which are at least ${show(now.gap)} apart${2 * now.radius < now.gap ? "" : ": they may overlap"}.`;
-  });
-  el.append(root);
-  return link.stop;
+  }
 }
 
-export default { render };
+function draw([left, right], now, state) {
+
+  const put = axes(left, FRAME, { label: "embeddings Z and query q", low: -1.25, high: 1.25, ticks: [-1, 0, 1] }, { label: "", low: -1.25, high: 1.25, ticks: [-1, 0, 1] });
+  const [cx, cy] = put([0, 0]);
+  drawn("circle", { cx, cy, r: put([1, 0])[0] - cx, fill: "none", stroke: "currentColor", opacity: 0.4 }, left);
+  now.embeddings.forEach((row, v) => row.forEach((z, t) => {
+    mark(left, t < PREFIX ? 0 : 2, put(z), t < PREFIX ? 6 : 5, { fill: COLOURS[v], stroke: "currentColor", "fill-opacity": 0.8 });
+  }));
+  const turn = state.angle * Math.PI / 180;
+  arrow(left, [cx, cy], put([state.length / 16 * Math.cos(turn), state.length / 16 * Math.sin(turn)]), { "stroke-width": 2.5 });
+  const dots = (index, colour) => (parent, x) => mark(parent, index, [x, 17], 5, { fill: colour, stroke: "currentColor" });
+  legend(left, [[38, dots(0, "none"), "first 5"], [98, dots(2, "none"), "the rest"], [164, dots(0, COLOURS[0]), "token 0"], [232, dots(0, COLOURS[1]), "token 1"]]);
+
+  const at = axes(right, FRAME, { label: "sequence embeddings ξ", low: -REACH, high: REACH, ticks: [-10, -5, 0, 5, 10] }, { label: "", low: -REACH, high: REACH, ticks: [-10, -5, 0, 5, 10] });
+  const size = (FRAME[2] - FRAME[0]) / CELLS, fields = drawn("g", { "fill-opacity": 0.3, "shape-rendering": "crispEdges" }, right);
+  for (let row = 0; row < CELLS; row++) {
+    for (let start = 0, end = 1; start < CELLS; start = end, end += 1) {  // runs of one class
+      const above = now.map[CELLS * row + start] > 0;
+      while (end < CELLS && now.map[CELLS * row + end] > 0 === above) end += 1;
+      drawn("rect", { x: FRAME[0] + size * start, y: FRAME[3] - size * (row + 1), width: size * (end - start), height: size, fill: COLOURS[above ? 1 : 0] }, fields);
+    }
+  }
+  const inside = clipped(right, FRAME), seen = new Set();
+  now.clusters.forEach((points, number) => points.forEach((xi) => {
+    const odd = ones(number) % 2, [x, y] = at(xi), key = `${odd} ${Math.round(2 * x)} ${Math.round(2 * y)}`;
+    if (!seen.has(key)) mark(inside, odd, [x, y], 4, { fill: COLOURS[odd], stroke: "currentColor", "stroke-width": 0.7 });
+    seen.add(key);
+  }));
+  legend(right, [[56, dots(0, COLOURS[0]), "sum even"], [138, dots(1, COLOURS[1]), "sum odd"]]);
+}
+
+function say(now) {
+  const per = (value, digits = 1) => `${show(100 * value, digits)} %`;
+  return `Right on ${per(now.accuracy)} of the 4096 sequences. Suffix invariance ${show(now.suffix, 3)}, permutation invariance ${show(now.permutation, 3)}. `
+    + `Spurious tokens get ${[...new Set([per(now.least, 2), per(now.most, 2)])].join(" to ")} of the attention. `
+    + `Clusters reach ${show(now.radius)} from their centres, which are at least ${show(now.gap)} apart${2 * now.radius < now.gap ? "" : ": they may overlap"}.`;
+}
+
+export default explorer({ pictures, controls, compute, draw, say });

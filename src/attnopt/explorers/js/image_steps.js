@@ -1,8 +1,7 @@
 // An image moved by gradient steps z <- z + h (C - softmax(θz + b)) θ: what moves it, the picture or the imposed label C?
 
-import {
-  choice, clamp, COLOURS, connect, drawn, element, line, picture, readout, show, slider, softmaxOf, stage,
-} from "./common.js";
+import { clamp, COLOURS, drawn, element, line, show, softmaxOf } from "./common.js";
+import { explorer } from "./shell.js";
 
 const SIDE = 28, PIXELS = SIDE * SIDE, COUNT = 10, ITERATIONS = 5;
 const indices = (count) => Array.from({ length: count }, (_, index) => index);
@@ -20,13 +19,13 @@ function unpack(name, text, decode) {
 }
 const floats = (view) => Float64Array.from({ length: view.byteLength / 4 }, (_, index) => view.getFloat32(4 * index, true));
 const rows = (view) => indices(COUNT).map((row) => floats(new DataView(view.buffer, 4 * PIXELS * row, 4 * PIXELS)));
-const pictures = (view) => indices(view.byteLength / PIXELS).map((index) => new Uint8Array(view.buffer, PIXELS * index, PIXELS));
+const greys = (view) => indices(view.byteLength / PIXELS).map((index) => new Uint8Array(view.buffer, PIXELS * index, PIXELS));
 const inner = (a, b) => a.reduce((sum, value, index) => sum + value * b[index], 0);
 const gramOf = (view) => rows(view).map((one, _, all) => all.map((other) => inner(one, other)));
 
 // The chosen image with its noise; image 0 is black.
 function startOf({ images, pattern, image, noise }) {
-  const clean = image === 0 ? null : unpack("images", images, pictures)[image - 1];
+  const clean = image === 0 ? null : unpack("images", images, greys)[image - 1];
   return unpack("pattern", pattern, floats).map((value, pixel) => (clean ? clean[pixel] / 255 : 0) + noise * value);
 }
 
@@ -77,100 +76,77 @@ function paint(canvas, values, colour) {
 const grey = (value) => [...Array(3).fill(255 * clamp(value, 0, 1)), 255];
 const diverging = (reach) => (value) => [...(value < 0 ? [0, 114, 178] : [213, 94, 0]), reach ? 255 * Math.abs(value) / reach : 0];
 
-function thumbnail(name, values) {
-  const canvas = element("canvas", { width: SIDE, height: SIDE, role: "img", "aria-label": name });
-  paint(canvas, values, (value) => grey(value / 255));
-  return canvas;
+// The small picture of an image.
+function thumbnail(number, { images, truth, classes }) {
+  const name = `${number}: ${number === 0 ? "black" : classes[truth[number - 1]]}`;
+  return { key: `${name} ${images}`, make() {
+    const canvas = element("canvas", { width: SIDE, height: SIDE, role: "img", "aria-label": name });
+    paint(canvas, number === 0 ? Array(PIXELS).fill(0) : unpack("images", images, greys)[number - 1], (value) => grey(value / 255));
+    return canvas;
+  } };
 }
 
-function render({ model, el }) {
-  const root = stage();
-  const strip = element("div", { class: "ao-strip" });
-  const screens = element("div", { class: "ao-screens" });
-  root.append(strip, screens);
-  const now = screen(screens, "the image now", "grey"), change = screen(screens, "its change so far", "diverging");
+// The two screens in their column.
+function screens(root) {
+  const parent = element("div", { class: "ao-screens" });
+  root.append(parent);
+  const now = screen(parent, "the image now", "grey"), change = screen(parent, "its change so far", "diverging");
   now.scale("≤ 0", "≥ 1");
-  const bars = picture("The classifier's ten probabilities as bars, with outlines for those at the start", "0 0 320 262", root);
-  const controls = element("div", { class: "ao-controls" });
-  root.append(controls);
-  const status = readout(root);
+  return { now, change };
+}
+const pictures = [screens, { label: "The classifier's ten probabilities as bars, with outlines for those at the start", box: "0 0 320 262" }];
 
-  const options = new Map();
-  const select = element("select", { "aria-label": "imposed label" });
-  controls.append(element("label", { class: "ao-select" }, element("span", {}, "imposed label"), select));
-  select.addEventListener("change", () => link.update({ label: select.value }));
-  const setNoise = slider(controls, { label: "noise", min: 0, max: 1, step: 0.05, digits: 2, onInput: (noise) => link.update({ noise }) });
-  const setStep = slider(controls, { label: "step h", min: 0.05, max: 3, step: 0.05, digits: 2, onInput: (step) => link.update({ step }) });
-  const setIteration = slider(controls, { label: "iteration", min: 0, max: ITERATIONS, step: 1, digits: 0, onInput: (iteration) => link.update({ iteration }) });
+const truthOf = ({ image, truth, classes }) => (image === 0 ? null : classes[truth[image - 1]]);
+const subjectOf = (state) => (state.image === 0 ? "image 0: black" : `image ${state.image}: ${truthOf(state)}`);
+const after = ({ iteration }) => (iteration === 1 ? "1 step" : `${iteration} steps`);
+function nameOf(label, state, { predicted }) {
+  if (label === "true") return `true: ${truthOf(state) ?? `none (${state.classes[0]})`}`;
+  if (label === "predicted") return `predicted: ${state.classes[predicted[0]]}`;
+  return label === "soft" ? "its own softmax" : label;
+}
+const controls = [
+  { trait: "image", kind: "choice", place: "ao-strip", top: true, label: subjectOf, names: thumbnail },
+  { trait: "label", kind: "select", label: "imposed label", names: nameOf },
+  { trait: "noise", label: "noise" },
+  { trait: "step", label: "step h" },
+  { trait: "iteration", label: "iteration" },
+];
 
-  let setImage = null, legend = null, shown = null;  // the strip and the select are built anew when their contents change
-  function fill({ images, truth, classes }) {
-    if (shown?.images === images && shown.truth === truth && shown.classes === classes) return;
-    shown = { images, truth, classes };
-    strip.replaceChildren();
-    setImage = choice(strip, {
-      legend: "",
-      options: [[0, thumbnail("0: black", Array(PIXELS).fill(0))],
-        ...unpack("images", images, pictures).map((values, index) => [index + 1, thumbnail(`${index + 1}: ${classes[truth[index]]}`, values)])],
-      onChoose: (image) => link.update({ image }),
-    });
-    legend = strip.querySelector("legend");
-    options.clear();
-    for (const value of ["true", "predicted", "soft", ...classes]) options.set(value, element("option", { value }, value));
-    options.get("soft").textContent = "its own softmax";
-    select.replaceChildren(...options.values());
-  }
+function draw([screens, bars], { probabilities, predicted, moved, imposed }, state) {
+  const { classes, label, iteration } = state, { z, coefficients } = unroll(state), weights = unpack("weights", state.weights, rows);
+  const chosen = label === "soft" ? -1 : largest(imposed), { now, change } = screens, subject = subjectOf(state);
 
-  const names = ["images", "truth", "weights", "bias", "pattern", "classes", "image", "label", "noise", "step", "iteration"];
-  const link = connect(model, names, (state) => {
-    const { classes, image, label, iteration } = state;
-    const { z, probabilities, predicted, moved, start_norm: norm, imposed, coefficients } = unroll(state);
-    const weights = unpack("weights", state.weights, rows);
-    const chosen = label === "soft" ? -1 : largest(imposed), truth = image === 0 ? null : classes[state.truth[image - 1]];
-    fill(state);
-    setImage(image);
-    const subject = image === 0 ? "image 0: black" : `image ${image}: ${truth}`;
-    legend.textContent = subject;
-    options.get("true").textContent = truth ? `true: ${truth}` : `true: none (${classes[0]})`;
-    options.get("predicted").textContent = `predicted: ${classes[predicted[0]]}`;
-    select.value = label;
-    setNoise(state.noise);
-    setStep(state.step);
-    setIteration(iteration);
+  const differences = coefficients.map((a) => z.map((_, pixel) => a.reduce((sum, value, c) => sum + value * weights[c][pixel], 0)));
+  const reach = Math.max(...differences.map((values) => values.reduce((top, value) => Math.max(top, Math.abs(value)), 0)));
+  paint(now.canvas, z.map((value, pixel) => value + differences[iteration][pixel]), grey);
+  paint(change.canvas, differences[iteration], diverging(reach));
+  change.scale(reach ? `−${digits(reach, 2)}` : "none", reach ? `+${digits(reach, 2)}` : "");
+  now.canvas.setAttribute("aria-label", `${subject}, after ${after(state)}`);
+  change.canvas.setAttribute("aria-label", `change of ${subject}, after ${after(state)}, norm ${digits(moved[iteration], 3)}`);
 
-    const differences = coefficients.map((a) => z.map((_, pixel) => a.reduce((sum, value, c) => sum + value * weights[c][pixel], 0)));
-    const reach = Math.max(...differences.map((values) => values.reduce((top, value) => Math.max(top, Math.abs(value)), 0)));
-    paint(now.canvas, z.map((value, pixel) => value + differences[iteration][pixel]), grey);
-    paint(change.canvas, differences[iteration], diverging(reach));
-    change.scale(reach ? `−${digits(reach, 2)}` : "none", reach ? `+${digits(reach, 2)}` : "");
-    const after = iteration === 1 ? "1 step" : `${iteration} steps`;
-    now.canvas.setAttribute("aria-label", `${subject}, after ${after}`);
-    change.canvas.setAttribute("aria-label", `change of ${subject}, after ${after}, norm ${digits(moved[iteration], 3)}`);
-
-    bars.replaceChildren();
-    const left = 100, width = 166, height = 23;
-    classes.forEach((name, c) => {
-      const y = height * c, weight = `font-weight: ${c === chosen || c === predicted[iteration] ? "bold" : "normal"}`;
-      const [before, value] = [probabilities[0][c], probabilities[iteration][c]];
-      drawn("text", { x: left - 8, y: y + 16, "text-anchor": "end", style: weight }, bars, `${c === chosen ? "★ " : ""}${name}`);
-      drawn("rect", { x: left, y: y + 4, width: width * value, height: height - 7, fill: COLOURS[c === chosen ? 1 : 0] }, bars);
-      if (width * before >= 1) drawn("rect", { x: left, y: y + 1.5, width: width * before, height: height - 2, fill: "none", stroke: "currentColor", "stroke-width": 1 }, bars);
-      drawn("text", { x: left + width + 8, y: y + 16, style: weight }, bars, `${show(value)}${c === predicted[iteration] ? " ◀" : ""}`);
-    });
-    line(bars, [left, 0], [left, COUNT * height], { opacity: 0.5 });
-    drawn("text", { x: 160, y: COUNT * height + 22, "text-anchor": "middle", class: "ao-small" }, bars,
-      `${chosen < 0 ? "" : "★ imposed · "}◀ predicted · outline: at the start`);
-
-    const source = { true: truth ? ", its true class" : "; a black image has no true class", predicted: ", predicted at the start" }[label] ?? "";
-    const held = chosen < 0 ? "its own softmax at the start" : `${classes[chosen]}${source}`;
-    const share = norm > 0 ? `, ${digits(100 * moved[iteration] / norm, 3)} % of the start's norm ${show(norm)}` : "; the norm of the start is 0";
-    const travel = chosen < 0 ? `The label is what the classifier says already: the update is exactly zero, and the image does not move from its start of norm ${show(norm)}`
-      : `It has moved by ${digits(moved[iteration], 3)}${share}`;
-    status.textContent = `Image ${image} after ${after} of h = ${show(state.step)}: predicted ${classes[predicted[iteration]]} `
-      + `(probability ${show(probabilities[iteration][predicted[iteration]], 3)}); imposed: ${held}. ${travel}.`;
+  const left = 100, width = 166, height = 23;
+  classes.forEach((name, c) => {
+    const y = height * c, weight = `font-weight: ${c === chosen || c === predicted[iteration] ? "bold" : "normal"}`;
+    const [before, value] = [probabilities[0][c], probabilities[iteration][c]];
+    drawn("text", { x: left - 8, y: y + 16, "text-anchor": "end", style: weight }, bars, `${c === chosen ? "★ " : ""}${name}`);
+    drawn("rect", { x: left, y: y + 4, width: width * value, height: height - 7, fill: COLOURS[c === chosen ? 1 : 0] }, bars);
+    if (width * before >= 1) drawn("rect", { x: left, y: y + 1.5, width: width * before, height: height - 2, fill: "none", stroke: "currentColor", "stroke-width": 1 }, bars);
+    drawn("text", { x: left + width + 8, y: y + 16, style: weight }, bars, `${show(value)}${c === predicted[iteration] ? " ◀" : ""}`);
   });
-  el.append(root);
-  return link.stop;
+  line(bars, [left, 0], [left, COUNT * height], { opacity: 0.5 });
+  drawn("text", { x: 160, y: COUNT * height + 22, "text-anchor": "middle", class: "ao-small" }, bars,
+    `${chosen < 0 ? "" : "★ imposed · "}◀ predicted · outline: at the start`);
 }
 
-export default { render };
+function say({ probabilities, predicted, moved, start_norm: norm, imposed }, state) {
+  const { classes, image, label, iteration } = state, chosen = label === "soft" ? -1 : largest(imposed), truth = truthOf(state);
+  const source = { true: truth ? ", its true class" : "; a black image has no true class", predicted: ", predicted at the start" }[label] ?? "";
+  const held = chosen < 0 ? "its own softmax at the start" : `${classes[chosen]}${source}`;
+  const share = norm > 0 ? `, ${digits(100 * moved[iteration] / norm, 3)} % of the start's norm ${show(norm)}` : "; the norm of the start is 0";
+  const travel = chosen < 0 ? `The label is what the classifier says already: the update is exactly zero, and the image does not move from its start of norm ${show(norm)}`
+    : `It has moved by ${digits(moved[iteration], 3)}${share}`;
+  return `Image ${image} after ${after(state)} of h = ${show(state.step)}: predicted ${classes[predicted[iteration]]} `
+    + `(probability ${show(probabilities[iteration][predicted[iteration]], 3)}); imposed: ${held}. ${travel}.`;
+}
+
+export default explorer({ pictures, controls, compute, draw, say });

@@ -1,8 +1,7 @@
 // Layers as steps on one prompt in the plane: the path of the weights, and the excess error for four preconditioners.
 
-import {
-  axes, choice, clamp, clipped, COLOURS, connect, curve, drawn, element, line, picture, readout, show, slider, stage,
-} from "./common.js";
+import { axes, clipped, COLOURS, curve, drawn, line, power, show } from "./common.js";
+import { explorer } from "./shell.js";
 
 const PROMPTS = [
   [[1.2, 0.3], [-0.4, 1.1], [0.7, -0.9], [-1.5, 0.2], [0.1, 0.6]],
@@ -78,7 +77,6 @@ const STYLES = {
 };
 const LABELS = { plain: "−γ I", covariance: "−γ Σ⁻¹", optimal: "optimal steps times Σ⁻¹", newton: "−γ H⁻¹ (Newton)" };
 const worded = (value) => (value !== 0 && (value < 5e-4 || value >= 1e4) ? value.toExponential(1).replace("-", "−") : show(value, 3));
-const power = (value) => `10${String(Math.round(Math.log10(value))).replace(/./g, (sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)])}`;
 
 function ellipse(target, gram, level) {
   const [large, small] = eigenvalues(gram), angle = Math.atan2(2 * gram[0][1], gram[0][0] - gram[1][1]) / 2;
@@ -89,82 +87,72 @@ function ellipse(target, gram, level) {
   });
 }
 
-function render({ model, el }) {
-  const root = stage();
-  const plane = picture("The plane of weights: ellipses of equal least-squares loss, and the weights after each layer", "0 0 320 344", root);
-  const chart = picture("The excess error after each layer, for four preconditioners", "0 0 320 344", root);
-  const controls = element("div", { class: "ao-controls" });
-  root.append(controls);
-  const status = readout(root);
-  const offer = (legend, name, options) => choice(controls, { legend, options, onChoose: (value) => link.update({ [name]: value }) });
-  const setMethod = offer("the layers' A", "method", Object.entries(LABELS));
-  const setPrompt = offer("prompt", "prompt", [[0, "1"], [1, "2"], [2, "3"]]);
-  const setLayers = slider(controls, { label: "layers", min: 1, max: 8, step: 1, digits: 0, onInput: (layers) => link.update({ layers }) });
-  const setStep = slider(controls, { label: "step γ", min: 0.05, max: 2, step: 0.05, digits: 2, onInput: (step) => link.update({ step }) });
-  const setConditioning = slider(controls, {
-    label: "conditioning", min: 0, max: 1, step: 0.01, digits: 1,
-    to: (value) => Math.log(value) / Math.log(30), from: (part) => clamp(Number((30 ** part).toPrecision(3)), 1, 30),
-    onInput: (conditioning) => link.update({ conditioning }),
-  });
-  const left = drawn("g", {}, plane), right = drawn("g", {}, chart);
+const pictures = [
+  { label: "The plane of weights: ellipses of equal least-squares loss, and the weights after each layer", box: "0 0 320 344" },
+  { label: "The excess error after each layer, for four preconditioners", box: "0 0 320 344" },
+];
+const controls = [
+  { trait: "method", kind: "choice", label: "the layers' A", names: LABELS },
+  { trait: "prompt", kind: "choice", label: "prompt", names: (prompt) => String(prompt + 1) },
+  { trait: "layers", label: "layers" },
+  { trait: "step", label: "step γ" },
+  { trait: "conditioning", label: "conditioning", scale: "log", digits: 1 },
+];
 
-  const link = connect(model, ["method", "layers", "step", "conditioning", "prompt"], (state) => {
-    const { method, layers } = state, now = compute(state), style = STYLES[method], { target, path } = now;
-    setMethod(method);
-    setPrompt(state.prompt);
-    setLayers(layers);
-    setStep(state.step);
-    setConditioning(state.conditioning);
-
-    left.replaceChildren();
-    const size = Math.max(...target.map(Math.abs)), low = [-0.5 * size, -0.5 * size], span = 1.9 * size;
-    if (target[0] < 0) low[0] = -1.4 * size;
-    const gap = [0.5, 1, 2, 5].find((unit) => span / unit <= 6) ?? 5;
-    const ticks = (from) => Array.from({ length: 20 }, (_, k) => gap * (Math.ceil(from / gap) + k)).filter((value) => value <= from + span);
-    const place = axes(left, FRAME, { label: "first weight", low: low[0], high: low[0] + span, ticks: ticks(low[0]) },
-      { label: "second weight", low: low[1], high: low[1] + span, ticks: ticks(low[1]) });
-    const inside = clipped(left, FRAME);
-    for (const share of [2, 1, 0.4, 0.1, 0.02]) {
-      curve(inside, ellipse(target, now.gram, share * now.losses[0]).map(place), { opacity: share === 1 ? 0.7 : 0.35 });
-    }
-    curve(inside, path.map(place), { stroke: style.stroke, "stroke-width": 2.5 });
-    path.forEach((point, layer) => {
-      const [x, y] = place(point);
-      drawn("circle", { cx: x, cy: y, r: layer === path.length - 1 ? 5.5 : 3.5, fill: style.stroke, stroke: "currentColor" }, inside);
-    });
-    const [x, y] = place(target);
-    for (const [dx, dy] of [[7, 7], [7, -7]]) line(inside, [x - dx, y - dy], [x + dx, y + dy], { "stroke-width": 2 });
-    const [zx, zy] = place([0, 0]);
-    drawn("text", { x: zx - 8, y: zy + 14, "text-anchor": "end", class: "ao-small ao-halo" }, left, "w₀");
-    drawn("text", { x: x + 11, y: y - 6, class: "ao-small ao-halo" }, left, "w⋆");
-    drawn("text", { x: FRAME[2], y: 30, "text-anchor": "end", class: "ao-small" }, left, "ellipses: equal loss on this prompt");
-
-    right.replaceChildren();
-    const all = Object.values(now.errors).flat(), high = 10 ** Math.ceil(Math.log10(Math.max(...all)) + 1e-9);
-    const decades = Math.round(Math.log10(high / BOTTOM)), skip = Math.ceil(decades / 8);
-    const at = axes(right, FRAME, { label: "layer", low: 0, high: layers, ticks: Array.from({ length: layers + 1 }, (_, k) => k) },
-      { label: "excess error", low: BOTTOM, high, scale: Math.log, ticks: Array.from({ length: Math.floor(decades / skip) + 1 }, (_, k) => BOTTOM * 10 ** (k * skip)), text: power });
-    const field = clipped(right, FRAME);
-    METHODS.forEach((name, index) => {
-      const { name: title, ...look } = STYLES[name], width = name === method ? 4 : 1.8;
-      const points = now.errors[name].map((value, layer) => at([layer, Math.max(value, 1e-12)]));
-      curve(field, points, { ...look, "stroke-width": width });
-      if (name === method) points.forEach(([cx, cy]) => drawn("circle", { cx, cy, r: 4, fill: look.stroke, stroke: "currentColor" }, field));
-      const from = [46, 108, 178, 250][index];
-      line(right, [from, 26], [from + 18, 26], { ...look, "stroke-width": width });
-      drawn("text", { x: from + 21, y: 30, class: "ao-small" }, right, title);
-    });
-
-    const errors = now.errors[method], rise = now.losses.findIndex((value, layer) => layer > 0 && value > now.losses[layer - 1] * (1 + 1e-9) + 1e-15);
-    const outside = path.filter((point) => point.some((value, f) => value < low[f] || value > low[f] + span)).length;
-    status.textContent = `${LABELS[method]}, ${layers} ${layers === 1 ? "layer" : "layers"}: excess error ${worded(errors[0])} at first, ${worded(errors[layers])} at the end`
-      + ` (${METHODS.filter((name) => name !== method).map((name) => `${STYLES[name].name} ${worded(now.errors[name][layers])}`).join(", ")}). `
-      + `The prompt's H has the condition number ${show(now.condition, 1)}. `
-      + (rise < 0 ? "No layer raised the loss on this prompt." : `Layer ${rise} is the first that raised the loss on this prompt.`)
-      + (outside ? ` Outside the picture: ${outside} of ${path.length} points.` : "");
-  });
-  el.append(root);
-  return link.stop;
+// The corner and the side of the part of the plane that is drawn.
+function frameOf([x, y]) {
+  const size = Math.max(Math.abs(x), Math.abs(y));
+  return { low: [(x < 0 ? -1.4 : -0.5) * size, -0.5 * size], span: 1.9 * size };
 }
 
-export default { render };
+function draw([left, right], now, { method, layers }) {
+  const style = STYLES[method], { target, path } = now;
+
+  const { low, span } = frameOf(target);
+  const gap = [0.5, 1, 2, 5].find((unit) => span / unit <= 6) ?? 5;
+  const ticks = (from) => Array.from({ length: 20 }, (_, k) => gap * (Math.ceil(from / gap) + k)).filter((value) => value <= from + span);
+  const place = axes(left, FRAME, { label: "first weight", low: low[0], high: low[0] + span, ticks: ticks(low[0]) },
+    { label: "second weight", low: low[1], high: low[1] + span, ticks: ticks(low[1]) });
+  const inside = clipped(left, FRAME);
+  for (const share of [2, 1, 0.4, 0.1, 0.02]) {
+    curve(inside, ellipse(target, now.gram, share * now.losses[0]).map(place), { opacity: share === 1 ? 0.7 : 0.35 });
+  }
+  curve(inside, path.map(place), { stroke: style.stroke, "stroke-width": 2.5 });
+  path.forEach((point, layer) => {
+    const [x, y] = place(point);
+    drawn("circle", { cx: x, cy: y, r: layer === path.length - 1 ? 5.5 : 3.5, fill: style.stroke, stroke: "currentColor" }, inside);
+  });
+  const [x, y] = place(target);
+  for (const [dx, dy] of [[7, 7], [7, -7]]) line(inside, [x - dx, y - dy], [x + dx, y + dy], { "stroke-width": 2 });
+  const [zx, zy] = place([0, 0]);
+  drawn("text", { x: zx - 8, y: zy + 14, "text-anchor": "end", class: "ao-small ao-halo" }, left, "w₀");
+  drawn("text", { x: x + 11, y: y - 6, class: "ao-small ao-halo" }, left, "w⋆");
+  drawn("text", { x: FRAME[2], y: 30, "text-anchor": "end", class: "ao-small" }, left, "ellipses: equal loss on this prompt");
+
+  const all = Object.values(now.errors).flat(), high = 10 ** Math.ceil(Math.log10(Math.max(...all)) + 1e-9);
+  const decades = Math.round(Math.log10(high / BOTTOM)), skip = Math.ceil(decades / 8);
+  const at = axes(right, FRAME, { label: "layer", low: 0, high: layers, ticks: Array.from({ length: layers + 1 }, (_, k) => k) },
+    { label: "excess error", low: BOTTOM, high, scale: Math.log, ticks: Array.from({ length: Math.floor(decades / skip) + 1 }, (_, k) => BOTTOM * 10 ** (k * skip)), text: power });
+  const field = clipped(right, FRAME);
+  METHODS.forEach((name, index) => {
+    const { name: title, ...look } = STYLES[name], width = name === method ? 4 : 1.8;
+    const points = now.errors[name].map((value, layer) => at([layer, Math.max(value, 1e-12)]));
+    curve(field, points, { ...look, "stroke-width": width });
+    if (name === method) points.forEach(([cx, cy]) => drawn("circle", { cx, cy, r: 4, fill: look.stroke, stroke: "currentColor" }, field));
+    const from = [46, 108, 178, 250][index];
+    line(right, [from, 26], [from + 18, 26], { ...look, "stroke-width": width });
+    drawn("text", { x: from + 21, y: 30, class: "ao-small" }, right, title);
+  });
+}
+
+function say(now, { method, layers }) {
+  const { low, span } = frameOf(now.target), errors = now.errors[method], rise = now.losses.findIndex((value, layer) => layer > 0 && value > now.losses[layer - 1] * (1 + 1e-9) + 1e-15);
+  const outside = now.path.filter((point) => point.some((value, f) => value < low[f] || value > low[f] + span)).length;
+  return `${LABELS[method]}, ${layers} ${layers === 1 ? "layer" : "layers"}: excess error ${worded(errors[0])} at first, ${worded(errors[layers])} at the end`
+    + ` (${METHODS.filter((name) => name !== method).map((name) => `${STYLES[name].name} ${worded(now.errors[name][layers])}`).join(", ")}). `
+    + `The prompt's H has the condition number ${show(now.condition, 1)}. `
+    + (rise < 0 ? "No layer raised the loss on this prompt." : `Layer ${rise} is the first that raised the loss on this prompt.`)
+    + (outside ? ` Outside the picture: ${outside} of ${now.path.length} points.` : "");
+}
+
+export default explorer({ pictures, controls, compute, draw, say });

@@ -1,9 +1,9 @@
 // Layers as steps of the feature flow: the cross-entropy layer by layer beside the flow, and the error against the step.
 
 import {
-  axes, choice, clamp, clipped, COLOURS, connect, curve, drawn, element, integrate, line, mark, picture, readout,
-  show, slider, stage, ticksUpTo, WEIGHTS,
+  axes, clamp, clipped, COLOURS, curve, drawn, integrate, line, mark, power, show, ticksUpTo, WEIGHTS,
 } from "./common.js";
+import { explorer } from "./shell.js";
 
 const TOKENS = [-0.9, 0.9, 1.4, 1.6, -0.2, -1.9];
 const SOFTNESS = 0.3, TOTAL = 2, BEYOND = 1e6, COUNTS = [1, 2, 4, 8, 16, 32, 64];
@@ -116,91 +116,76 @@ const STYLES = {
   lie: { name: "Lie", stroke: COLOURS[2], "stroke-dasharray": "9 4" },
   strang: { name: "Strang", stroke: "#CC79A7", "stroke-dasharray": "9 4 2 4" },
 };
-const power = (value) => `10${String(Math.round(Math.log10(value))).replace(/./g, (sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)])}`;
 
-function render({ model, el }) {
-  const root = stage();
-  const chart = picture("The cross-entropy after each layer, beside that of the exact flow", "0 0 320 304", root);
-  const errorChart = picture("The distance between network and flow at time 2 against the step, for four kinds of layer", "0 0 320 304", root);
-  const controls = element("div", { class: "ao-controls" });
-  root.append(controls);
-  const status = readout(root);
-  const offer = (legend, name, options) => choice(controls, { legend, options, onChoose: (value) => link.update({ [name]: value }) });
-  const setModel = offer("model", "model", [["linear", "linear"], ["quadratic", "quadratic"]]);
-  const setScheme = offer("layer", "scheme", Object.entries(STYLES).map(([value, { name }]) => [value, name]));
-  const setStep = slider(controls, {
-    label: "step", min: 0, max: 1, step: 0.01, digits: 3,
-    to: (step) => Math.log(step / 0.05) / Math.log(80), from: (part) => clamp(Number((0.05 * 80 ** part).toPrecision(3)), 0.05, 4),
-    onInput: (step) => link.update({ step }),
+const pictures = [
+  { label: "The cross-entropy after each layer, beside that of the exact flow", box: "0 0 320 304" },
+  { label: "The distance between network and flow at time 2 against the step, for four kinds of layer", box: "0 0 320 304" },
+];
+const controls = [
+  { trait: "model", kind: "choice", label: "model" },
+  { trait: "scheme", kind: "choice", label: "layer", names: (value) => STYLES[value].name },
+  { trait: "step", label: "step", scale: "log", digits: 3 },
+  { trait: "layers", label: "layers" },
+  { trait: "scale", label: "scale of θ" },
+];
+
+function draw([left, right], now, state) {
+  const { scheme, step, layers } = state, total = step * layers, style = STYLES[scheme];
+
+  const shown = [...now.losses, ...now.exact].filter((value) => value !== null);
+  const top = 1.08 * Math.min(Math.max(...shown), 3 * now.losses[0]);
+  const put = axes(left, FRAME, { label: "time = step × layers", low: 0, high: total, ticks: ticksUpTo(total) },
+    { label: "cross-entropy", low: 0, high: top, ticks: ticksUpTo(top) });
+  const inside = clipped(left, FRAME);
+  curve(inside, now.exact.map((value, k) => put([now.times[k], value])), { "stroke-width": 1.5 });
+  const beyond = now.losses.some((value) => value === null || value > top);
+  now.losses.forEach((value, layer) => {
+    const [x, y] = put([step * layer, value ?? BEYOND]);
+    if (y >= FRAME[1]) drawn("circle", { cx: x, cy: y, r: 4.5, fill: style.stroke, stroke: "currentColor" }, left);
+    else mark(left, 1, [x, FRAME[1] + 6], 5, { fill: "none", stroke: style.stroke, "stroke-width": 2 });
   });
-  const setLayers = slider(controls, { label: "layers", min: 1, max: 40, step: 1, digits: 0, onInput: (layers) => link.update({ layers }) });
-  const setScale = slider(controls, { label: "scale of θ", min: 0.5, max: 3, step: 0.05, digits: 2, onInput: (scale) => link.update({ scale }) });
-  const left = drawn("g", {}, chart), right = drawn("g", {}, errorChart);
+  drawn("circle", { cx: 52, cy: 17, r: 4.5, fill: style.stroke, stroke: "currentColor" }, left);
+  drawn("text", { x: 62, y: 21, class: "ao-small" }, left, `${style.name} layers`);
+  line(left, [152, 17], [172, 17], { "stroke-width": 1.5 });
+  drawn("text", { x: 177, y: 21, class: "ao-small" }, left, "exact flow");
+  if (beyond) {
+    mark(left, 1, [252, 17], 5, { fill: "none", stroke: style.stroke, "stroke-width": 2 });
+    drawn("text", { x: 262, y: 21, class: "ao-small" }, left, "above");
+  }
 
-  const link = connect(model, ["model", "scheme", "step", "layers", "scale"], (state) => {
-    const { scheme, step, layers } = state, now = compute(state), total = step * layers, style = STYLES[scheme];
-    setModel(state.model);
-    setScheme(scheme);
-    setStep(step);
-    setLayers(layers);
-    setScale(state.scale);
-
-    left.replaceChildren();
-    const shown = [...now.losses, ...now.exact].filter((value) => value !== null);
-    const top = 1.08 * Math.min(Math.max(...shown), 3 * now.losses[0]);
-    const put = axes(left, FRAME, { label: "time = step × layers", low: 0, high: total, ticks: ticksUpTo(total) },
-      { label: "cross-entropy", low: 0, high: top, ticks: ticksUpTo(top) });
-    const inside = clipped(left, FRAME);
-    curve(inside, now.exact.map((value, k) => put([now.times[k], value])), { "stroke-width": 1.5 });
-    const beyond = now.losses.some((value) => value === null || value > top);
-    now.losses.forEach((value, layer) => {
-      const [x, y] = put([step * layer, value ?? BEYOND]);
-      if (y >= FRAME[1]) drawn("circle", { cx: x, cy: y, r: 4.5, fill: style.stroke, stroke: "currentColor" }, left);
-      else mark(left, 1, [x, FRAME[1] + 6], 5, { fill: "none", stroke: style.stroke, "stroke-width": 2 });
-    });
-    drawn("circle", { cx: 52, cy: 17, r: 4.5, fill: style.stroke, stroke: "currentColor" }, left);
-    drawn("text", { x: 62, y: 21, class: "ao-small" }, left, `${style.name} layers`);
-    line(left, [152, 17], [172, 17], { "stroke-width": 1.5 });
-    drawn("text", { x: 177, y: 21, class: "ao-small" }, left, "exact flow");
-    if (beyond) {
-      mark(left, 1, [252, 17], 5, { fill: "none", stroke: style.stroke, "stroke-width": 2 });
-      drawn("text", { x: 262, y: 21, class: "ao-small" }, left, "above");
-    }
-
-    right.replaceChildren();
-    const found = Object.values(now.errors).flat().filter((value) => value !== null && value > 0);
-    const low = 10 ** clamp(Math.floor(Math.log10(Math.min(...found))), -9, -2), high = 10 ** clamp(Math.ceil(Math.log10(Math.max(...found))), 0, 2);
-    const decades = Array.from({ length: Math.round(Math.log10(high / low)) + 1 }, (_, k) => low * 10 ** k);
-    const at = axes(right, FRAME, { label: "step", low: 0.028, high: 2.25, scale: Math.log, ticks: [0.03125, 0.125, 0.5, 2], text: (value) => show(value, value < 0.1 ? 3 : value < 0.5 ? 3 : 1) },
-      { label: "distance to the flow at time 2", low, high, scale: Math.log, ticks: decades, text: power });
-    const field = clipped(right, FRAME);
-    for (const order of [1, 2]) {
-      const guide = STEPS.map((value) => at([value, 0.5 * high * (value / 2) ** order]));
-      curve(field, guide, { opacity: 0.5 });
-    }
-    if (step >= STEPS.at(-1) && step <= TOTAL) line(field, at([step, low]), at([step, high]), { opacity: 0.6, "stroke-dasharray": "1 3" });
-    Object.entries(STYLES).forEach(([name, { name: title, ...look }], index) => {
-      const width = name === scheme ? 4 : 1.8;
-      const points = now.errors[name].map((value, k) => [STEPS[k], value]).filter(([, value]) => value !== null);
-      curve(field, points.map(([h, value]) => at([h, Math.max(value, 1e-16)])), { ...look, "stroke-width": width });
-      const x = [46, 110, 184, 234][index];
-      line(right, [x, 17], [x + 22, 17], { ...look, "stroke-width": width });
-      drawn("text", { x: x + 26, y: 21, class: "ao-small" }, right, title);
-    });
-
-    for (const order of [1, 2]) {
-      const [x, y] = at([STEPS.at(-1), 0.5 * high * (STEPS.at(-1) / 2) ** order]);
-      drawn("text", { x, y: y + (order === 1 ? -6 : 16), class: "ao-small ao-halo" }, right, `order ${order}`);
-    }
-
-    const rise = now.losses.findIndex((value, layer) => layer > 0 && (value === null || value > now.losses[layer - 1] + 1e-9 * (1 + value)));
-    const worded = (value) => (value === null ? "beyond a million" : show(value, 3)), stable = step * now.operator_norm_squared;
-    status.textContent = `${style.name}, ${layers} ${layers === 1 ? "layer" : "layers"} of step ${show(step, 3)}, time ${show(total)}: cross-entropy ${worded(now.losses.at(-1))}; exact flow ${worded(now.exact.at(-1))}. `
-      + `‖θ‖² = ${show(now.operator_norm_squared)}${state.model === "linear" && ["euler", "printed"].includes(state.scheme) ? `, times the step ${show(stable)}: ${stable <= 4 ? "at most 4, so no Euler layer can climb" : "above 4, so an Euler layer may climb"}` : ""}. `
-      + (rise < 0 ? "No layer raised the cross-entropy." : `Layer ${rise} is the first after which the cross-entropy has risen.`);
+  const found = Object.values(now.errors).flat().filter((value) => value !== null && value > 0);
+  const low = 10 ** clamp(Math.floor(Math.log10(Math.min(...found))), -9, -2), high = 10 ** clamp(Math.ceil(Math.log10(Math.max(...found))), 0, 2);
+  const decades = Array.from({ length: Math.round(Math.log10(high / low)) + 1 }, (_, k) => low * 10 ** k);
+  const at = axes(right, FRAME, { label: "step", low: 0.028, high: 2.25, scale: Math.log, ticks: [0.03125, 0.125, 0.5, 2], text: (value) => show(value, value < 0.1 ? 3 : value < 0.5 ? 3 : 1) },
+    { label: "distance to the flow at time 2", low, high, scale: Math.log, ticks: decades, text: power });
+  const field = clipped(right, FRAME);
+  for (const order of [1, 2]) {
+    const guide = STEPS.map((value) => at([value, 0.5 * high * (value / 2) ** order]));
+    curve(field, guide, { opacity: 0.5 });
+  }
+  if (step >= STEPS.at(-1) && step <= TOTAL) line(field, at([step, low]), at([step, high]), { opacity: 0.6, "stroke-dasharray": "1 3" });
+  Object.entries(STYLES).forEach(([name, { name: title, ...look }], index) => {
+    const width = name === scheme ? 4 : 1.8;
+    const points = now.errors[name].map((value, k) => [STEPS[k], value]).filter(([, value]) => value !== null);
+    curve(field, points.map(([h, value]) => at([h, Math.max(value, 1e-16)])), { ...look, "stroke-width": width });
+    const x = [46, 110, 184, 234][index];
+    line(right, [x, 17], [x + 22, 17], { ...look, "stroke-width": width });
+    drawn("text", { x: x + 26, y: 21, class: "ao-small" }, right, title);
   });
-  el.append(root);
-  return link.stop;
+
+  for (const order of [1, 2]) {
+    const [x, y] = at([STEPS.at(-1), 0.5 * high * (STEPS.at(-1) / 2) ** order]);
+    drawn("text", { x, y: y + (order === 1 ? -6 : 16), class: "ao-small ao-halo" }, right, `order ${order}`);
+  }
 }
 
-export default { render };
+function say(now, { model, scheme, step, layers }) {
+  const total = step * layers, style = STYLES[scheme];
+  const rise = now.losses.findIndex((value, layer) => layer > 0 && (value === null || value > now.losses[layer - 1] + 1e-9 * (1 + value)));
+  const worded = (value) => (value === null ? "beyond a million" : show(value, 3)), stable = step * now.operator_norm_squared;
+  return `${style.name}, ${layers} ${layers === 1 ? "layer" : "layers"} of step ${show(step, 3)}, time ${show(total)}: cross-entropy ${worded(now.losses.at(-1))}; exact flow ${worded(now.exact.at(-1))}. `
+    + `‖θ‖² = ${show(now.operator_norm_squared)}${model === "linear" && ["euler", "printed"].includes(scheme) ? `, times the step ${show(stable)}: ${stable <= 4 ? "at most 4, so no Euler layer can climb" : "above 4, so an Euler layer may climb"}` : ""}. `
+    + (rise < 0 ? "No layer raised the cross-entropy." : `Layer ${rise} is the first after which the cross-entropy has risen.`);
+}
+
+export default explorer({ pictures, controls, compute, draw, say });

@@ -1,12 +1,9 @@
 // One optimal layer: its step in every direction between Newton's method and gradient descent, and three exact losses.
 
-import {
-  axes, clamp, clipped, COLOURS, connect, curve, drawn, element, line, mark, MARKS, picture, readout, slider, stage,
-} from "./common.js";
+import { axes, clipped, COLOURS, curve, drawn, line, mark, MARKS } from "./common.js";
+import { explorer } from "./shell.js";
 
 const COUNTS = Array.from({ length: 31 }, (_, k) => Math.round(10 ** (k / 10)));
-const OFFERED = [...new Set(Array.from({ length: 121 }, (_, k) => Math.round(10 ** (k / 40))))];  // so that each step of the slider is one
-const LOW = 0.01, HIGH = 10;
 const total = (values) => values.reduce((sum, value) => sum + value, 0);
 
 // The losses at n examples: of Theorem 1's layer, and of the best multiples of Σ⁻¹ and of I.
@@ -53,63 +50,47 @@ function legend(parent, entries) {
   });
 }
 
-function render({ model, el }) {
-  const root = stage();
-  const stepChart = picture("The layer's step against the eigenvalue, between Newton's method and one common step", "0 0 320 324", root);
-  const lossChart = picture("Exact losses against the number of examples, for three kinds of layer", "0 0 320 324", root);
-  const controls = element("div", { class: "ao-controls" });
-  root.append(controls);
-  const status = readout(root);
-  const names = ["first", "second", "third"];
-  const setEigenvalues = names.map((name, i) => slider(controls, {
-    label: `eigenvalue ${i + 1}`, min: 0, max: 1, step: 0.005, digits: 3,
-    to: (value) => Math.log(value / LOW) / Math.log(HIGH / LOW),
-    from: (part) => clamp(Number((LOW * (HIGH / LOW) ** part).toPrecision(3)), LOW, HIGH),
-    onInput: (value) => link.update({ [name]: value }),
-  }));
-  const setExamples = slider(controls, {
-    label: "examples n", min: 0, max: OFFERED.length - 1, step: 1, digits: 0,
-    to: (n) => OFFERED.findLastIndex((count) => count <= n), from: (index) => OFFERED[index],
-    onInput: (examples) => link.update({ examples }),
-  });
-  const left = drawn("g", {}, stepChart), right = drawn("g", {}, lossChart);
+const pictures = [
+  { label: "The layer's step against the eigenvalue, between Newton's method and one common step", box: "0 0 320 324" },
+  { label: "Exact losses against the number of examples, for three kinds of layer", box: "0 0 320 324" },
+];
+const NAMES = ["first", "second", "third"];
+const controls = [
+  ...NAMES.map((trait, i) => ({ trait, label: `eigenvalue ${i + 1}`, scale: "log", step: 0.005, digits: 3 })),
+  { trait: "examples", label: "examples n", scale: "log" },
+];
 
-  const link = connect(model, [...names, "examples"], (state) => {
-    const now = compute(state), n = state.examples, spectrum = names.map((name) => state[name]);
-    spectrum.forEach((value, i) => setEigenvalues[i](value));
-    setExamples(n);
+function draw([left, right], now, state, { first: { low, high } }) {
+  const n = state.examples, spectrum = NAMES.map((name) => state[name]);
 
-    left.replaceChildren();
-    const bottom = 10 ** Math.min(-2, Math.floor(Math.log10(n / ((n + 1) * HIGH + now.trace))));
-    const put = axes(left, FRAME, { label: "eigenvalue λ", low: LOW, high: HIGH, ticks: decades(LOW, HIGH), scale: Math.log },
-      { label: "step", low: bottom, high: 300, ticks: decades(bottom, 100), scale: Math.log });
-    const inside = clipped(left, FRAME);
-    const grid = Array.from({ length: 61 }, (_, k) => LOW * (HIGH / LOW) ** (k / 60));
-    curve(inside, grid.map((value) => put([value, 1 / value])), LOOKS.newton);
-    curve(inside, grid.map((value) => put([value, now.common])), LOOKS.plain);
-    curve(inside, grid.map((value) => put([value, n / ((n + 1) * value + now.trace)])), LOOKS.optimal);
-    spectrum.forEach((value, i) => mark(left, i, put([value, now.steps[i]]), 6, { fill: COLOURS[0], stroke: "currentColor", "stroke-width": 1.5 }));
-    legend(left, [["optimal", "optimal layer", 58, 18], ["newton", "Newton, 1/λ", 186, 18], ["plain", "common step, n / tr Σ", 58, 42]]);
+  const bottom = 10 ** Math.min(-2, Math.floor(Math.log10(n / ((n + 1) * high + now.trace))));
+  const put = axes(left, FRAME, { label: "eigenvalue λ", low, high, ticks: decades(low, high), scale: Math.log },
+    { label: "step", low: bottom, high: 300, ticks: decades(bottom, 100), scale: Math.log });
+  const inside = clipped(left, FRAME);
+  const grid = Array.from({ length: 61 }, (_, k) => low * (high / low) ** (k / 60));
+  curve(inside, grid.map((value) => put([value, 1 / value])), LOOKS.newton);
+  curve(inside, grid.map((value) => put([value, now.common])), LOOKS.plain);
+  curve(inside, grid.map((value) => put([value, n / ((n + 1) * value + now.trace)])), LOOKS.optimal);
+  spectrum.forEach((value, i) => mark(left, i, put([value, now.steps[i]]), 6, { fill: COLOURS[0], stroke: "currentColor", "stroke-width": 1.5 }));
+  legend(left, [["optimal", "optimal layer", 58, 18], ["newton", "Newton, 1/λ", 186, 18], ["plain", "common step, n / tr Σ", 58, 42]]);
 
-    right.replaceChildren();
-    const all = Object.values(now.curves).flat(), floor = 10 ** Math.floor(Math.log10(Math.min(...all))), ceiling = 10 ** Math.ceil(Math.log10(Math.max(...all)));
-    const at = axes(right, FRAME, { label: "examples n", low: 1, high: 1000, ticks: [1, 10, 100, 1000], scale: Math.log },
-      { label: "loss", low: floor, high: ceiling, ticks: decades(floor, ceiling), scale: Math.log });
-    line(right, at([n, floor]), at([n, ceiling]), { opacity: 0.7, "stroke-dasharray": "1 3" });
-    for (const name of ["newton", "plain", "optimal"]) {
-      curve(right, now.curves[name].map((value, k) => at([COUNTS[k], value])), LOOKS[name]);
-      const [x, y] = at([n, now.losses[name]]);
-      drawn("circle", { cx: x, cy: y, r: 4.5, fill: LOOKS[name].stroke, stroke: "currentColor" }, right);
-    }
-    legend(right, [["optimal", "optimal layer", 58, 18], ["newton", "best multiple of Σ⁻¹", 58, 42], ["plain", "of I", 226, 42]]);
-
-    const shares = now.of_newton.map((share, i) => `${MARKS[i]} ${figures(now.steps[i])} (${Math.round(100 * share)} %)`).join(", ");
-    const ahead = Math.abs(now.losses.newton / now.losses.plain - 1) < 1e-9 ? "Σ⁻¹ and I do as well" : now.losses.newton < now.losses.plain ? "Σ⁻¹ beats I" : "I beats Σ⁻¹";
-    status.textContent = `Steps, and their share of Newton's: ${shares}; the common step is ${figures(now.common)}. `
-      + `Loss with ${n} ${n === 1 ? "example" : "examples"}: ${figures(now.losses.optimal)} for the optimal layer, ${figures(now.losses.newton)} for the best multiple of Σ⁻¹, ${figures(now.losses.plain)} for that of I: ${ahead}.`;
-  });
-  el.append(root);
-  return link.stop;
+  const all = Object.values(now.curves).flat(), floor = 10 ** Math.floor(Math.log10(Math.min(...all))), ceiling = 10 ** Math.ceil(Math.log10(Math.max(...all)));
+  const at = axes(right, FRAME, { label: "examples n", low: 1, high: 1000, ticks: [1, 10, 100, 1000], scale: Math.log },
+    { label: "loss", low: floor, high: ceiling, ticks: decades(floor, ceiling), scale: Math.log });
+  line(right, at([n, floor]), at([n, ceiling]), { opacity: 0.7, "stroke-dasharray": "1 3" });
+  for (const name of ["newton", "plain", "optimal"]) {
+    curve(right, now.curves[name].map((value, k) => at([COUNTS[k], value])), LOOKS[name]);
+    const [x, y] = at([n, now.losses[name]]);
+    drawn("circle", { cx: x, cy: y, r: 4.5, fill: LOOKS[name].stroke, stroke: "currentColor" }, right);
+  }
+  legend(right, [["optimal", "optimal layer", 58, 18], ["newton", "best multiple of Σ⁻¹", 58, 42], ["plain", "of I", 226, 42]]);
 }
 
-export default { render };
+function say(now, { examples: n }) {
+  const shares = now.of_newton.map((share, i) => `${MARKS[i]} ${figures(now.steps[i])} (${Math.round(100 * share)} %)`).join(", ");
+  const ahead = Math.abs(now.losses.newton / now.losses.plain - 1) < 1e-9 ? "Σ⁻¹ and I do as well" : now.losses.newton < now.losses.plain ? "Σ⁻¹ beats I" : "I beats Σ⁻¹";
+  return `Steps, and their share of Newton's: ${shares}; the common step is ${figures(now.common)}. `
+    + `Loss with ${n} ${n === 1 ? "example" : "examples"}: ${figures(now.losses.optimal)} for the optimal layer, ${figures(now.losses.newton)} for the best multiple of Σ⁻¹, ${figures(now.losses.plain)} for that of I: ${ahead}.`;
+}
+
+export default explorer({ pictures, controls, compute, draw, say });

@@ -1,0 +1,419 @@
+// The shell of every explorer: controls by mouse, touch and keyboard, the address, reset and link, a question put first, a
+// tour, and redrawing. A module calls it with
+//   pictures  each { label, box } for an SVG, or a function (root, link) that makes something else and returns its layer
+//   controls  a table, see below
+//   compute   (state) => numbers, or null while Python has yet to answer
+//   draw      (layers, numbers, state, bounds, asking): draws into the layers, those of SVGs emptied before
+//   say       (numbers, state, layers) => the sentence that says what is drawn
+//   guess     { prompt, reveal: (guess, numbers, state) => sentence } with `options`, or with a point to mark in a picture:
+//             { picture, start: [x, y] }; until it is answered or passed over, draw is called with `asking`
+//   tour      a list of steps { set, say }: values of traits where they are not those at the start, and a sentence
+// A row of the table has
+//   kind      one of KINDS, "slider" unless said
+//   trait, at       what it sets, and the place in a list: a number, a path, or a function of the state
+//   get, put        (state, numbers) => value and (value, state, bound) => changes, where that is not all
+//   label           of a choice also a function of the state
+//   step, scale, figures    of a slider: "log" and "sqrt" scales have steps of their share, and round to some figures
+//   values          what a slider offers, if not the bounds say it: a function of the state
+//   digits, text    how a slider says its value: digits behind the point, or (value, state) => text
+//   names           what a choice calls its values
+//   hidden, disabled    functions of the state
+//   place, top      the class of the box it stands in, and whether this is above the pictures
+// Handles, toggles, actions and play say below what else they have. The traits' names and bounds come from Python:
+// { low, high, whole } or { values }.
+
+import { clamp, drawn, element, line, show, unique } from "./common.js";
+
+const BENDS = { log: [Math.log, Math.exp], sqrt: [Math.sqrt, (root) => root * root] };
+const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+const called = (value, ...given) => (typeof value === "function" ? value(...given) : value);
+const range = (low, high) => Array.from({ length: high - low + 1 }, (_, index) => low + index);
+const valuesOf = ({ values, low, high }) => values ?? range(low, high);
+
+// What a row shows, and what it changes; `at` is the place in a list, or in a list of lists.
+const found = (value, path) => path.reduce((inner, index) => inner[index], value);
+const put = (value, [index, ...path], part) => (index === undefined ? part : value.map((old, other) => (other === index ? put(old, path, part) : old)));
+const pathOf = (row, state) => [called(row.at, state) ?? []].flat();
+const valueOf = (row, state, numbers) => (row.get ? row.get(state, numbers) : found(state[row.trait], pathOf(row, state)));
+const changed = (row, value, state, bound) => (row.put ? row.put(value, state, bound) : { [row.trait]: put(state[row.trait], pathOf(row, state), value) });
+
+// A slider's own numbers: those of its trait, their logarithms or roots as a share, or places in a list.
+function positions(row, bound, state) {
+  let values = row.values?.(state) ?? bound.values;
+  const { low, high, whole } = bound, bend = BENDS[row.scale];
+  if (bend && whole) values = [...new Set(range(0, 120).map((part) => Math.round(low * (high / low) ** (part / 120))))];
+  if (values) return { min: 0, max: values.length - 1, step: 1, to: (value) => Math.max(0, values.findLastIndex((other) => other <= value)), from: (index) => values[index] };
+  if (!bend) return { min: low, max: high, step: row.step ?? (whole ? 1 : 0.05), to: Number, from: Number };
+  const [bent, straight] = bend, [first, last] = [bent(low), bent(high)];
+  return {
+    min: 0, max: 1, step: row.step ?? 0.01, to: (value) => (bent(value) - first) / (last - first),
+    from: (part) => clamp(Number(straight(first + part * (last - first)).toPrecision(row.figures ?? 3)), low, high),
+  };
+}
+
+// A labelled range input with its value shown: `digits` behind the point, or as `text` says it.
+function slider(row, { parent, bounds, link }) {
+  const input = element("input", { type: "range", "aria-label": row.label }), output = element("span", { class: "ao-value", "aria-hidden": "true" });
+  const node = element("label", { class: "ao-slider" }, element("span", {}, row.label), input, output), bound = bounds[row.trait];
+  parent.append(node);
+  input.addEventListener("input", () => {
+    const state = link.state();
+    link.update(changed(row, positions(row, bound, state).from(Number(input.value)), state, bound));
+  });
+  return { node, set(state, numbers) {
+    const { min, max, step, to } = positions(row, bound, state), value = valueOf(row, state, numbers);
+    if (value === undefined) return;
+    Object.assign(input, { min, max, step });
+    input.value = to(value);
+    output.textContent = row.text ? row.text(value, state) : show(value, row.digits ?? (bound.whole ? 0 : 2));
+    input.setAttribute("aria-valuetext", output.textContent);
+  } };
+}
+
+// What a value is called: `names` is a function, or by value. It gives text, or { key, make } for an element.
+const nameOf = ({ names = String }, value, ...now) => (typeof names === "function" ? names(value, ...now) : names[value]);
+function fill(node, content) {
+  const key = content.key ?? content;
+  if (node.shown !== key) node.replaceChildren(content.make?.() ?? content);
+  node.shown = key;
+}
+
+// Radio buttons.
+function choice(row, { parent, bounds, link }) {
+  const name = unique("choice"), legend = element("legend"), node = element("fieldset", { class: "ao-choice" }, legend);
+  const options = valuesOf(bounds[row.trait]).map((value) => {
+    const input = element("input", { type: "radio", name, value }), title = element("span");
+    input.addEventListener("change", () => link.update(changed(row, value, link.state())));
+    node.append(element("label", {}, input, title));
+    return { value, input, title };
+  });
+  parent.append(node);
+  return { node, set(state, numbers) {
+    fill(legend, called(row.label, state));
+    const now = valueOf(row, state, numbers);
+    for (const { value, input, title } of options) {
+      fill(title, nameOf(row, value, state, numbers));
+      input.checked = value === now;
+    }
+  } };
+}
+
+function select(row, { parent, bounds, link }) {
+  const options = valuesOf(bounds[row.trait]).map((value) => [value, element("option", { value })]), list = element("select", { "aria-label": row.label }, ...options.map(([, option]) => option));
+  const node = element("label", { class: "ao-select" }, element("span", {}, row.label), list);
+  list.addEventListener("change", () => link.update(changed(row, options[list.selectedIndex][0], link.state())));
+  parent.append(node);
+  return { node, set(state, numbers) {
+    for (const [value, option] of options) fill(option, nameOf(row, value, state, numbers));
+    list.selectedIndex = options.findIndex(([value]) => value === valueOf(row, state, numbers));
+  } };
+}
+
+function button(label, act, attributes = {}) {
+  const node = element("button", { type: "button", ...attributes }, label);
+  node.addEventListener("click", act);
+  return node;
+}
+
+// Buttons that turn the entries `from` to `to` of a list of zeros and ones.
+function toggles(row, { parent, link }) {
+  const buttons = range(row.from, row.to - 1).map((at) => [at, button("", () => {
+    const state = link.state();
+    link.update({ [row.trait]: put(state[row.trait], [at], 1 - state[row.trait][at]) });
+  }, { "aria-label": `${row.name} ${at + 1}` })]);
+  const node = element("fieldset", {}, element("legend", {}, row.label), ...buttons.map(([, one]) => one));
+  parent.append(node);
+  return { node, set(state) {
+    for (const [at, one] of buttons) {
+      one.textContent = String(state[row.trait][at]);
+      one.setAttribute("aria-pressed", String(state[row.trait][at] === 1));
+    }
+  } };
+}
+
+// Buttons that change the state: `acts` maps their labels to functions of it.
+function actions(row, { parent, link }) {
+  const node = element("fieldset", {}, element("legend", {}, row.label), ...Object.entries(row.acts).map(([label, act]) => button(label, () => link.update(act(link.state())))));
+  parent.append(node);
+  return { node, set() {} };
+}
+
+// A button that lets its trait run through its values; it stops where the reader changes one of the traits in `stops`.
+function play(row, { parent, link, status, root }) {
+  let timer = null;
+  const place = (state) => positions(row, {}, state).to(valueOf(row, state)), at = (index, state) => ({ [row.trait]: row.values(state)[index] });
+  const node = button("▶", () => {
+    if (timer !== null) return pause();
+    const state = link.state();
+    if (place(state) === row.values(state).length - 1) link.update(at(0, state), node);
+    offer("❚❚", "pause", "off");
+    timer = setTimeout(step, 90);
+  }, { class: "ao-play" });
+  const offer = (sign, label, live) => {
+    node.textContent = sign;
+    node.setAttribute("aria-label", label);
+    status.setAttribute("aria-live", live);
+  };
+  const pause = () => {
+    clearTimeout(timer);
+    timer = null;
+    offer("▶", "play", "polite");
+  };
+  const step = () => {
+    if (!root.isConnected) return pause();
+    const state = link.state(), next = place(state) + 1, last = row.values(state).length - 1;
+    if (next <= last) link.update(at(next, state), node);
+    if (next >= last) return pause();
+    timer = setTimeout(step, matchMedia("(prefers-reduced-motion: reduce)").matches ? 600 : 90);
+  };
+  parent.append(node);
+  pause();
+  link.watch((changes, source) => { if (source !== node && row.stops.some((name) => name in changes)) pause(); });
+  return { node, set() {}, stop: pause };
+}
+
+// A group of an SVG, drawn about its origin, draggable and movable with the arrow keys: `move(x, y)` in the picture's units,
+// by `step` of them a key. A finger may miss the mark by a little.
+function movable(node, { label, step, place, move }) {
+  const svg = node.ownerSVGElement;
+  drawn("circle", { r: 16, class: "ao-reach" }, node);
+  for (const [name, value] of Object.entries({ tabindex: "0", role: "button", "aria-label": `${label}: drag it or press the arrow keys` })) node.setAttribute(name, value);
+  node.classList.add("ao-handle");
+  node.addEventListener("pointerdown", (event) => {
+    node.setPointerCapture(event.pointerId);
+    node.focus();
+    event.preventDefault();
+  });
+  node.addEventListener("pointermove", (event) => {
+    if (!node.hasPointerCapture(event.pointerId)) return;
+    const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    move(point.x, point.y);
+  });
+  node.addEventListener("keydown", (event) => {
+    if (!(event.key in STEPS)) return;
+    event.preventDefault();
+    const [x, y] = place(), [dx, dy] = STEPS[event.key];
+    move(x + step * dx, y - step * dy);
+  });
+}
+
+// A point on the first picture: `place(value, numbers, state)` in its units, and `from(x, y, state)` back; `mark(group)` draws it.
+function handle(row, { svgs, bounds, link }) {
+  const node = drawn("g", {}, svgs[0]), { low, high } = bounds[row.trait];
+  let at = [0, 0];
+  const kept = (value) => (Array.isArray(value) ? value.map(kept) : clamp(Number(value.toPrecision(4)), low, high));
+  row.mark(node);
+  movable(node, { label: row.label, step: row.step ?? 4, place: () => at, move(x, y) {
+    const state = link.state();
+    link.update(changed(row, kept(row.from(x, y, state)), state));
+  } });
+  if (row.focus) node.addEventListener("focus", () => link.update(row.focus));
+  return { node, set(state, numbers) {
+    at = row.place(valueOf(row, state, numbers), numbers, state);
+    node.setAttribute("transform", `translate(${at[0]} ${at[1]}) scale(${called(row.size, state) ?? 1})`);
+  } };
+}
+
+const KINDS = { slider, choice, select, toggles, actions, play, handle };
+
+// The state in the address, #NAME=trait:value;trait:1,2,3, as far as it is not the one at the start.
+const written = (value) => [value].flat(Infinity).map((one) => encodeURIComponent(typeof one === "number" ? Number(one.toPrecision(12)) : one)).join(",");
+const addressed = (state, start) => Object.keys(start).filter((name) => written(state[name]) !== written(start[name])).map((name) => `${name}:${written(state[name])}`).join(";");
+
+// The changes that an address asks for; what is no value of a trait is left out.
+function asked(text, start, bounds) {
+  const changes = {};
+  for (const part of text.split(";")) {
+    const [name, list = ""] = part.split(":"), texts = list.split(","), bound = bounds[name];
+    if (!Object.hasOwn(start, name)) continue;
+    const read = (old) => {
+      if (Array.isArray(old)) return old.map(read);
+      const one = texts.shift() ?? "", value = typeof old === "string" ? decodeURIComponent(one) : typeof old === "boolean" ? one === "true" : one === "" ? NaN : Number(one);
+      const known = bound.values ? bound.values.includes(value) : typeof old !== "number" || (Number.isFinite(value) && value >= (bound.low ?? -Infinity) && value <= (bound.high ?? Infinity) && !(bound.whole && value % 1));
+      if (!known) throw new RangeError(name);
+      return value;
+    };
+    try {
+      const value = read(start[name]);
+      if (!texts.length) changes[name] = value;
+    } catch (error) {
+      if (!(error instanceof RangeError || error instanceof URIError)) throw error;
+    }
+  }
+  return changes;
+}
+
+// The question put first: the answers as buttons, or a point to mark. `done` is called with the guess, or with nothing.
+function question({ prompt, options, picture, start }, { root, svgs, done }) {
+  const node = element("div", { class: "ao-guess" }, element("p", {}, prompt)), buttons = (options ?? []).map((option) => button(option, () => end(option)));
+  let at = start, point = null;
+  const end = (guess) => {
+    node.remove();
+    if (guess === undefined) point?.remove();
+    for (const name of ["tabindex", "role", "aria-label"]) point?.removeAttribute(name);  // it stays, and is moved no more
+    point?.setAttribute("class", "ao-guessed");
+    done(guess);
+  };
+  if (!options) {
+    point = drawn("g", {}, svgs[picture ?? 0]);
+    for (const side of [1, -1]) line(point, [-6, -6 * side], [6, 6 * side], { "stroke-width": 3 });
+    const move = (x, y) => {
+      const { x: left, y: top, width, height } = svgs[picture ?? 0].viewBox.baseVal;
+      at = [clamp(x, left, left + width), clamp(y, top, top + height)];
+      point.setAttribute("transform", `translate(${at})`);
+    };
+    movable(point, { label: "Your guess", step: 4, place: () => at, move });
+    point.classList.add("ao-marking");
+    move(...start);
+    buttons.push(button("that is my guess", () => end(at)));
+  }
+  node.append(...buttons, button("show me", () => end()));
+  root.prepend(node);
+}
+
+// Back and next through the steps of a tour, each a state and a sentence.
+function guide(steps, { link, reset }) {
+  let at = -1;
+  const said = element("span", { "aria-live": "polite" }), node = element("div", { class: "ao-tour" });
+  const go = (step) => {
+    at = step;
+    back.disabled = at <= 0;
+    next.disabled = at === steps.length - 1;
+    next.textContent = at < 0 ? "tour" : "next";
+    said.textContent = at < 0 ? "" : `${at + 1} of ${steps.length}: ${steps[at].say}`;
+    if (at >= 0) link.update({ ...reset, ...steps[at].set });
+  };
+  const back = button("back", () => go(at - 1)), next = button("tour", () => go(at + 1));
+  node.append(back, next, said);
+  go(-1);
+  return node;
+}
+
+export function explorer({ pictures, controls, compute, draw, say, guess, tour }) {
+  // In the page, `name` is what the explorer is called in the address; a kernel gives none.
+  function render({ model, el, name }) {
+    const root = element("div", { class: "ao" }), status = element("p", { class: "ao-readout", role: "status" });
+    // JupyterLab takes the arrow keys for itself unless the very control in focus says that it wants them.
+    root.addEventListener("focusin", ({ target }) => target.setAttribute("data-lm-suppress-shortcuts", "true"));
+    const names = Object.keys(model.get("_bounds")), watchers = [];
+    const state = () => Object.fromEntries(names.map((one) => [one, model.get(one)]));
+    let held = true, timer = null, asking = guess !== undefined, parts = [], layers = [], svgs = [], width = null;
+
+    const link = {
+      state, redraw, watch: (watcher) => watchers.push(watcher),
+      update(changes, source = null) {  // drawn once, whatever is changed
+        const before = held;
+        held = true;
+        for (const [one, value] of Object.entries(changes)) model.set(one, value);
+        held = before;
+        model.save_changes();
+        for (const watcher of watchers) watcher(changes, source);
+        redraw();
+        clearTimeout(timer);
+        timer = setTimeout(note, 400);  // browsers allow few changes of the address
+      },
+    };
+
+    function redraw() {
+      if (held) return;
+      const now = state(), bounds = model.get("_bounds");
+      try {
+        const numbers = compute(now);
+        for (const { row, node, set } of parts) {
+          set(now, numbers);
+          node.toggleAttribute("hidden", Boolean(called(row.hidden, now)));
+          node.toggleAttribute("disabled", Boolean(called(row.disabled, now)));
+        }
+        if (numbers !== null) {
+          layers.forEach((layer, index) => { if (svgs[index]) layer.replaceChildren(); });
+          draw(layers, numbers, now, bounds, asking);
+        }
+        status.textContent = asking ? "" : say(numbers, now, layers);
+      } catch (error) {
+        console.error(error);
+        status.textContent = `This cannot be drawn: ${error.message}.`;
+      }
+    }
+
+    // All anew, at the start and where Python says that the bounds are others.
+    function build() {
+      for (const { stop } of parts) stop?.();
+      watchers.length = 0;
+      root.replaceChildren();
+      const bounds = model.get("_bounds"), before = element("div"), boxes = new Map();
+      const boxOf = ({ place = "ao-controls", top = false }) => {
+        const key = `${place} ${top}`;
+        if (!boxes.has(key)) boxes.set(key, element("div", { class: place }));
+        return boxes.get(key);
+      };
+      for (const row of controls) if (row.top) root.append(boxOf(row));
+      svgs = [];
+      layers = pictures.map((one, index) => {
+        if (typeof one === "function") return one(root, link);
+        svgs[index] = drawn("svg", { viewBox: one.box, role: "group", "aria-label": one.label }, root);
+        return drawn("g", {}, svgs[index]);
+      });
+      for (const row of controls) if (!row.top && row.kind !== "handle") root.append(boxOf(row));
+      parts = controls.map((row) => ({ row, ...KINDS[row.kind ?? "slider"](row, { parent: boxOf(row), svgs, bounds, link, status, root }) }));
+      const foot = element("div", { class: "ao-foot" }, button("reset", () => link.update(start)));
+      if (name) foot.append(button("copy link", copy, { "aria-live": "polite" }));
+      if (tour) foot.prepend(guide(tour, { link, reset: start }));
+      root.append(status, foot);
+      if (asking) question(guess, { root, svgs, done(guessed) {
+        asking = false;
+        root.classList.remove("ao-asking");
+        redraw();
+        if (guessed !== undefined) root.prepend(element("p", { class: "ao-guess ao-guessed", role: "note" }, guess.reveal(guessed, compute(state()), state())));
+        link.watch(() => { for (const one of root.querySelectorAll(".ao-guessed")) one.remove(); });  // of another state it says nothing
+        status.tabIndex = -1;  // the button that had the focus is gone
+        status.focus();
+      } });
+      root.classList.toggle("ao-asking", asking);
+      redraw();
+    }
+
+    const start = Object.fromEntries(controls.flatMap((row) => row.trait ?? []).map((one) => [one, model.get(one)]));
+    const opening = `#${name}=`, address = () => `${location.href.split("#")[0]}${opening}${addressed(state(), start)}`;
+    function note() {
+      if (!name || (!addressed(state(), start) && !location.hash.startsWith(opening))) return;
+      try { history.replaceState(history.state, "", address()); } catch { /* too often, or not allowed here: the link can be copied */ }
+    }
+    function follow() {
+      if (!name || !location.hash.startsWith(opening)) return;
+      asking = false;
+      link.update({ ...start, ...asked(location.hash.slice(opening.length), start, model.get("_bounds")) });
+    }
+    async function copy({ target }) {
+      try {
+        await navigator.clipboard.writeText(address());
+        target.textContent = "link copied";
+      } catch {
+        history.replaceState(history.state, "", address());
+        target.textContent = "the link is in the address bar";
+      }
+      setTimeout(() => { target.textContent = "copy link"; }, 3000);
+    }
+
+    follow();
+    held = false;
+    build();
+    el.append(root);
+    for (const one of names) model.on(`change:${one}`, redraw);
+    model.on("change:_bounds", build);
+    addEventListener("hashchange", follow);
+    const watch = new ResizeObserver(() => {  // SVGs fit themselves
+      if (width !== root.clientWidth && pictures.some((one) => typeof one === "function")) redraw();
+      width = root.clientWidth;
+    });
+    watch.observe(root);
+    return () => {
+      for (const { stop } of parts) stop?.();
+      for (const one of names) model.off(`change:${one}`, redraw);
+      model.off("change:_bounds", build);
+      removeEventListener("hashchange", follow);
+      watch.disconnect();
+      clearTimeout(timer);
+    };
+  }
+  return { render };
+}

@@ -1,0 +1,96 @@
+"""States of every explorer, always the same: the first, chosen corners, and random ones within its traits' own bounds."""
+
+import itertools
+import random
+
+from helpers import image_steps
+
+from attnopt.clustering.sandbox import run_names
+from attnopt.explorers import KINDS
+
+COUNT = 24
+NAMES = [name for name, kind in KINDS.items() if kind.__module__.startswith("attnopt.")]
+# How far the page's numbers may be from Python's, relatively and absolutely, unless 1e-9: solvers, cancellation.
+TOLERANCES = {
+    "attention_field": (1e-9, 1e-11),
+    "feature_flow": (1e-6, 1e-6),  # the solver's, with a gradient's slope
+    "layers": (1e-6, 1e-7),
+    "one_layer": (1e-6, 1e-7),
+    "layer_steps": (1e-6, 1e-9),
+    "step_sizes": (1e-9, 1e-11),
+    "gdpp": (1e-6, 1e-9),
+    "gradient_bound": (1e-6, 1e-12),
+    "image_steps": (1e-9, 1e-10),
+    "sandbox": (1e-6, 1e-9),
+}
+SAMPLES = {
+    "attention_field": [
+        {"weights": [[0.3, -1.0], [1.2, 0.4], [0.8, -0.1]], "axis": axis, "softness": 0.4} for axis in ("class", "sequence")
+    ],
+    "ideal_circuit": [{"length": 0.0}, {"length": 16.0, "angle": 180.0, "split": 1.0, "noise": 1.0}],
+    "gdpp": [{"context": n, "layers": 4, "scale": scale} for n in (3, 100) for scale in (0.5, 1.5)],
+    "gradient_bound": [dict.fromkeys(("value", "receptors", "assemblers", "logits"), end) for end in (0.001, 10.0)],
+    "image_steps": [
+        {"seed": seed, "image": seed, "label": label} for seed in (1, 2) for label in ("true", "predicted", "soft", "Bag")
+    ],
+    "layers": [  # beyond all bounds
+        {"model": model, "scheme": "strang", "step": 4.0, "layers": 3, "scale": 3.0} for model in ("linear", "quadratic")
+    ],
+    "one_layer": [{"examples": n} for n in (1, 2, 40, 1000)],
+    "sandbox": [{"runs": (name,), "epoch": epoch} for epoch in (517, 0, 150, 1000) for name in run_names()],
+    "task_model": [{"model": model, "value_scale": 0.0} for model in ("random", "ideal")],
+}
+
+
+def make(name, **traits):
+    """The explorer of that module."""
+    return (image_steps if name == "image_steps" else KINDS[name])(**traits)
+
+
+def drawn(bound, value, rng):
+    """A random value within bounds, of the present one's shape; some numbers at an end, or 0."""
+    if isinstance(value, list):
+        return [drawn(bound, part, rng) for part in value]
+    if "values" in bound:
+        return rng.choice(bound["values"])
+    low, high = bound["low"], bound["high"]
+    if bound.get("whole"):
+        return rng.randint(low, high)
+    if rng.random() < 0.2:
+        return rng.choice((low, high, max(low, 0.0)))
+    return low * (high / low) ** rng.random() if low > 0 and high > 50 * low else rng.uniform(low, high)
+
+
+def tamed(name, state):
+    """Without what no two computations agree on: many long steps may be chaotic."""
+    if name == "layers":
+        state |= {"step": min(state["step"], 1 / state["scale"]), "layers": min(state["layers"], 24)}
+    return state
+
+
+def explorers(name):
+    """An explorer in its first state, at its samples, and in random states until there are 24 or no others."""
+    first, rng = make(name), random.Random(0)
+    found = {repr(first.state()): first}
+    bounds = {trait: bound for trait, bound in first.bounds(kernel=False).items() if "values" in bound or "high" in bound}
+    random_states = (
+        tamed(name, {trait: drawn(bound, getattr(first, trait), rng) for trait, bound in bounds.items()})
+        for _ in range(2 * COUNT)
+    )
+    for state in itertools.chain(SAMPLES.get(name, ()), () if name == "sandbox" else random_states):
+        if len(found) < COUNT:
+            explorer = make(name, **state)
+            found.setdefault(repr(explorer.state()), explorer)
+    return list(found.values())
+
+
+def settled(name, numbers):
+    """The numbers but for what is not determined: an eigenvector's sign, and all of it where eigenvalues lie close.
+
+    What is left of eigenvectors is so small that it need only agree up to 1e-6.
+    """
+    if name == "softmax" and isinstance(numbers, dict) and "eigenvectors" in numbers:
+        (large, small), vectors = numbers["eigenvalues"], numbers.pop("eigenvectors")
+        clear = None not in (large, small) and large - small > 1e-4 and small > 1e-7
+        numbers["axes"] = [[[1e-3 * x * y for x in v] for y in v] for v in vectors] if clear else []
+    return numbers
