@@ -31,7 +31,12 @@ SAMPLES = {
     "gdpp": [{"context": n, "layers": 4, "scale": scale} for n in (3, 100) for scale in (0.5, 1.5)],
     "gradient_bound": [dict.fromkeys(("value", "receptors", "assemblers", "logits"), end) for end in (0.001, 10.0)],
     "image_steps": [
-        {"seed": seed, "image": seed, "label": label} for seed in (1, 2) for label in ("true", "predicted", "soft", "Bag")
+        {"image": 0, "label": "true"},  # which has none: the first class stands in
+        *(
+            {"seed": seed, "image": seed, "label": label}
+            for seed in (1, 2)
+            for label in ("true", "predicted", "soft", "Bag")
+        ),
     ],
     "layers": [  # beyond all bounds
         {"model": model, "scheme": "strang", "step": 4.0, "layers": 3, "scale": 3.0} for model in ("linear", "quadratic")
