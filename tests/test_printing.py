@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkit.printing import decimal, share, wilson
+from bookkit.printing import chance, decimal, share, wilson
 
 
 @given(st.integers(-(10**6), 10**6), st.integers(0, 4))
@@ -61,3 +61,9 @@ def test_a_share_is_printed_with_its_interval():
     for some, among in ((-1, 5), (6, 5), (0, 0)):
         with pytest.raises(ValueError, match=f"some must lie between 0 and among, .* got {some} of {among}"):
             share(some, among)
+
+
+def test_a_p_value_has_one_digit_or_is_below_a_millionth():
+    assert [chance(p) for p in (0.034, 1.0, 2e-5, 1e-6, 9e-7, 0.0)] == [
+        *("p = 0.03", "p = 1", "p = 2e-05", "p = 1e-06", "p < 1e-6", "p < 1e-6"),
+    ]

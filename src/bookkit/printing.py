@@ -53,3 +53,8 @@ def share(some: int, among: int) -> str:
     """A frequency with its `wilson` interval in per cent, as in ``" 12 of 50 (14-37 %)"``."""
     low, high = wilson(some, among)
     return f"{int(some):3d} of {int(among)} ({100 * low:.0f}-{100 * high:.0f} %)"
+
+
+def chance(p: float) -> str:
+    """A p-value with one digit, as in ``"p = 0.03"``; what lies below a millionth is said to, its digits being no news."""
+    return "p < 1e-6" if p < 1e-6 else f"p = {p:.1g}"
