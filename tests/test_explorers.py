@@ -28,10 +28,10 @@ from attnopt.explorers import (
     StepSizesExplorer,
     TaskModelExplorer,
 )
-from attnopt.explorers.base import MIME, MODULES, classic_script, module_text
-from attnopt.explorers.html import script_json
 from attnopt.in_context import optimal_step_sizes, step_loss
 from attnopt.softmax import softmax_jacobian
+from bookkit.explorers.base import MIME, MODULES, classic_script, module_text
+from bookkit.explorers.html import script_json
 
 CORNERS = [
     [list(logits), temperature]

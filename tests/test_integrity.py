@@ -114,6 +114,19 @@ def test_the_machinery_knows_no_mathematics_and_the_mathematics_no_machinery_but
         assert "bookkit" not in packages(path), path
 
 
+def test_all_that_a_chapter_imports_is_on_the_api_page():
+    page = (ROOT / "book" / "api.md").read_text(encoding="utf-8")
+    whole = set(re.findall(r"automodule:: (\S+)\n   :members:\n", page))
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"^(?:\.\. auto\w+::|   :members:).*", page, re.M))))
+    missing = set()
+    for chapter in ROOT.glob("book/*/*.md"):
+        text = chapter.read_text(encoding="utf-8")
+        for module, names in re.findall(r"^from ((?:attnopt|bookkit)[\w.]*) import (\([^)]*\)|.*)", text, re.M):
+            functions = (name for name in re.findall(r"\w+", names) if not name.isupper())  # constants have no entry
+            missing |= {name for name in functions if module not in whole and name not in named}
+    assert missing == set()
+
+
 def broken(module, old, new):
     """A module with one formula changed."""
     path = ROOT / "src" / "attnopt" / f"{module}.py"

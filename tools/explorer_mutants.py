@@ -133,13 +133,13 @@ def mutants(text: str, parts: list[Unit]) -> list[Change]:
 
 def modules() -> list[str]:
     """The scripts that are mutated, as the table calls them: the shell computes nothing."""
-    folder = ROOT / "src" / "attnopt" / "explorers" / "js"  # the package itself may be imported only after its mutants
-    return sorted(PREFIX + path.stem for path in folder.glob("*.js") if path.stem not in ("host", "shell"))
+    folders = ((ROOT / "src" / package / "explorers" / "js").glob("*.js") for package in ("attnopt", "bookkit"))
+    return sorted(PREFIX + path.stem for paths in folders for path in paths if path.stem not in ("host", "shell"))
 
 
 def program(name: str, changed: dict[str, str]) -> str:
     """A function's body that returns the module's `compute`, with some modules' texts changed."""
-    from attnopt.explorers.base import bundle, module_text
+    from bookkit.explorers.base import bundle, module_text
 
     return f"{bundle(name, lambda one: changed.get(one) or module_text(one))}\nreturn parts.{name}.compute;"
 
@@ -207,8 +207,8 @@ class Module:
 
 def prepared(module: str, row: dict) -> tuple[list[Change], str, str, Callable]:
     """What `examine` of tools/mutants.py needs: the mutants, hashes of the module and of its tests, and a judge."""
-    from attnopt.explorers.base import KINDS
-    from attnopt.explorers.base import module_text as read
+    from bookkit.explorers.base import KINDS
+    from bookkit.explorers.base import module_text as read
 
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "site")]
     file = module.removeprefix(PREFIX)

@@ -19,8 +19,8 @@ import pytest
 from bs4 import BeautifulSoup
 from conftest import HTML
 
-from attnopt.explorers.base import MIME
 from attnopt.in_context import optimal_step_sizes
+from bookkit.explorers.base import MIME
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = ROOT / "book" / "in_context" / "optimal_step_sizes.ipynb"

@@ -10,7 +10,7 @@ from conftest import HTML, Quiet, served
 from explorer_pages import PAGES, mounted
 
 from attnopt.explorers import Sandbox
-from attnopt.explorers.html import script_json
+from bookkit.explorers.html import script_json
 
 INLINE = re.compile(r"<script(?![^>]*\bsrc=)(?![^>]*application/json)[^>]*>(.*?)</script>", re.DOTALL)
 HANDLER = re.compile(r'\son[a-z]+="([^"]*)"')

@@ -1,6 +1,6 @@
 """The smallest explorer: two numbers and their sum, with a question put first and a tour."""
 
-from attnopt.explorers.base import Explorer, Interval, Numbers
+from bookkit.explorers.base import Explorer, Interval, Numbers
 
 
 class Toy(Explorer):

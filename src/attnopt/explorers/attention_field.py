@@ -6,9 +6,9 @@ import torch
 import traitlets
 from matplotlib.figure import Figure
 
-from attnopt.explorers.base import Explorer, Interval, Numbers
 from attnopt.regression import cross_attention, linear_gradient, pointwise_cross_entropy
 from attnopt.softmax import softmax
+from bookkit.explorers.base import Explorer, Interval, Numbers
 from bookkit.plotting import BLUE, GREEN, GREY, ORANGE
 
 REACH = 3.0

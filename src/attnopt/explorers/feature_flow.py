@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnopt.explorers.attention_field import COLOURS, MARKERS, REACH, WEIGHTS
-from attnopt.explorers.base import Explorer, Interval, Numbers
 from attnopt.regression import feature_flow, feature_gradient, pointwise_cross_entropy
+from bookkit.explorers.base import Explorer, Interval, Numbers
 
 VIEW, HORIZON = 4.0, 40.0
 LEVELS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)

@@ -9,8 +9,8 @@ import traitlets
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from attnopt.explorers.base import Explorer, Interval
 from attnopt.in_context import gdpp_residuals
+from bookkit.explorers.base import Explorer, Interval
 from bookkit.plotting import BLUE, GREEN, ORANGE
 
 DIM, POINTS, REACH, BEYOND = 5, 181, 1.5, 1e30  # the grid goes half as far again as the bulk of the spectrum

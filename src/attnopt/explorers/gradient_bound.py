@@ -12,7 +12,7 @@ from attnopt.clustering import (
     gradient_bound_terms,
     gradient_bound_terms_of_paper,
 )
-from attnopt.explorers.base import Explorer, Interval
+from bookkit.explorers.base import Explorer, Interval
 from bookkit.plotting import BLUE, GREEN, ORANGE
 
 LOWEST, HIGHEST, POINTS = 0.001, 10.0, 61

@@ -6,7 +6,7 @@ import torch
 from matplotlib.figure import Figure
 
 from attnopt.clustering import Models, Task, invariance, spurious_attention
-from attnopt.explorers.base import Explorer, Interval
+from bookkit.explorers.base import Explorer, Interval
 from bookkit.plotting import BLUE, GREY, ORANGE
 
 REACH, CELLS = 10.0, 80  # the plane of sequence embeddings, and its cells a side

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnopt.datasets import CLASSES
-from attnopt.explorers.base import Explorer, Interval
 from attnopt.regression import unroll_logits
+from bookkit.explorers.base import Explorer, Interval
 from bookkit.plotting import BLUE, ORANGE
 
 PIXELS = 28 * 28

@@ -7,8 +7,8 @@ import traitlets
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from attnopt.explorers.base import Explorer, Interval
 from attnopt.in_context import optimal_step_sizes
+from bookkit.explorers.base import Explorer, Interval
 from bookkit.plotting import BLUE, GREEN, ORANGE, PURPLE
 
 # Latent covariates of three prompts, five examples each, and the latent weights; the covariance's axes are turned by 30°.

@@ -6,8 +6,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnopt.explorers.attention_field import TOKENS, WEIGHTS
-from attnopt.explorers.base import Explorer, Interval
 from attnopt.regression import feature_flow, pointwise_cross_entropy, unroll
+from bookkit.explorers.base import Explorer, Interval
 from bookkit.plotting import BLUE, GREEN, ORANGE, PURPLE
 
 SOFTNESS, TOTAL, BEYOND = 0.3, 2.0, 1e6

@@ -4,8 +4,8 @@ import torch
 import traitlets
 from matplotlib.figure import Figure
 
-from attnopt.explorers.base import Explorer, Interval
 from attnopt.in_context import one_layer_loss, one_layer_optimum
+from bookkit.explorers.base import Explorer, Interval
 from bookkit.plotting import BLUE, GREEN, ORANGE
 
 COUNTS = [round(10 ** (k / 10)) for k in range(31)]  # examples, 1 to 1000

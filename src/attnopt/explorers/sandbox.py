@@ -8,8 +8,8 @@ import traitlets
 from matplotlib.figure import Figure
 
 from attnopt.clustering.sandbox import Run, load_run, run_names
-from attnopt.explorers.base import Explorer
 from attnopt.explorers.video import draw_frame, prefix_colours
+from bookkit.explorers.base import Explorer
 
 CELLS = 24  # a side of the map of classes in `compute`
 

@@ -3,8 +3,8 @@
 import torch
 from matplotlib.figure import Figure
 
-from attnopt.explorers.base import Explorer, Interval, Numbers
 from attnopt.softmax import smooth_maximum, softmax_jacobian
+from bookkit.explorers.base import Explorer, Interval, Numbers
 from bookkit.plotting import BLUE, GREEN, ORANGE
 
 

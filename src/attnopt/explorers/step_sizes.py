@@ -7,8 +7,8 @@ import traitlets
 from matplotlib.figure import Figure
 from scipy.optimize import minimize_scalar
 
-from attnopt.explorers.base import Explorer, Numbers
 from attnopt.in_context import optimal_step_sizes, wishart_quadrature
+from bookkit.explorers.base import Explorer, Numbers
 from bookkit.plotting import BLUE, GREEN, GREY, ORANGE
 
 DIMS, CONTEXTS, DEPTH, NODES = (1, 2, 5, 10), (1, 2, 5, 10, 20, 40, 100), 4, 12  # the page carries these d and n

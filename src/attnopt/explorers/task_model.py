@@ -5,8 +5,8 @@ import traitlets
 from matplotlib.figure import Figure
 
 from attnopt.clustering import Models
-from attnopt.explorers.base import Explorer, Interval
 from attnopt.explorers.ideal_circuit import IdealCircuitExplorer
+from bookkit.explorers.base import Explorer, Interval
 from bookkit.plotting import BLUE, GREEN, GREY, ORANGE
 
 LENGTH, PREFIX = 12, 5

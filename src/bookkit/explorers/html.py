@@ -8,7 +8,7 @@ from docutils import nodes
 from myst_nb.core.render import MimeData, MimeRenderPlugin, NbElementRenderer
 from sphinx.application import Sphinx
 
-from attnopt.explorers.base import MIME, MODULES, SCRIPTS, classic_script, module_text
+from bookkit.explorers.base import MIME, MODULES, SCRIPTS, classic_script, module_text
 
 STILL = "This is a still picture: the explorer needs scripts, and none has started here."
 
