@@ -170,7 +170,7 @@ def test_damaged_result_says_what_to_do(tmp_path, damage):
     write_arrays(file, {"numbers": np.arange(1000)}, "")
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
-    with pytest.raises(ValueError, match=r"numbers.npz cannot be read .*: remove it and start again"):
+    with pytest.raises(ValueError, match=r"numbers.npz cannot be read .*; if it is a checkpoint, remove it and start again"):
         load_training(file)
 
 

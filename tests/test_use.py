@@ -1,15 +1,19 @@
 """The scripts with which the README and the API page open."""
 
+import math
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
 import torch
 
+from attnopt.clustering import Settings, Task, train
+
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = re.search(r"<!-- use -->\n(.*)<!-- used -->", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)[1]
-TRAIN, LOOK = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+TRAIN, LOOK, GRID = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 
 
 @pytest.fixture(autouse=True)
@@ -49,4 +53,20 @@ def test_one_model_is_looked_at(shown, capsys):
     # reversed in order, sequences have all tokens flipped: five are an odd number, and so every answer turns
     assert torch.equal(held["swapped"]["logits"].argmax(-1)[0], 1 - held["labels"])
     assert held["model"].norm == "rms"  # which the scripts never say
-    assert "norm" not in TRAIN + LOOK
+    assert "norm" not in TRAIN + LOOK + GRID
+
+
+def test_a_grid_is_one_call(capsys):
+    held = {}
+    exec(GRID.replace("epochs=60", "epochs=1"), held)
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows] == ["16", "32", "64"]
+    alone = train([2], Settings(batch_size=32, epochs=1)).history["accuracy_all"][-1].item()
+    assert held["grid"].history["accuracy_all"][-1][6].item() == pytest.approx(alone)
+
+
+def test_the_page_shows_the_defaults_of_the_settings():
+    page = (ROOT / "book" / "api.md").read_text(encoding="utf-8")
+    shown = re.search(r"autoclass:: (Settings\(.*\))", page)[1]
+    assert eval(shown, {"Settings": Settings, "Task": Task, "inf": math.inf}) == Settings()
+    assert re.findall(r"(\w+)=", shown) == [field.name for field in fields(Settings)]

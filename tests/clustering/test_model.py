@@ -550,8 +550,22 @@ def test_a_patched_stage_is_what_later_stages_follow_from(norm):
     torch.testing.assert_close(models.feed_forward(held["sequence"]), held["output"])
     with pytest.raises(ValueError, match="patch must name stages, embeddings, scores, .*, got xi"):
         models.stages(tokens, {"xi": held["sequence"]})
-    with pytest.raises(ValueError, match=r"patch of sequence must have shape \(3, 81, 2\), got \(3, 81, 1\)"):
-        models.stages(tokens, {"sequence": held["sequence"][..., :1]})
+    with pytest.raises(ValueError, match=r"patch of sequence must broadcast to shape \(3, 81, 2\), got \(3, 81, 3\)"):
+        models.stages(tokens, {"sequence": held["sequence"][..., :1].expand(3, 81, 1).repeat(1, 1, 3)})
+    alike = torch.full((4,), 0.25, dtype=torch.float64)
+    even = models.stages(tokens, {"attention": alike})
+    torch.testing.assert_close(even["mixture"], held["embeddings"].mean(2))
+    for error, message, patch in (
+        (TypeError, "patch must be a dict of tensors by stage, got list", [1]),
+        (TypeError, "patch of attention must be a torch.Tensor, got list", {"attention": [0.25] * 4}),
+        (
+            ValueError,
+            "patch of attention must have the models' dtype, torch.float64, got torch.float32",
+            {"attention": alike.float()},
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            models.stages(tokens, patch)
 
 
 def test_models_are_chosen_joined_and_shown():
@@ -563,12 +577,14 @@ def test_models_are_chosen_joined_and_shown():
         assert len(chosen) == count
         torch.testing.assert_close(chosen.logits(tokens), logits[which].view(count, *logits.shape[1:]))
     assert [len(one) for one in models] == [1, 1, 1]
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="there are 3 models, got number 3"):
         models[3]
     again = Models.join(list(models))
     assert all(torch.equal(value, models.weights[name]) for name, value in again.weights.items())
-    with pytest.raises(ValueError, match="parts must be ensembles of one norm"):
+    with pytest.raises(ValueError, match="parts must be ensembles of one norm and of the same sizes"):
         Models.join([models, model(biases=True, norm="rms")])
+    with pytest.raises(ValueError, match="parts must be ensembles of one norm and of the same sizes"):
+        Models.join([models, model(biases=True, width=6)])
     with pytest.raises(ValueError, match=r"unknown \['bias'\]"):
         models.replace(bias=logits)
     assert repr(models) == "3 Models(3 tokens, L = 4, d = 2, h = 5, with biases, norm 'unit', torch.float64)"

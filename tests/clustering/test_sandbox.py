@@ -96,6 +96,14 @@ def test_the_runs_are_what_they_are_called():
     assert last["fine_tuning"]["all"] > 0.95
 
 
+def test_a_run_says_what_it_is_in_one_line_and_has_no_epoch_before_the_first():
+    run = load_run("spike")
+    assert repr(run).startswith("Run('spike', Task(p=2, length=12, k=5), norm 'rms', ")
+    assert "\n" not in repr(run)
+    with pytest.raises(ValueError, match="epoch must be 0 or more, got -1"):
+        run.at(-1)
+
+
 def test_quantisation_error_is_at_most_half_a_step():
     params = Models.random(7, 2, 12, norm="unit", generator=torch.Generator().manual_seed(0), biases=True)
     params.weights["query"] *= 0

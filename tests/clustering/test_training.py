@@ -324,6 +324,12 @@ def test_a_training_in_a_file_is_the_same(tmp_path):
     assert_same(training, load_training(tmp_path / "deep" / "training.npz"))
     with pytest.raises(FileNotFoundError):
         load_training(tmp_path / "none.npz")
+    training.models.save(tmp_path / "models.npz")
+    with pytest.raises(ValueError, match="models.npz holds no training"):
+        load_training(tmp_path / "models.npz")
+    with pytest.raises(ValueError, match="training.npz holds no models"):
+        Models.load(tmp_path / "deep" / "training.npz")
+    assert repr(training) == f"Training({training.models}, 3 evaluations, snapshots of [0, 2])"
 
 
 @pytest.mark.parametrize(
@@ -377,7 +383,7 @@ def test_settings_that_make_no_sense_are_refused(argument, value, error):
 )
 def test_trainings_that_make_no_sense_are_refused(argument, value, error):
     given = {"seeds": [1, 2], "settings": Settings(epochs=2, n_train=64)}
-    with pytest.raises(error, match="models must be Models" if argument == "start" else argument):
+    with pytest.raises(error, match=argument):
         train(**given | {"watch" if argument == "snapshots" else argument: value})
 
 

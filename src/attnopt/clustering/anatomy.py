@@ -84,6 +84,9 @@ def counting_form(sequence: Tensor, task: Task) -> tuple[Tensor, Tensor]:
         sequence: ξ of all 2ᴸ sequences in lexicographic order, shape (M, 2ᴸ, d).
         task: whose, with p = 2.
 
+    A share near 1 means counting only where the weights are small: with large ones almost every sequence has a sum of its
+    own, which explains whatever ξ is.
+
     Returns:
         Weights, shape (M, L), the first one positive, and the share of the variance of ξ that Σ m_t x_t explains, shape
         (M,). Where some token of the prefix has no effect, both are 0.

@@ -53,8 +53,8 @@ def ideal_circuit(
 
     Args:
         task: that it solves.
-        sharpness: of the attention, positive: the length of the query. A spurious token gets about exp(-√2 sharpness) of
-            the attention of another, or exactly exp(-√(2/3) sharpness) in three dimensions.
+        sharpness: of the attention, positive: the length of the query; 10 is plenty for short sequences. A spurious token
+            gets about exp(-√2 sharpness) of the attention of another, or exactly exp(-√(2/3) sharpness) in three dimensions.
         scale: length of the output, positive.
         clusters: what the clusters stand for, C(k + p - 1, k) "counts" or k (p - 1) + 1 "sums".
         dim: d, 2 or 3.

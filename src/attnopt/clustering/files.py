@@ -35,7 +35,7 @@ def read_arrays(file: Path) -> tuple[dict[str, np.ndarray], str]:
             arrays = {name: archive[name] for name in archive.files}
         return arrays, arrays.pop("description").tobytes().decode()
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError) as error:
-        raise ValueError(f"{file} cannot be read ({error}): remove it and start again") from error
+        raise ValueError(f"{file} cannot be read ({error}); if it is a checkpoint, remove it and start again") from error
 
 
 def _beside(file: Path) -> Path:

@@ -108,12 +108,13 @@ class Models:
         """The models of several ensembles of the same sizes and norm as one.
 
         Raises:
-            ValueError: if there is none, or norms differ.
+            ValueError: if there is none, or norms or sizes differ.
         """
-        norms = {part.norm for part in parts}
-        if len(norms) != 1:
-            raise ValueError(f"parts must be ensembles of one norm, got {sorted(norms)}")
-        return cls({name: torch.cat([part.weights[name] for part in parts]) for name in parts[0].weights}, norms.pop())
+        kinds = {(part.norm, *((name, value.shape[1:]) for name, value in part.weights.items())) for part in parts}
+        if len(kinds) != 1:
+            raise ValueError(f"parts must be ensembles of one norm and of the same sizes, got {', '.join(map(str, parts))}")
+        weights = {name: torch.cat([part.weights[name] for part in parts]) for name in parts[0].weights}
+        return cls(weights, parts[0].norm)
 
     def __len__(self) -> int:
         return len(self.weights["token"])
@@ -121,7 +122,9 @@ class Models:
     def __getitem__(self, which: int | slice | Sequence[int] | Tensor) -> "Models":
         """The models of a slice, of indices or of a mask; of a number, an ensemble of that one."""
         if isinstance(which, int):
-            which = [range(len(self))[which]]  # raises as a list does
+            if not -len(self) <= which < len(self):
+                raise IndexError(f"there are {len(self)} models, got number {which}")
+            which = [which]
         return self.map(lambda value: value[which])
 
     def __iter__(self) -> Iterator["Models"]:
@@ -219,27 +222,38 @@ class Models:
 
         Args:
             tokens: sequences, integers in 0 … p - 1, shape (n, L), the same for all models, or (M, n, L).
-            patch: what stages shall hold instead of what is computed; later stages follow.
+            patch: what stages shall hold instead of what is computed, of their shapes or broadcast to them, and of the
+                models' dtype (see `double`); whatever a stage enters follows.
 
         Returns:
-            ``embeddings`` z (M, n, L, d), ``scores`` and ``attention`` s (M, n, L), ``mixture`` zs, the mean embedding under
-            attention (M, n, d), ``sequence`` ξ (M, n, d), ``direction`` ξ normalised (M, n, d), ``activations`` (M, n, h)
-            before the GELU, ``output`` ψ (M, n, d) and ``logits`` ζ (M, n, p).
+            ``embeddings`` z (M, n, L, d); from them ``scores``, from these ``attention`` s (M, n, L); from attention and
+            embeddings ``mixture`` zs, the mean embedding (M, n, d); from it ``sequence`` ξ (M, n, d); from it ``direction``,
+            ξ normalised (M, n, d); from it ``activations`` (M, n, h) before the GELU; from ξ and these ``output`` ψ
+            (M, n, d); from it ``logits`` ζ (M, n, p).
 
         Raises:
-            TypeError: if tokens are not integers.
+            TypeError: if tokens are not integers, or a patch no tensor of real floating-point numbers.
             ValueError: if tokens lie outside 0 … p - 1, their length is not that of the positions, or a patch names no stage
                 or does not fit it.
         """
         self.check_tokens(tokens)
-        patch, held = patch or {}, {}
+        patch, held = {} if patch is None else patch, {}
+        if not isinstance(patch, dict):
+            raise TypeError(f"patch must be a dict of tensors by stage, got {type(patch).__name__}")
         if unknown := sorted(set(patch) - set(STAGES)):
             raise ValueError(f"patch must name stages, {', '.join(STAGES)}, got {', '.join(unknown)}")
+        if patch:
+            check_tensors(**{f"patch of {name}": value for name, value in patch.items()})
 
         def keep(name: str, value: Tensor) -> Tensor:
-            if name in patch and patch[name].shape != value.shape:
-                raise ValueError(f"patch of {name} must have shape {tuple(value.shape)}, got {tuple(patch[name].shape)}")
             held[name] = patch.get(name, value)
+            try:
+                held[name] = held[name].expand_as(value)
+            except RuntimeError:
+                sizes = f"{tuple(value.shape)}, got {tuple(held[name].shape)}"
+                raise ValueError(f"patch of {name} must broadcast to shape {sizes}") from None
+            if held[name].dtype != value.dtype:
+                raise ValueError(f"patch of {name} must have the models' dtype, {value.dtype}, got {held[name].dtype}")
             return held[name]
 
         table = self.table()
@@ -293,6 +307,8 @@ class Models:
     def count(self, task: Task) -> tuple[Tensor, Tensor]:
         """The integers m for which ξ is most nearly a function of Σ m_t x_t, (M, L), and how nearly, (M,); `counting_form`.
 
+        A share near 1 means counting only where the integers are small: with large ones every sequence has a sum of its own.
+
         Raises:
             TypeError: if ``task`` is none.
             ValueError: if the models do not fit it, or p is not 2.
@@ -325,6 +341,8 @@ class Models:
         file = _model_file(file)
         if file.suffix == ".npz":
             arrays, norm = read_arrays(file)
+            if norm not in get_args(Norm):
+                raise ValueError(f"{file} holds no models, but what another function wrote")
             return cls({name: torch.from_numpy(value) for name, value in arrays.items()}, norm)
         try:
             said = json.loads(file.read_text(encoding="utf-8"))
@@ -410,9 +428,10 @@ def check_weights(weights: Params) -> None:
     if not isinstance(weights, dict):
         raise TypeError(f"weights must be a dict as those of Models.random, got {type(weights).__name__}")
     missing = [name for name in ("token", "position", *TRAINED) if name not in weights]
-    unknown = [name for name in weights if name not in ("token", "position", *TRAINED, *BIASES)]
+    known = ("token", "position", *TRAINED, *BIASES)
+    unknown = [name for name in weights if name not in known]
     if missing or unknown:
-        raise ValueError(f"weights must have the names that Models says, missing {missing}, unknown {unknown}")
+        raise ValueError(f"weights must be {', '.join(known)}; missing {missing}, unknown {unknown}")
     check_tensors(**weights)
     for name in ("token", "position", "receptors"):
         if weights[name].ndim != 3 or 0 in weights[name].shape:

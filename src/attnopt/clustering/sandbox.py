@@ -19,7 +19,7 @@ LAYERS = ("token", "position", *TRAINED)  # whose gradients are recorded; recept
 LARGEST = 2**15 - 1  # parameters are kept as 16-bit integers
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Run:
     """A recorded training run.
 
@@ -48,13 +48,22 @@ class Run:
     frames: dict[str, np.ndarray]
     history: dict[str, np.ndarray]
 
+    def __repr__(self) -> str:
+        return f"Run({self.name!r}, {self.task}, norm {self.norm!r}, {len(self.epochs)} frames): {self.description}"
+
     @functools.cached_property
     def models(self) -> Models:
-        """The model of every frame, as an ensemble, float64."""
+        """The model of every frame, as an ensemble, float64; weights are kept to 16 bits."""
         return Models({name: torch.from_numpy(values * step) for name, (values, step) in self.packed.items()}, self.norm)
 
     def at(self, epoch: int) -> Models:
-        """The model after an epoch, or of the last frame before it, as an ensemble of one."""
+        """The model after an epoch, or of the last frame before it, as an ensemble of one; frames are at ``epochs``.
+
+        Raises:
+            ValueError: if the epoch is negative.
+        """
+        if epoch < 0:
+            raise ValueError(f"epoch must be 0 or more, got {epoch}")
         return self.models[self.frame(epoch)]
 
     def frame(self, epoch: int) -> int:

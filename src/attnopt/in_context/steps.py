@@ -62,6 +62,8 @@ def step_loss(steps: Tensor | Sequence[float], dim: int, n_context: int) -> Tens
 def optimal_step_sizes(dim: int, n_context: int, n_layers: int) -> tuple[Tensor, Fraction]:
     """The steps that minimise the in-context loss over A_i = a_i Σ⁻¹, and the minimum as an exact fraction.
 
+    Covariates are N(0, Σ) and weights w⋆ are N(0, Σ⁻¹), as in `step_loss`.
+
     Among polynomials with R(0) = 1 and degree k the smallest mean square belongs to the kernel polynomial K_k(λ, 0) of
     the mean spectrum, whose roots are the free nodes of the Gauss–Radau rule with a node at 0; the minimum is that
     node's weight, 1 / Σ_j p_j(0)².

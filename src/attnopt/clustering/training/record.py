@@ -31,6 +31,9 @@ class Training(NamedTuple):
     history: dict[str, Tensor]
     snapshots: dict[int, Models]
 
+    def __repr__(self) -> str:
+        return f"Training({self.models}, {len(self.history['epoch'])} evaluations, snapshots of {list(self.snapshots)})"
+
 
 def join(parts: list[Training], order: Tensor | None = None) -> Training:
     """The trainings of several groups of models as one, in the order given."""
@@ -73,6 +76,8 @@ def load_training(file: Path | str, description: str | None = None) -> Training:
         ValueError: if it cannot be read, or bears another description than the one given.
     """
     arrays, about = read_arrays(Path(file))
+    if not about.startswith("{"):
+        raise ValueError(f"{file} holds no training, but what another function wrote")
     about = json.loads(about)
     if description is not None and about["description"] != description:
         raise ValueError(f"{file} was written by other settings: remove it, or name another place")

@@ -20,7 +20,8 @@ PER_MODEL = ("width", "batch_size", "learning_rate", "mlp_discount", "weight_dec
 class Settings:
     """All that decides, with a seed, what a training comes to; each default is that of the released code's ``run``.
 
-    The last six are one number or a sequence of one a model, so that a grid of settings is one training.
+    The last six are one number or a sequence of one a model, so that a grid of settings is one training. Trained models have
+    the biases of the feed-forward layer.
 
     Attributes:
         task: what is learned.

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from attnopt.checks import check_count
-from attnopt.clustering.model import Models, check_models
+from attnopt.clustering.model import Models
 from attnopt.clustering.training.draws import check_seeds, initial_models
 from attnopt.clustering.training.group import Group
 from attnopt.clustering.training.record import Training, join
@@ -95,7 +95,8 @@ def check_start(start: Models, settings: Settings, models: int) -> None:
         TypeError: if they are no `Models`.
         ValueError: if they are others.
     """
-    check_models(start)
+    if not isinstance(start, Models):
+        raise TypeError(f"start must be Models, as in training.models, got {type(start).__name__}")
     if not {"receptor_biases", "assembler_bias"} <= start.weights.keys():
         raise ValueError(f"start must have both biases, got {start}")
     said = [models, settings.tokens, settings.task.length, settings.dim, max(settings.width), settings.norm]
