@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
+import attnopt.explorers  # noqa: F401  (whose scripts are written)
 from bookkit.explorers.html import script_json, write_scripts
 
 HTML = Path(__file__).parents[2] / "_build" / "html"
