@@ -25,11 +25,13 @@ def test_every_correction_has_a_script_and_every_script_its_place():
 
 def test_the_page_shows_every_row_that_is_not_as_printed_under_its_verdict():
     corrections, _, rest = PAGE.partition("## Holds, with a scope")
-    scopes, _, experiments = rest.partition("## Experiments")
-    rows = [set(re.findall(r'"ledger\.html#([\w-]+)"', part)) for part in (corrections, scopes, experiments)]
+    scopes, _, rest = rest.partition("## Left open by the authors, answered")
+    answered, _, experiments = rest.partition("## Experiments")
+    rows = [set(re.findall(r'"ledger\.html#([\w-]+)"', part)) for part in (corrections, scopes, experiments, answered)]
     assert rows[0] == named("corrected") == set(re.findall(r"<errata/([\w-]+)\.py>", corrections))
     assert rows[1] == named("holds, with a scope")
     assert rows[2] == named("reproduced in part") | named("undecided") | named("not reproduced")
+    assert rows[3] == named("answered")
 
 
 def test_the_page_opens_with_the_weights_of_its_corrections_and_with_what_is_right():

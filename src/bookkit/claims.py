@@ -21,6 +21,7 @@ VERDICTS = {
     "reproduced in part": "our runs give a part of what the paper reports",
     "undecided": "too few runs: an interval contains both answers",
     "not reproduced": "our runs do not give what the paper reports",
+    "answered": "left open, or proposed and not tried, by the paper; decided here",
     "open": "not yet judged",
 }
 KINDS = ("theorem", "equation", "experiment", "statement", "definition")

@@ -13,7 +13,7 @@ class SoftmaxExplorer(Explorer):
 
     Traits:
         logits: three numbers.
-        temperature: T.
+        temperature: what the logits are divided by.
     """
 
     module = "softmax"
