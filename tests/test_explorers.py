@@ -196,7 +196,10 @@ def test_task_model_refuses_weights_that_do_not_fit():
     biases = {"receptor_biases": [0.0] * hidden, "assembler_bias": [0.0, 0.0]}
     for message, bad in (
         ("weights must be of the models random and ideal", {"random": good["random"]}),
-        ("weights of ideal: weights must be token, position, .*; missing", good | {"ideal": {"token": good["ideal"]["token"]}}),
+        (
+            "weights of ideal: weights must be token, position, .*; missing",
+            good | {"ideal": {"token": good["ideal"]["token"]}},
+        ),
         ("weights of random: query must have shape", good | {"random": good["random"] | {"query": [1.0]}}),
         ("weights of random: position must have shape", good | {"random": good["random"] | {"position": [[1.0, 2.0]]}}),
         ("weights of random must be finite", good | {"random": good["random"] | {"query": [1.0, float("nan")]}}),
