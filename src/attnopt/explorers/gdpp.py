@@ -54,7 +54,7 @@ class GdppExplorer(Explorer):
 
     Traits:
         context: n, one of those in the table.
-        layers: k.
+        layers: k of them.
         scale: s, by which all covariates are multiplied after the parameters were chosen.
         view: what is drawn beside the residuals: "loss" against the number of layers, or the "eigenvalues" layer by layer.
         table: nodes, weights and parameters for each n.

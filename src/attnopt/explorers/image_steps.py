@@ -81,7 +81,7 @@ class ImageStepsExplorer(Explorer):
         image: 0 for the black image, k for the k-th of the given ones.
         label: C: "true", "predicted" or "soft" (softmax), both at the start, or a name among ``classes``.
         noise: standard deviation of the noise added to the image.
-        step: h.
+        step: h, of each layer.
         iteration: how many steps have been taken.
     """
 

@@ -18,7 +18,7 @@ class OneLayerExplorer(Explorer):
 
     Traits:
         first, second, third: eigenvalues of Σ.
-        examples: n.
+        examples: n of them in a prompt.
     """
 
     module = "one_layer"

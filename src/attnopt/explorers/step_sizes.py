@@ -42,9 +42,9 @@ class StepSizesExplorer(Explorer):
     The page carries the spectra of some d and n; with a kernel all can be chosen, and Python computes those that lack.
 
     Traits:
-        dim: d.
-        n_context: n.
-        layers: k.
+        dim: d, of the covariates.
+        n_context: n, the examples of a prompt.
+        layers: k of them.
         scheme: "optimal", "constant" (the best equal ones), "chebyshev" (for the Marchenko–Pastur interval) or "own".
         own: four sizes of the reader; the first k are used if the scheme is "own".
         table: what the module needs of the exact spectrum, by d and n.
