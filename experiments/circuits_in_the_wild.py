@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from ensembles import CACHE, record, settings
+from ensembles import complete, record, settings
 from lab import Record, rounded
 from scipy.stats import mannwhitneyu, spearmanr
 from torch import Tensor
@@ -35,11 +35,6 @@ K, SUCCESS, AT_A_TIME = TASK.k, 0.9, 10
 TOKENS, TARGETS = TASK.all()
 THRESHOLDS = torch.logspace(-5, 2, 57, dtype=torch.float64).tolist()
 DIMS = {2: "main"} | {dim: f"dim_{dim}" for dim in (3, 4, 8, 16, 32, 64)}
-
-
-def finished(name: str) -> bool:
-    """Whether all of an ensemble's chunks are there."""
-    return len(list((CACHE / name).glob("chunk_?????.npz"))) == math.ceil(settings()[name].runs / 100)
 
 
 def exact(models: Models, chosen: Tensor | slice = slice(None)) -> Models:
@@ -145,7 +140,7 @@ def sparsity() -> dict:
     """Figures 10 and 19: sparsity against success, for every width of the embeddings that is there."""
     result = {"thresholds": rounded(torch.tensor(THRESHOLDS))}
     for dim, name in DIMS.items():
-        if finished(name) and dim <= 32:
+        if complete(name) and dim <= 32:
             result[str(dim)] = sparsity_of(record(name))
     main = record("main")
     accuracy, dense = main.history["accuracy_all"], -sparse(main.models)  # in the models' own float32
@@ -198,23 +193,16 @@ def sparsity_of(training: Training) -> dict:
 @RECORD.section
 def ablations() -> dict:
     """Figure 16: accuracies of 100 runs a point; the default's are those of the first 100 seeds of "main"."""
-    grid = {
-        "batch_size": (32, "main"),
-        "width": (32, "main"),
-        "learning_rate": (3e-3, "main"),
-        "mlp_discount": (1.0, "main"),
-    }
     result = {}
-    for factor, (default, name) in grid.items():
-        points = {default: name} | {
-            chosen[factor]: other for other, chosen in settings().items() if factor in chosen and chosen["runs"] == 100
-        }
+    for factor in ("batch_size", "width", "learning_rate", "mlp_discount"):
+        names = ["main", *(name for name in settings() if name.startswith(f"{factor}_"))]
+        points = {getattr(settings()[name].settings, factor): name for name in names}
         if factor == "batch_size":
             points[2048] = "full_batch"
         result[factor] = {
             f"{value:g}": rounded(record(points[value]).history["accuracy_all"][-1, :100], 3)
             for value in sorted(points)
-            if finished(points[value])
+            if complete(points[value])
         }
     return result
 
@@ -225,13 +213,13 @@ def transfer() -> dict:
     result = {"scratch": {}, "tuned": {}, "grown": {}, "cyclic": {}}
     for p in range(3, 11):
         for kind in ("scratch", "tuned", "grown"):
-            if finished(f"{kind}_p{p}"):
+            if complete(f"{kind}_p{p}"):
                 training = record(f"{kind}_p{p}")
                 accuracy = judged(training.models, p)
                 result[kind][p] = rounded(accuracy)
                 result[kind][f"training_{p}"] = rounded(training.history["accuracy"][-1])
                 result["cyclic"][f"{kind}_{p}"] = cyclic(training, accuracy, p)
-    if not finished("vocabulary_10"):
+    if not complete("vocabulary_10"):
         return result
     start = record("vocabulary_10")
     two = start.models.replace(token=start.models.weights["token"][:, :2])
@@ -245,9 +233,9 @@ def transfer() -> dict:
         "mass": rounded(found["pairs"].mean(1)[:, :K].sum(1)),
     }
     before = start.models.replace(token=start.models.weights["token"][:, :3])
-    if finished("tuned_p3"):
+    if complete("tuned_p3"):
         result["tuned_p3"] = followed(before, record("tuned_p3"))
-    if finished("grown_p3"):
+    if complete("grown_p3"):
         after = record("grown_p3")
         result["grown_p3"] = followed(after.snapshots[0], after)
     return result
@@ -330,7 +318,7 @@ def wider() -> dict:
     """Appendix B: circuits, loss drops and loss spikes against gradient norms, for wider embeddings."""
     result = {}
     for dim, name in DIMS.items():
-        if not finished(name):
+        if not complete(name):
             continue
         training = record(name)
         history = training.history

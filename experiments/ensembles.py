@@ -8,15 +8,17 @@ default settings takes about a second and a half.
 """
 
 import argparse
+from pathlib import Path
 from typing import NamedTuple
 
 import lab
 import torch
 
-from attnopt.clustering import PAPER, Settings, Task, Training, Watch, ensemble
+from attnopt.clustering import PAPER, Settings, Task, Training, Watch, ensemble, load_training
+from attnopt.clustering.training.record import join
 
 CACHE = lab.CACHE / "ensembles"
-EPOCHS = 1000
+EPOCHS, CHUNK = 1000, 100
 EVERY_TENTH = [0, 1, 2, 5, *range(10, EPOCHS + 1, 10)]
 FINAL = Watch(every=EPOCHS)  # only the outcome is of interest
 ENDS = (0, EPOCHS)
@@ -78,7 +80,22 @@ def record(name: str, progress: bool = False) -> Training:
             tokens = torch.cat([tokens, torch.stack(new)], 1)
         start = start.replace(token=tokens)
     seeds = range(plan.runs)
-    return ensemble(seeds, plan.settings, CACHE / name, watch=plan.watch, start=start, chunk=100, progress=progress)
+    return ensemble(seeds, plan.settings, CACHE / name, watch=plan.watch, start=start, chunk=CHUNK, progress=progress)
+
+
+def complete(name: str) -> bool:
+    """Whether all runs of an ensemble are there."""
+    return all(file.exists() for file in chunks(name))
+
+
+def finished(name: str) -> Training | None:
+    """The ensemble of that name, if it has been trained to the end."""
+    return join([load_training(file) for file in chunks(name)]) if complete(name) else None
+
+
+def chunks(name: str) -> list[Path]:
+    """The files that an ensemble's runs are kept in, a hundred in each."""
+    return [CACHE / name / f"chunk_{at:05d}.npz" for at in range(0, settings()[name].runs, CHUNK)]
 
 
 def main() -> None:

@@ -17,10 +17,10 @@ from ensembles import EVERY_TENTH
 from lab import guarded, provenance, rounded, store
 
 from attnopt.clustering import PAPER, Models, Settings, Training, Watch, ensemble
+from attnopt.clustering.training.settings import EACH_EPOCH
 from bookkit.printing import wilson
 
 FIRST, RUNS = 1000, 300
-EACH_EPOCH = Watch()
 SUCCESS, LEVEL = 0.9, 0.05
 
 

@@ -28,7 +28,7 @@ import random
 
 import numpy as np
 import torch
-from ensembles import CACHE, settings
+from ensembles import CACHE, finished
 from lab import Record
 from torch import Tensor
 
@@ -43,12 +43,10 @@ from attnopt.clustering import (
     dissect,
     ensemble,
     find_spikes,
-    load_training,
 )
 from attnopt.clustering.model import marks
 from attnopt.clustering.sharpness import sharpness
 from attnopt.clustering.spikes import losses, stages
-from attnopt.clustering.training.record import join
 
 RECORD = Record("loss_spikes", digits=4)
 OWN = CACHE.parent / "loss_spikes"
@@ -61,13 +59,6 @@ TRACED = 8  # full-batch runs that are followed
 UNTIL = 500  # epochs that runs with spikes are trained again
 BACK = (1, 2, 3, 4, 16, 48)  # steps before a spike's first over the threshold
 SHOWN = 4  # spikes that the chapter trains through
-
-
-def finished(name: str) -> Training | None:
-    """The ensemble of that name, if it has been trained to the end."""
-    runs = settings()[name].runs
-    files = [CACHE / name / f"chunk_{at:05d}.npz" for at in range(0, runs, 100)]
-    return join([load_training(file) for file in files]) if all(file.exists() for file in files) else None
 
 
 def crossing(training: Training) -> Tensor:

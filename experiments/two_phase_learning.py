@@ -38,9 +38,9 @@ Sections:
 from collections.abc import Callable
 from dataclasses import replace
 
-import ensembles
 import numpy as np
 import torch
+from ensembles import finished
 from lab import Record
 from scipy.spatial import cKDTree
 from torch import Tensor
@@ -54,14 +54,12 @@ from attnopt.clustering import (
     Watch,
     curvature,
     find_drops,
-    load_training,
     log_cosh_half,
     margins,
     parity_coefficient,
     train,
     training_data,
 )
-from attnopt.clustering.training.record import join
 
 RECORD, TASK = Record("two_phase_learning", digits=4), Task()
 LEFT, LEVELS, SOLVED = 0.6, {"escape_early": 0.65, "escape_late": 0.5}, 0.9
@@ -79,12 +77,6 @@ ARMS = {
     "feed-forward": (3e-12, 1e-9),
     "the rest": (3e-3, 1e9),
 }  # learning rate and what divides the MLP's
-
-
-def finished(name: str) -> Training | None:
-    """The ensemble, if all its runs are there."""
-    files = [ensembles.CACHE / name / f"chunk_{at:05d}.npz" for at in range(0, ensembles.settings()[name].runs, 100)]
-    return join([load_training(file) for file in files]) if all(file.exists() for file in files) else None
 
 
 def first(marks: Tensor, epochs: Tensor) -> list[int | None]:
