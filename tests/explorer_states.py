@@ -14,8 +14,10 @@ NAMES = [name for name, kind in KINDS.items() if kind.__module__.startswith("att
 TOLERANCES = {
     "attention_field": (1e-9, 1e-11),
     "feature_flow": (1e-6, 1e-6),  # the solver's, with a gradient's slope
+    "quadratic_field": (1e-6, 1e-7),  # the solver's
     "layers": (1e-6, 1e-7),
     "one_layer": (1e-6, 1e-7),
+    "second_valley": (1e-6, 1e-6),  # the solvers'
     "layer_steps": (1e-6, 1e-9),
     "step_sizes": (1e-9, 1e-11),
     "gdpp": (1e-6, 1e-9),
@@ -25,7 +27,15 @@ TOLERANCES = {
 }
 SAMPLES = {
     "attention_field": [
-        {"weights": [[0.3, -1.0], [1.2, 0.4], [0.8, -0.1]], "axis": axis, "softness": 0.4} for axis in ("class", "sequence")
+        {"weights": weights, "axis": axis, "softness": softness, "steps": 3, "selected": 1}
+        for weights, softness in (
+            ([[0.3, -1.0], [1.2, 0.4], [0.8, -0.1]], 0.4),
+            ([[1.0, 0.0], [0.5, 0.2], [0.0, 0.4]], 0.0),  # class 2 between the others: there is a zero over classes
+            ([[1.0, 0.0], [0.5, 0.2], [0.0, 1.0]], 0.0),  # and inside the cone of the others: over tokens
+            ([[1.0, 0.5], [-0.4, -0.2], [2.0, 1.0]], 0.2),  # on a line: it is the nearest of many
+            ([[0.0, 0.0]] * 3, 0.0),
+        )
+        for axis in ("class", "sequence")
     ],
     "ideal_circuit": [{"length": 0.0}, {"length": 16.0, "angle": 180.0, "split": 1.0, "noise": 1.0}],
     "gdpp": [{"context": n, "layers": 4, "scale": scale} for n in (3, 100) for scale in (0.5, 1.5)],
@@ -42,6 +52,8 @@ SAMPLES = {
         {"model": model, "scheme": "strang", "step": 4.0, "layers": 3, "scale": 3.0} for model in ("linear", "quadratic")
     ],
     "one_layer": [{"examples": n} for n in (1, 2, 40, 1000)],
+    "one_step": [{"prompt": prompt, "examples": n} for prompt in range(10) for n in (1, 30)][::2],
+    "second_valley": [{"start": start} for start in ([0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.4, 1.2])],
     "sandbox": [{"runs": (name,), "epoch": epoch} for epoch in (517, 0, 150, 1000) for name in run_names()],
     "task_model": [{"model": model, "value_scale": 0.0} for model in ("random", "ideal")],
 }
@@ -70,6 +82,8 @@ def tamed(name, state):
     """Without what no two computations agree on: many long steps may be chaotic."""
     if name == "layers":
         state |= {"step": min(state["step"], 1 / state["scale"]), "layers": min(state["layers"], 24)}
+    if name == "attention_field" and sum(value**2 for weight in state["weights"] for value in weight) > 8:
+        state |= {"steps": min(state["steps"], 8)}
     return state
 
 

@@ -12,7 +12,7 @@ from conftest import unproven
 
 from bookkit import claims as ledger
 from bookkit import folder
-from bookkit.claims import VERDICTS, Ledger, claim, claims, counts, evidence, parse
+from bookkit.claims import VERDICTS, Ledger, claim, claims, claims_of_chapter, counts, evidence, parse
 
 ROOT = Path(__file__).parent.parent
 PAPERS = tomllib.loads((ROOT / "tests" / "papers.toml").read_text(encoding="utf-8"))
@@ -180,6 +180,28 @@ def test_the_book_is_found_around_the_working_folder_or_beside_the_package(tmp_p
     monkeypatch.setattr(folder, "__file__", str(tmp_path / "site-packages" / "bookkit" / "folder.py"))
     with pytest.raises(FileNotFoundError, match=r"no book/answers.toml in .*part or a folder around it: start from"):
         folder.table("answers.toml")
+
+
+def test_a_chapters_claims_stand_together():
+    rows = claims_of_chapter("regression/softmax_and_lse")
+    expected = [row for row in claims().values() if row.chapter == "regression/softmax_and_lse"]
+    assert list(rows.claims) == expected != []
+    html = rows._repr_html_()
+    assert html.count("<details") == len(expected)
+    assert all(f"ledger.html#{row.id}" in html for row in expected)
+    assert repr(rows) == "\n".join(map(repr, expected))
+    assert "No statement of the papers" in repr(claims_of_chapter("part/none"))
+    assert "No statement of the papers" in claims_of_chapter("part/none")._repr_html_()
+
+
+def test_a_chapter_shows_its_own_claims_and_questions():
+    shown = 0
+    for path in sorted((ROOT / "book").glob("*/*.md")):
+        name = path.relative_to(ROOT / "book").with_suffix("").as_posix()
+        named = re.findall(r'^(?:claims_of_chapter|questions)\("([^"]*)"\)$', path.read_text(encoding="utf-8"), re.M)
+        assert named in ([], [name, name]), path
+        shown += bool(named)
+    assert shown >= 2
 
 
 def test_unknown_claim_is_named():

@@ -131,7 +131,7 @@ def test_lint_passes_and_names_all_that_is_wrong(project):
     script, text = project / "tools" / "wrong.py", project / "book" / f"{CHAPTER}.md"
     whole = text.read_text(encoding="utf-8")
     script.write_text("import os\nx = 'one'\n", encoding="utf-8")
-    text.write_text(whole.replace("Motivate, derive", "One sentence. And another, derive"), encoding="utf-8")
+    text.write_text(whole.replace("The answer in words.", "One sentence. And another."), encoding="utf-8")
     try:
         said = command(project, "lint", code=1)
     finally:

@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 import sympy as sp
 import torch
+from docutils import nodes
+from docutils.utils import new_document
 
-from bookkit.exercises import answers, check, fingerprint, neighbours
+from bookkit import exercises
+from bookkit.exercises import answers, check, fingerprint, form, neighbours, parse, put_forms
 
+ROW = {"digits": 3, "hash": 32 * "a"}
 CHAPTERS = sorted(Path(__file__).parent.parent.glob("book/*/*.md"))
 
 
@@ -62,6 +66,91 @@ def test_the_last_digit_may_be_off_by_one_on_either_side_of_a_power_of_ten():
     assert neighbours(0.99996, 4) == pytest.approx([1.0, 0.999, 1.001])
     assert neighbours(-2.34567, 3) == pytest.approx([-2.35, -2.36, -2.34])
     assert neighbours(0.0, 3) == [0.0]
+
+
+def test_neighbours_of_the_largest_and_the_smallest_numbers():
+    assert neighbours(1.79769e308, 4) == [np.inf, np.inf, np.inf]
+    assert neighbours(5e-324, 2) == [5e-324, 5e-324, 5e-324]
+
+
+def test_a_hint_follows_a_wrong_answer_and_no_other(capsys):
+    hint = answers()["ex-conserved"]["hint"]
+    assert said(capsys, "ex-conserved", 0.2747) == f"not yet (to 4 digits)\nHint: {hint}"
+    assert said(capsys, "ex-conserved", -np.log(3) / 4) == "right (to 4 digits)"
+    assert hint not in said(capsys, "ex-conserved", ...) + said(capsys, "ex-conserved", "0.2747")
+
+
+def test_no_hint_gives_its_answer_away(capsys):
+    hints = {name: row["hint"] for name, row in answers().items() if "hint" in row}
+    assert {"ex-conserved", "ex-crossover"} <= set(hints)
+    for name, hint in hints.items():
+        for number in re.findall(r"\d+(?:\.\d+)?", hint):
+            assert said(capsys, name, float(number)).startswith("not yet")
+            assert said(capsys, name, -float(number)).startswith("not yet")
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"digits": 3}, r"answer ex-a must have digits, a hash and perhaps a hint, got \['digits'\]"),
+        (ROW | {"clue": "x"}, "answer ex-a must have digits, a hash and perhaps a hint, got"),
+        (ROW | {"digits": -1}, "answer ex-a: digits must be a whole number, 0 or more, got -1"),
+        (ROW | {"digits": True}, "answer ex-a: digits must be a whole number, 0 or more, got True"),
+        (ROW | {"digits": 2.0}, "answer ex-a: digits must be a whole number, 0 or more, got 2.0"),
+        (ROW | {"hash": "abc"}, "answer ex-a: hash must be 32 hexadecimal digits, got 'abc'"),
+        (ROW | {"hash": 7}, "answer ex-a: hash must be 32 hexadecimal digits, got 7"),
+        (ROW | {"hint": 7}, "answer ex-a: hint must be a text, got 7"),
+    ],
+)
+def test_a_malformed_row_is_named(row, says):
+    assert parse({"ex-a": ROW, "ex-b": ROW | {"digits": 0, "hint": "x"}})
+    with pytest.raises(ValueError, match=says):
+        parse({"ex-a": row})
+
+
+def page(*cells):
+    """A page as MyST-NB makes it: cells, each of a code and perhaps an output."""
+    document = new_document("page")
+    for code, *output in cells:
+        cell = nodes.container("", nodes.container("", nodes.literal_block(code, code)), classes=["cell"])
+        document += cell
+        cell += [nodes.container("", nodes.literal_block(text, text)) for text in output]
+    return document
+
+
+def test_a_form_takes_the_place_of_a_cell_that_asks():
+    code = 'check("ex-lse-three", ...)'
+    document = page(("1 + 1", "2"), (code, "ex-lse-three: put your number"), (f"{code}  # the <first> question",))
+    put_forms(None, document)
+    first, second, third = document.children
+    assert first.astext() == "1 + 1\n\n2"
+    assert second.astext() == form("ex-lse-three")
+    assert third.astext() == form("ex-lse-three", "the <first> question")
+    assert 'data-about="the &lt;first&gt; question"' in third.astext()
+    assert second["format"] == "html"
+    assert second["classes"] == []  # or it would be put in a cell after all
+
+
+@pytest.mark.parametrize(
+    "code",
+    ['check("ex-lse-three", 1.79)', 'x = 1\ncheck("ex-lse-three", ...)', 'check("ex-lse-three", ...)\nx', "", "..."],
+)
+def test_other_cells_stay(code):
+    document = page((code, "out"))
+    before = document.pformat()
+    put_forms(None, document)
+    assert document.pformat() == before
+
+
+def test_a_form_has_what_its_script_needs_and_says_what_to_do_without(monkeypatch):
+    monkeypatch.setattr(exercises, "answers", lambda: {"ex-a": ROW | {"hint": "Is $x < y$?"}})
+    assert form("ex-a") == (
+        '<div class="ao-answer" data-name="ex-a" data-about="" data-digits="3" data-hash="' + 32 * "a" + '">'
+        "<p>Check your number in the notebook: <code>check(&quot;ex-a&quot;, your_number)</code></p>"
+        r'<span class="ao-hint" hidden>Hint: Is <span class="math notranslate nohighlight">\(x &lt; y\)</span>?</span></div>'
+    )
+    with pytest.raises(KeyError, match="no checked answer for 'ex-b'"):
+        form("ex-b")
 
 
 def test_answers_are_salted_and_unknown_exercises_named():

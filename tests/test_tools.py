@@ -361,36 +361,44 @@ GOOD = (ROOT / "tools" / "chapter_template.md").read_text(encoding="utf-8")
 def test_the_template_and_the_book_are_in_style():
     assert prose.faults(GOOD, chapter=True) == []
     for path in notebooks.sources():
-        assert prose.faults(path.read_text(encoding="utf-8"), chapter=path.parent != notebooks.BOOK) == []
+        old = path.relative_to(notebooks.BOOK).with_suffix("").as_posix() in prose.OLD_FORM
+        assert prose.faults(path.read_text(encoding="utf-8"), chapter=path.parent != notebooks.BOOK, old=old) == []
 
 
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [
-        ("Motivate, derive", "One sentence. And another, derive", "one sentence a line"),
+        ("The answer in words.", "One answer. And another.", "one sentence a line"),
         ("x**2 - 2 * x", "x ** 2-2*x", "code cells are not formatted"),
-        ("import torch\n", "", "line 22: code: Undefined name `torch`"),
-        ("```{code-cell} ipython3\nx", "```python\nx", "line 30: this block does not run"),
-        (
-            "assert is_zero",
-            "import matplotlib.pyplot as plt\nfig, ax = plt.subplots()\nassert is_zero",
-            "the figure has no `alt:`",
-        ),
-        ("Claim by claim.", r"Claim $A^T$.", "transpose"),
-        ("Claim by claim.", "Claim\n\n$$\nx = 1\n$$\n\nby claim.", "the equation has no label"),
+        ("import torch\n", "", "line 23: code: Undefined name `torch`"),
+        ("```{code-cell} ipython3\nx", "```python\nx", "this block does not run"),
+        ("    alt: What one would see.\n", "", "the figure has no `alt:`"),
+        ("Expand the square.", r"Claim $A^T$.", "transpose"),
+        ("Expand the square.", "Claim\n\n$$\nx = 1\n$$\n\nby claim.", "the equation has no label"),
         ("assert is_zero", "ax = None\nax.set_title('no')\nassert is_zero", "captions, not titles"),
         ("**Time to run.**", "**Duration.**", "lacks `**Time to run.**`"),
-        ("## References", "## Sources", "lacks `## References`"),
-        (":::{exercise}\n", "```{exercise}\n", "open {exercise} with `:::`"),
+        ("## Since then", "## Sources", "lacks `## Since then`"),
+        (":::{exercise} ●○○", "```{exercise} ●○○", "open {exercise} with `:::`"),
+        ("●○○ · 5 minutes · by hand", "5 minutes", "lacks how hard, how long and of which kind"),
         (":::{solution-end}", ":::{note}", "not every exercise has a solution"),
-        (":tags: [hide-input]\n", "", "line 16: the first cell sets up: fold it"),
-        (":tags: [hide-input]", ":tags: [remove-output]", "line 16: the first cell sets up: fold it"),
+        (":tags: [hide-input]\n", "", "the first cell sets up: fold it"),
+        (":tags: [hide-input]", ":tags: [remove-output]", "the first cell sets up: fold it"),
+        ("assert is_zero", "\n" + "x = x\n" * 20 + "assert is_zero", "lines of open code; fold it"),
+        ("\nquestions(", "\nrepr(", "does not show `questions()`"),
+        ("\nclaims_of_chapter(", "\nrepr(", "does not show `claims_of_chapter()`"),
     ],
 )
 def test_breaches_of_style_are_named(old, new, fault):
     assert old in GOOD
     found = prose.faults(GOOD.replace(old, new, 1), chapter=True)
     assert any(fault in line for line in found), found
+
+
+def test_more_open_cells_than_teach_are_counted():
+    cell = "\n```{code-cell} ipython3\nx = 1\n```\n"
+    assert prose.faults(GOOD.replace("## Exercises", 4 * cell.lstrip() + "\n## Exercises"), chapter=True) == []
+    found = prose.faults(GOOD.replace("## Exercises", 5 * cell + "\n## Exercises"), chapter=True)
+    assert found == ["shows the code of 6 cells before the exercises; 5 teach more"]
 
 
 def test_a_cell_that_is_no_python_stays_and_the_others_are_formatted():

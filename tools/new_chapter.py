@@ -6,10 +6,16 @@ import sys
 from notebooks import BOOK, ROOT
 
 TEMPLATE = ROOT / "tools" / "chapter_template.md"
+QUESTION = """
+[["{place}"]]
+statement = "A statement on a main result."
+answer = "{answer}"
+reason = "Why, in a sentence, with the theorem's name."
+"""
 
 
 def main(part: str, name: str) -> None:
-    """Write `book/PART/NAME.md` and list it after the part's last chapter.
+    """Write `book/PART/NAME.md`, list it after the part's last chapter, and start its questions in book/questions.toml.
 
     Raises:
         SystemExit: if a name is not a lower-case identifier or the chapter exists.
@@ -22,9 +28,13 @@ def main(part: str, name: str) -> None:
         sys.exit(f"{path.relative_to(ROOT)} exists")
     title = name.replace("_", " ").capitalize()
     path.parent.mkdir(exist_ok=True)
-    text = TEMPLATE.read_text(encoding="utf-8").replace("TITLE", title).replace("NAME", name.replace("_", "-"))
-    path.write_text(text, encoding="utf-8", newline="\n")
+    text = TEMPLATE.read_text(encoding="utf-8").replace("TITLE", title).replace("PLACE", f"{part}/{name}")
+    path.write_text(text.replace("NAME", name.replace("_", "-")), encoding="utf-8", newline="\n")
     print(f"wrote {path.relative_to(ROOT)}")
+    with (BOOK / "questions.toml").open("a", encoding="utf-8", newline="\n") as table:
+        for answer in ("true", "false", "under a condition"):
+            table.write(QUESTION.format(place=f"{part}/{name}", answer=answer))
+    print("began its three questions in book/questions.toml")
 
     contents = ROOT / "_toc.yml"
     lines = contents.read_text(encoding="utf-8").splitlines()

@@ -6,13 +6,35 @@ import sys
 import tempfile
 from pathlib import Path
 
-from notebooks import BOOK, ROOT, sources
+from notebooks import BOOK, FOLDED, ROOT, sources
 
 CODE_WIDTH = 84  # what fits the page's column without scrolling
 CELL = re.compile(r"^(```\{code-cell\} ipython3\n)(.*?)(^```$)", re.M | re.S)
 HEADER = re.compile(r"\A(---\n.*?^---\n|(?::\w[^\n]*\n)+\n?)?", re.M | re.S)
-REQUIRED = ("**What you will see.**", "**What you need.**", "**Time to run.**")
-SECTIONS = ("## Exercises", "## What we showed", "## References")
+REQUIRED = ("**What you need.**", "**Time to run.**")
+SECTIONS = ("## Exercises", "## What the papers say", "## Since then")
+# Chapters that have yet to be rewritten for the reader; the list may only shrink.
+OLD_FORM = {
+    "regression/softmax_and_lse",
+    "regression/feature_flows",
+    "regression/flows_become_layers",
+    "regression/fashion_mnist",
+    "in_context/layers_are_steps",
+    "in_context/optimal_step_sizes",
+    "in_context/beyond_gradient_descent",
+    "clustering/task_and_model",
+    "clustering/ideal_circuit",
+    "clustering/gradients_and_bound",
+    "clustering/two_phase_learning",
+    "clustering/loss_spikes",
+    "clustering/circuits_in_the_wild",
+    "clustering/what_decides",
+}
+OLD_SECTIONS = ("## Exercises", "## What we showed", "## References")
+EXERCISE = re.compile(r"^:::\{exercise\}(.*)$", re.M)
+ASKED = re.compile(r" (●○○|●●○|●●●) · \d+ (minutes|hours?) · (by hand|in code|research)")
+TEACHING = 15  # lines of a cell that stays open, and at most so many cells:
+CELLS = 5
 DISPLAY = re.compile(r"^\$\$.*?\$\$([^\n]*)$", re.M | re.S)
 LABEL = re.compile(r" \(eq-[\w-]+\)")
 # In viewers that know no directives, what stands between colons is ordinary Markdown, what stands between backticks is code.
@@ -59,8 +81,8 @@ def prose_lines(text: str) -> list[tuple[int, str]]:
     return found
 
 
-def faults(text: str, chapter: bool) -> list[str]:
-    """Ways in which a text breaks the style; `chapter` adds what every chapter must have."""
+def faults(text: str, chapter: bool, old: bool = False) -> list[str]:
+    """Ways in which a text breaks the style; `chapter` adds what every chapter must have, or, `old`, had to have before."""
     found = []
     if formatted(text) != text:
         found.append("code cells are not formatted: `.venv/bin/python tools/prose.py --fix`")
@@ -108,17 +130,37 @@ def faults(text: str, chapter: bool) -> list[str]:
         if TWO_SENTENCES.search(line)
     ]
     if chapter:
-        found += [f"lacks `{part}`" for part in (*REQUIRED, *SECTIONS) if part not in text]
-        places = [text.find(section) for section in SECTIONS]
+        sections = OLD_SECTIONS if old else SECTIONS
+        found += [f"lacks `{part}`" for part in (*REQUIRED, *sections) if part not in text]
+        places = [text.find(section) for section in sections]
         if places != sorted(places):
-            found.append(f"its last sections must be {', '.join(SECTIONS)}, in this order")
+            found.append(f"its last sections must be {', '.join(sections)}, in this order")
         if not cells or "hide-input" not in split(cells[0][1])[0]:
             found.append(f"line {cells[0][0] if cells else 1}: the first cell sets up: fold it with `:tags: [hide-input]`")
-        exercises = text.count(":::{exercise}\n")
-        if not 3 <= exercises <= 5:
-            found.append(f"has {exercises} exercises; three to five are wanted")
-        if text.count(":::{solution-start}") != exercises or text.count(":::{solution-end}") != exercises:
+        exercises = EXERCISE.findall(text)
+        if not 3 <= len(exercises) <= 5:
+            found.append(f"has {len(exercises)} exercises; three to five are wanted")
+        if text.count(":::{solution-start}") != len(exercises) or text.count(":::{solution-end}") != len(exercises):
             found.append("not every exercise has a solution")
+    if chapter and not old:
+        found += [
+            f"the exercise `{head.strip()}` lacks how hard, how long and of which kind: `●●○ · 15 minutes · by hand`"
+            for head in exercises
+            if not ASKED.fullmatch(head)
+        ]
+        story = text[: text.find("## Exercises")]
+        for word in ("questions(", "claims_of_chapter("):
+            if f"\n{word}" not in text:
+                found.append(f"does not show `{word})`")
+        teaching = [(line, split(cell)) for line, cell in cells if line <= story.count("\n")]
+        teaching = [(line, body) for line, (head, body) in teaching if not FOLDED & set(re.findall(r"[\w-]+", head))]
+        if len(teaching) > CELLS:
+            found.append(f"shows the code of {len(teaching)} cells before the exercises; {CELLS} teach more")
+        found += [
+            f"line {line}: {body.strip().count(chr(10)) + 1} lines of open code; fold it, or leave {TEACHING}"
+            for line, body in teaching
+            if body.strip().count("\n") + 1 > TEACHING
+        ]
     return found
 
 
@@ -131,7 +173,8 @@ def main() -> None:
         if "--fix" in sys.argv[1:] and formatted(text) != text:
             text = formatted(text)
             path.write_text(text, encoding="utf-8", newline="\n")
-        for fault in faults(text, chapter=path in with_kernel and path.parent != BOOK):
+        name = path.relative_to(BOOK).with_suffix("").as_posix()
+        for fault in faults(text, chapter=path in with_kernel and path.parent != BOOK, old=name in OLD_FORM):
             print(f"{path.relative_to(ROOT)}: {fault}")
             bad += 1
     if bad:

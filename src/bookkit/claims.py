@@ -29,7 +29,7 @@ KINDS = ("theorem", "equation", "experiment", "statement", "definition")
 
 @dataclass(frozen=True)
 class Claim:
-    """One row of the ledger; shows itself as a card in a notebook.
+    """One row of the ledger; shows itself in a notebook as a line that opens to a card.
 
     Attributes:
         id: the row's name, also its anchor on the ledger page.
@@ -59,14 +59,30 @@ class Claim:
         return f"{self.number}, {papers()[self.paper]}: {self.verdict}"
 
     def _repr_html_(self) -> str:
-        finding = f"<p><em>We find:</em> {_prose(self.finding)}</p>" if self.finding else ""
+        finding = f"<p><em>We find:</em> {prose(self.finding)}</p>" if self.finding else ""
         return (
-            f'<div class="ao-claim" data-verdict="{self.verdict}">'
-            f'<p class="ao-claim-head"><span class="ao-verdict">{self.verdict}</span> '
-            f"<strong>{html.escape(self.number)}</strong>, {papers()[self.paper]} "
-            f'<a href="../ledger.html#{self.id}">in the ledger</a></p>'
-            f"<p><em>The paper says:</em> {_prose(self.statement)}</p>{finding}</div>"
+            f'<details class="ao-claim" data-verdict="{self.verdict}">'
+            f'<summary class="ao-claim-head"><span class="ao-verdict">{self.verdict}</span> '
+            f"<strong>{html.escape(self.number)}</strong> of {_short(papers()[self.paper])}</summary>"
+            f"<p><em>The paper says:</em> {prose(self.statement)}</p>{finding}"
+            f'<p><a href="../ledger.html#{self.id}">In the ledger</a></p></details>'
         )
+
+
+NONE = "No statement of the papers is judged in this chapter."
+
+
+class Claims:
+    """Several claims below each other, each a line that opens to its card."""
+
+    def __init__(self, claims: Iterable[Claim]):
+        self.claims = tuple(claims)
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.claims)) or NONE
+
+    def _repr_html_(self) -> str:
+        return f'<div class="ao-claims">{"".join(row._repr_html_() for row in self.claims) or NONE}</div>'
 
 
 class Ledger:
@@ -85,9 +101,9 @@ class Ledger:
 
     @staticmethod
     def _row(claim: Claim) -> str:
-        parts = [f"<p><em>The paper says:</em> {_prose(claim.statement)}</p>"]
+        parts = [f"<p><em>The paper says:</em> {prose(claim.statement)}</p>"]
         if claim.finding:
-            parts.append(f"<p><em>We find:</em> {_prose(claim.finding)}</p>")
+            parts.append(f"<p><em>We find:</em> {prose(claim.finding)}</p>")
         if claim.chapter:
             parts.append(f'<p>Evidence: <a href="{claim.chapter}.html">{_title(claim.chapter)}</a></p>')
         if claim.tests:
@@ -170,6 +186,15 @@ def claim(name: str) -> Claim:
     return claims()[name]
 
 
+def claims_of_chapter(chapter: str) -> Claims:
+    """The claims that a chapter judges, in the ledger's order, to stand together at its end.
+
+    Args:
+        chapter: as in ``"regression/softmax_and_lse"``.
+    """
+    return Claims(row for row in claims().values() if row.chapter == chapter)
+
+
 def counts() -> dict[str, dict[str, int]]:
     """How many claims of each paper have each verdict."""
     rows = claims().values()
@@ -214,7 +239,12 @@ def _title(chapter: str) -> str:
     return chapter.rpartition("/")[2].replace("_", " ").capitalize()
 
 
-def _prose(text: str) -> str:
+def _short(paper: str) -> str:
+    """A paper as its first author and year."""
+    return re.sub(r",.*(?= \()", " et al.", paper)
+
+
+def prose(text: str) -> str:
     """HTML of a text with mathematics between dollar signs, which MathJax and JupyterLab both typeset."""
     parts = re.split(r"\$([^$]+)\$", text)
     return "".join(

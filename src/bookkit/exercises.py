@@ -1,23 +1,53 @@
 """Checks of a reader's answers: the book recognises the right number without showing it.
 
-``answers.toml`` holds, for each exercise, how many digits are compared (0: a whole number) and a slow salted hash of the
-answer. ``python -m bookkit.exercises NAME ANSWER DIGITS`` prints the lines for a new one.
+``answers.toml`` holds, for each exercise, how many digits are compared (0: a whole number), a slow salted hash of the
+answer and, if there is one, a hint for who is wrong. ``python -m bookkit.exercises NAME ANSWER DIGITS`` prints the lines for
+a new one.
+
+As a Sphinx extension the module puts a form in the place of each cell that asks, ``check("ex-NAME", ...)``; in it
+``book/_static/answers.js`` compares in the same way.
 """
 
 import functools
 import hashlib
+import html
 import math
+import re
 import sys
 
+from bookkit.claims import prose
 from bookkit.folder import table
 
 ROUNDS = 5000  # of the hash: nobody waits for three, and trying all numbers takes longer than the exercise
+ASKING = re.compile(r'check\("(ex-[\w-]+)", \.\.\.\)(?:  # (.+))?')  # a cell that asks; a comment says for what
 
 
 @functools.cache
 def answers() -> dict[str, dict]:
-    """Digits and hash of every exercise that has a checked answer."""
-    return table("answers.toml")
+    """Digits, hash and perhaps a hint of every exercise that has a checked answer.
+
+    Raises:
+        ValueError: if a row lacks a field, has an unknown one, or one of another type.
+    """
+    return parse(table("answers.toml"))
+
+
+def parse(rows: dict[str, dict]) -> dict[str, dict]:
+    """The rows as they are, once they are known to be complete.
+
+    Raises:
+        ValueError: as `answers`, naming the row.
+    """
+    for name, row in rows.items():
+        if not {"digits", "hash"} <= set(row) <= {"digits", "hash", "hint"}:
+            raise ValueError(f"answer {name} must have digits, a hash and perhaps a hint, got {sorted(row)}")
+        if type(row["digits"]) is not int or row["digits"] < 0:
+            raise ValueError(f"answer {name}: digits must be a whole number, 0 or more, got {row['digits']!r}")
+        if not re.fullmatch("[0-9a-f]{32}", str(row["hash"])):
+            raise ValueError(f"answer {name}: hash must be 32 hexadecimal digits, got {row['hash']!r}")
+        if not isinstance(row.get("hint", ""), str):
+            raise ValueError(f"answer {name}: hint must be a text, got {row['hint']!r}")
+    return rows
 
 
 def check(name: str, answer) -> None:
@@ -30,9 +60,8 @@ def check(name: str, answer) -> None:
     Raises:
         KeyError: if no exercise of that name has a checked answer.
     """
-    if name not in answers():
-        raise KeyError(f"no checked answer for {name!r}; there are: {', '.join(answers())}")
-    digits = answers()[name]["digits"]
+    row = _row(name)
+    digits = row["digits"]
     wanted = f"to {digits} digits" if digits else "a whole number"
     value = _number(answer)
     if answer is ...:
@@ -43,10 +72,17 @@ def check(name: str, answer) -> None:
         print(f"{name}: {value} is no finite number")
     elif not digits and value != round(value):
         print(f"{name}: a whole number is wanted, not {value:g}")
-    elif any(fingerprint(name, near, digits) == answers()[name]["hash"] for near in neighbours(value, digits)):
+    elif any(fingerprint(name, near, digits) == row["hash"] for near in neighbours(value, digits)):
         print(f"{name}: right ({wanted})")
     else:
-        print(f"{name}: not yet ({wanted})")
+        print(f"{name}: not yet ({wanted})" + (f"\nHint: {row['hint']}" if "hint" in row else ""))
+
+
+def _row(name: str) -> dict:
+    """The row of an exercise."""
+    if name not in answers():
+        raise KeyError(f"no checked answer for {name!r}; there are: {', '.join(answers())}")
+    return answers()[name]
 
 
 def _number(answer) -> float | None:
@@ -65,8 +101,8 @@ def neighbours(value: float, digits: int) -> list[float]:
     """The value, and for a rounded one also what differs by one in the last digit."""
     if not digits or not value:
         return [value]
-    rounded = float(f"{value:.{digits - 1}e}")
-    unit = 10.0 ** (math.floor(math.log10(abs(rounded))) - digits + 1)
+    text = f"{value:.{digits - 1}e}"
+    rounded, unit = float(text), float(f"1e{int(text.partition('e')[2]) - digits + 1}")
     return [rounded, rounded - unit, rounded + unit]
 
 
@@ -74,6 +110,41 @@ def fingerprint(name: str, value: float, digits: int) -> str:
     """The salted hash of a value, rounded to significant digits; 0 digits for a whole number."""
     text = f"{value:.{digits - 1}e}" if digits else f"{value:.0f}"
     return hashlib.pbkdf2_hmac("sha256", text.encode(), f"attnopt {name}".encode(), ROUNDS, 16).hex()
+
+
+def form(name: str, about: str = "") -> str:
+    """HTML in which ``answers.js`` puts a form for a reader's answer; without scripts it says where else to check it.
+
+    Args:
+        name: the exercise's label.
+        about: what of the exercise is asked for, if it asks for several things.
+
+    Raises:
+        KeyError: as `check`.
+    """
+    row = _row(name)
+    hint = f'<span class="ao-hint" hidden>Hint: {prose(row["hint"])}</span>' if "hint" in row else ""
+    return (
+        f'<div class="ao-answer" data-name="{name}" data-about="{html.escape(about)}" data-digits="{row["digits"]}" '
+        f'data-hash="{row["hash"]}"><p>Check your number in the notebook: '
+        f"<code>check(&quot;{name}&quot;, your_number)</code></p>{hint}</div>"
+    )
+
+
+def put_forms(app, doctree) -> None:
+    """Put a form in the place of each cell of a page that asks for an answer."""
+    from docutils import nodes
+
+    for cell in list(doctree.findall(lambda node: isinstance(node, nodes.container) and "cell" in node["classes"])):
+        code = next(cell.findall(nodes.literal_block), None)
+        if code and (asking := ASKING.fullmatch(code.astext().strip())):
+            cell.parent.replace(cell, nodes.raw("", form(asking[1], asking[2] or ""), format="html"))
+
+
+def setup(app) -> dict:
+    """As a Sphinx extension: the forms."""
+    app.connect("doctree-read", put_forms)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 if __name__ == "__main__":

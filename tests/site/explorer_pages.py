@@ -20,11 +20,13 @@ def page_of(name):
 PAGES = {name: page for name in NAMES if (page := page_of(name))}
 
 
-def mounted(page):
-    """The explorer of a page, once its module has drawn it."""
+def mounted(page, asking=False):
+    """The explorer of a page, once its module has drawn it; a question put first is passed over, unless it shall stand."""
     explorer = page.locator("div.attnopt-explorer[data-mounted]")
     explorer.wait_for()
     explorer.scroll_into_view_if_needed()
+    for button in [] if asking else explorer.get_by_role("button", name="show me").all():
+        button.click()
     return explorer
 
 

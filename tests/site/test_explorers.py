@@ -5,7 +5,7 @@ import pytest
 from explorer_pages import PAGES, assert_finite, assert_same, in_page, mounted, status
 from explorer_states import NAMES, TOLERANCES, explorers, make, settled
 
-HANDLES = ["softmax", "attention_field", "feature_flow"]
+HANDLES = ["softmax", "attention_field", "feature_flow", "one_step", "quadratic_field", "second_valley"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -23,6 +23,7 @@ KERNEL = """async ([text, { state, bounds }]) => {
   document.body.append(el);
   const model = { get: (name) => all[name], set() {}, on() {}, off() {}, save_changes() {} };
   const stop = await module.default.render({ el, model });
+  [...el.querySelectorAll(".ao-guess button")].at(-1)?.click();
   stop();
   return [el.querySelector("[role=status]").textContent, el.textContent.includes("copy link")];
 }"""
@@ -102,10 +103,11 @@ def test_links_are_copied_and_each_of_two_explorers_has_its_own(show):
 
 def test_a_link_into_a_chapter_leads_to_the_explorer_in_its_state(open_page):
     page = open_page(PAGES["one_layer"] + "#one_layer=examples:1", mathematics=False)
-    explorer = page.locator("div.attnopt-explorer[data-mounted]")
+    explorer = page.locator("div.attnopt-explorer[data-mounted='one_layer']")
     explorer.wait_for()
     assert "Loss with 1 example:" in status(explorer)
-    page.wait_for_function("document.querySelector('div.attnopt-explorer').getBoundingClientRect().top < innerHeight / 2")
+    near = "document.querySelector(\"[data-mounted='one_layer']\").getBoundingClientRect().top < innerHeight / 2"
+    page.wait_for_function(near)
     assert page.complaints == []
 
 

@@ -1,10 +1,15 @@
 """What explorers say: the numbers that Python computes, and what is true of them, after their controls have been moved."""
 
 import itertools
+import re
 
 import numpy as np
+import pytest
+import torch
 from explorer_pages import assert_finite, mounted, status
 from explorer_states import make
+from scipy.integrate import solve_ivp
+from scipy.optimize import linprog
 
 from attnopt.explorers import (
     AttentionFieldExplorer,
@@ -15,12 +20,33 @@ from attnopt.explorers import (
     LayersExplorer,
     LayerStepsExplorer,
     OneLayerExplorer,
+    OneStepExplorer,
+    SecondValleyExplorer,
     SoftmaxExplorer,
     StepSizesExplorer,
     TaskModelExplorer,
 )
+from attnopt.in_context import (
+    attention_loss,
+    linear_transformer,
+    one_layer_loss,
+    one_layer_optimum,
+    second_valley,
+    valley_loss,
+    valley_parameters,
+)
+from attnopt.regression import linear_gradient, stationary_margin
 
 METHODS = ("plain", "covariance", "optimal", "newton")
+
+
+def shown_number(value, digits=2):
+    """A number as explorers write it, with a fixed number of digits and a true minus sign."""
+    return re.sub(r"^-(?=[0.]*$)", "", f"{value:.{digits}f}").replace("-", "−")
+
+
+def shown_pair(values):
+    return f"({', '.join(shown_number(value) for value in values)})"
 
 
 def test_softmax_explorer_shows_its_numbers(show):
@@ -34,34 +60,346 @@ def test_softmax_explorer_shows_its_numbers(show):
     assert f"exceeds max by {expected['smooth_maximum'] - 2:.3f}" in status(explorer)
 
 
+def attention_again(tokens, weights, softness, axis):
+    """Attention and cross-entropy as the definitions have them, of tensors."""
+    labels = (1 - softness) * torch.eye(3, dtype=torch.float64) + softness / 3
+    logits, dim = tokens @ weights.T, {"class": 1, "sequence": 0}[axis]
+    return logits.softmax(dim), -(labels * logits.log_softmax(dim)).sum()
+
+
+def stepped(tokens, weights, softness, axis, steps):
+    """Tokens and cross-entropy after some steps, the gradient by differentiation."""
+    tokens, weights = (torch.tensor(value, dtype=torch.float64) for value in (tokens, weights))
+    for _ in range(steps):
+        tokens = tokens.requires_grad_()
+        tokens = (tokens - torch.autograd.grad(attention_again(tokens, weights, softness, axis)[1], tokens)[0]).detach()
+    return tokens, *attention_again(tokens, weights, softness, axis)
+
+
+def attention_cells(explorer):
+    return explorer.locator("svg").nth(1).locator(".ao-cell").all_text_contents()
+
+
+def test_attention_by_hand_is_a_matrix_of_fractions():
+    by_class, by_token = (AttentionFieldExplorer(axis=axis).compute() for axis in ("class", "sequence"))
+    np.testing.assert_allclose(7 * np.array(by_class["attention"]), [[4, 2, 1], [7 / 3] * 3, [2, 4, 1]], rtol=1e-12)
+    np.testing.assert_allclose(7 * np.array(by_class["output"]), [[3, 1], [0, 0], [1, 3]], atol=1e-12)
+    np.testing.assert_allclose(4 * np.array(by_token["attention"]), [[2, 1, 1], [1, 1, 2], [1, 2, 1]], rtol=1e-12)
+
+
 def test_attention_field_shows_its_numbers_on_both_axes(show):
     page = show(make("attention_field"))
     explorer = mounted(page)
     start = AttentionFieldExplorer().state()
     for label, axis in (("tokens", "sequence"), ("classes", "class")):
         explorer.get_by_role("radio", name=label).check()
-        expected = AttentionFieldExplorer(**start | {"axis": axis}).compute()
-        assert f"Cross-entropy {expected['loss']:.3f}" in status(explorer)
-        table = explorer.locator("svg").nth(1).text_content()
-        for value in np.array(expected["attention"]).ravel():
-            assert f"{value:.2f}" in table
-    explorer.get_by_role("radio", name="3").check()
-    assert "token 3:" in status(explorer)
+        for steps in (0, 1, 7):
+            explorer.get_by_role("slider", name="steps").fill(str(steps))
+            tokens, attention, loss = stepped(start["tokens"], start["weights"], 0, axis, steps)
+            before = {0: "Before the first step", 1: "After 1 step", 7: "After 7 steps"}[steps]
+            where = f"{before} token 3 is at {shown_pair(tokens[2].tolist())} and the cross-entropy is {loss:.3f}."
+            assert status(explorer).startswith(where)
+            assert attention_cells(explorer) == [f"{value:.2f}" for value in attention.flatten()]
+            row = ", ".join(f"{value:.2f}" for value in attention[2])
+            assert (f"Attention of token 3 over the classes: {row};" in status(explorer)) == (axis == "class")
+            # over tokens the row of a token need not sum to one
+            assert (f"Share of each class's attention that falls on token 3: {row};" in status(explorer)) == (
+                axis != "class"
+            )
+            totals = explorer.locator("svg").nth(1).get_by_text(re.compile("^sum "))
+            bold = totals.evaluate_all(
+                "all => all.filter((one) => getComputedStyle(one).fontWeight === '700').map((one) => one.textContent)"
+            )
+            assert bold == ["sum 1.00"] * 3
+            assert totals.count() == 6
+    explorer.get_by_role("radio", name="2").check()
+    assert "Attention of token 2 over" in status(explorer)
+    assert page.complaints == []
 
 
 def test_moving_one_token_moves_the_others_rows_only_on_the_sequence_axis(show):
     page = show(make("attention_field"))
     explorer = mounted(page)
-    cells = lambda: [text.text_content() for text in explorer.locator("svg").nth(1).locator("text").all()]  # noqa: E731
     for label, coupled in (("classes", False), ("tokens", True)):
         explorer.get_by_role("radio", name=label).check()
-        explorer.get_by_role("slider", name="first feature").fill("-0.9")
-        before = cells()
-        explorer.get_by_role("slider", name="first feature").fill("0.6")
-        changed = [a != b for a, b in zip(before, cells(), strict=True)]
-        # the row of token 3 (its sign, then the key's name, then three cells) closes the table
-        last_row = next(i for i, text in enumerate(before) if text.startswith("■"))
-        assert any(changed[last_row + 2 : last_row + 5]) == coupled
+        explorer.get_by_role("slider", name="first feature at the start").fill("-0.9")
+        before = attention_cells(explorer)
+        explorer.get_by_role("slider", name="first feature at the start").fill("0.6")
+        changed = [a != b for a, b in zip(before, attention_cells(explorer), strict=True)]
+        assert any(changed[6:])  # the row of token 3
+        assert any(changed[:6]) == coupled
+
+
+def test_steps_are_taken_by_button_and_run_and_go_on_from_what_is_moved(show):
+    page = show(make("attention_field"))
+    explorer = mounted(page)
+    for steps in ("1 step", "2 steps"):
+        explorer.get_by_role("button", name="take a step").click()
+        assert f"After {steps} token" in status(explorer)
+    explorer.get_by_role("button", name="play").click()
+    page.wait_for_function("document.querySelector('[role=status]').textContent.includes('After 5 steps')")
+    explorer.get_by_role("button", name="pause").click()
+    steps = int(explorer.get_by_role("slider", name="steps").input_value())
+    explorer.get_by_role("slider", name="first feature at the start").fill("-1.5")
+    state = AttentionFieldExplorer().state()
+    tokens, _, loss = stepped([*state["tokens"][:2], [-1.5, state["tokens"][2][1]]], state["weights"], 0, "class", steps)
+    assert f"After {steps} steps token 3 is at {shown_pair(tokens[2].tolist())}" in status(explorer)
+    assert f"the cross-entropy is {loss:.3f}" in status(explorer)
+    explorer.get_by_role("slider", name="steps").press("End")
+    before = status(explorer)
+    explorer.get_by_role("button", name="take a step").click()
+    assert status(explorer) == before
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("axis", ["class", "sequence"])
+@pytest.mark.parametrize("softness", [0.0, 0.02, 0.3, 1.0])
+def test_the_zero_of_the_field_is_one_and_is_missing_only_where_there_is_none(axis, softness):
+    for seed in range(40):
+        numbers = np.random.default_rng(seed)
+        weights, tokens = numbers.uniform(-1.5, 1.5, (3, 2)), numbers.uniform(-3, 3, (3, 2))
+        if seed % 4 == 1:
+            weights[1] = 0.3 * weights[0] + 0.7 * weights[2]  # between the others
+        if seed % 4 == 2:
+            weights[1] = 0.6 * weights[0] + 0.7 * weights[2]  # in their cone
+        if seed % 4 == 3:
+            weights = weights.round()
+        explorer = AttentionFieldExplorer(
+            weights=weights.tolist(), tokens=tokens.tolist(), axis=axis, softness=softness, selected=seed % 3, steps=seed % 2
+        )
+        found, s = explorer.compute(), explorer.selected
+        theta, label = torch.tensor(weights), ((1 - softness) * torch.eye(3, dtype=torch.float64) + softness / 3)[s]
+        if axis == "class":
+            exists = stationary_margin(theta, label[None], "class") > 0
+        else:  # the largest t for which some p in [t, 1 - t] has pθ = label θ
+            sides = np.vstack([np.hstack([sign * np.eye(3), np.ones((3, 1))]) for sign in (-1, 1)])
+            equations = np.hstack([weights.T, np.zeros((2, 1))])
+            program = linprog([0, 0, 0, -1], sides, [0] * 3 + [1] * 3, equations, label.numpy() @ weights, (None, None))
+            exists = -program.fun > 1e-7
+        if found["zero"] is None:
+            far = exists and np.linalg.svd(weights - weights.mean(0))[1].min() < 0.5  # flat triangles have far ones
+            assert far or not exists
+            continue
+        assert exists
+        now = torch.tensor(found["path"][-1], dtype=torch.float64)
+        now[s] = torch.tensor(found["zero"], dtype=torch.float64)
+        labels = (1 - softness) * torch.eye(3, dtype=torch.float64) + softness / 3
+        assert linear_gradient(now, theta, labels, axis)[s].norm() < 1e-9
+        others = [c for c in range(3) if c != s]
+        if axis == "class" and softness and abs(np.linalg.det(weights[others] - weights[s])) > 1e-6:  # P = C: two equations
+            logits = np.log(label[others].numpy() / label[s].item())
+            np.testing.assert_allclose(found["zero"], np.linalg.solve(weights[others] - weights[s], logits), 1e-6, 1e-9)
+
+
+def test_attention_field_marks_the_zero_and_says_where_there_is_none(show):
+    page = show(make("attention_field"))
+    explorer = mounted(page)
+    assert "it would rest nowhere." in status(explorer)
+    assert explorer.locator(".ao-zero").count() == explorer.get_by_text("here it would rest").count() == 0
+    explorer.get_by_role("slider", name="label softness").fill("0.1")
+    explorer.get_by_role("radio", name="1").check()
+    zero = np.linalg.solve([[-1, 1], [-2, -1]], [np.log(1 / 28)] * 2)  # the logits of the label (28, 1, 1)/30
+    assert f"it would rest at {shown_pair(zero)}." in status(explorer)
+    assert explorer.locator(".ao-zero").count() == 2
+    assert explorer.get_by_text("here it would rest").is_visible()
+    sums = ("average under its belief", "average under its label"), ("sum by its shares", "sum by its label")
+    for axis, labels in zip(("classes", "tokens"), sums, strict=True):
+        explorer.get_by_role("radio", name=axis).check()
+        assert [explorer.get_by_text(label).count() for label in (*labels, *sums[axis == "classes"])] == [1, 1, 0, 0]
+    weights = "weights:1,0.001,1,0,1,-0.001"  # all but equal: the zero is far
+    explorer = mounted(show(make("attention_field"), hash=f"#attention_field=softness:0.1;{weights}"))
+    assert "it would rest only farther out than 50." in status(explorer)
+    explorer = mounted(show(make("attention_field"), hash="#attention_field=selected:1;weights:1,0,0.5,0.5,0,1"))
+    assert "it would rest at (" in status(explorer)  # one-hot, but between the others
+    assert page.complaints == []
+
+
+def test_tour_of_the_attention_field_says_what_is_so(show):
+    page = show(make("attention_field"))
+    explorer = mounted(page)
+    explorer.get_by_role("button", name="tour").click()
+    start = attention_cells(explorer)
+    assert "its attention is (2, 4, 1)/7" in explorer.locator(".ao-tour").inner_text()
+    assert start[6:] == [f"{value / 7:.2f}" for value in (2, 4, 1)]
+    explorer.get_by_role("button", name="next").click()
+    assert "rows 2 and 3 are what they were" in explorer.locator(".ao-tour").inner_text()
+    assert attention_cells(explorer)[3:] == start[3:]
+    assert attention_cells(explorer)[:3] != start[:3]
+    explorer.get_by_role("button", name="next").click()
+    moved = attention_cells(explorer)
+    explorer.get_by_role("slider", name="first feature at the start").press("ArrowLeft")
+    assert all(moved[row : row + 3] != attention_cells(explorer)[row : row + 3] for row in (0, 3, 6))
+    explorer.get_by_role("button", name="next").click()
+    assert "step 20: 0.0645" in explorer.locator(".ao-tour").inner_text()
+    state = AttentionFieldExplorer().state()
+    at20, at40 = (stepped(state["tokens"], state["weights"], 0, "class", steps)[2] for steps in (20, 40))
+    assert f"{at20:.4f}" == "0.0645"
+    assert at40 / at20 == pytest.approx(0.5, abs=0.02)
+    explorer.get_by_role("button", name="next").click()
+    assert "(0.93, 0.03, 0.03)" in explorer.locator(".ao-tour").inner_text()
+    tokens, *_ = stepped(state["tokens"], state["weights"], 0.1, "class", 400)
+    assert f"it would rest at {shown_pair(tokens[0].tolist())}." in status(explorer)
+    assert page.complaints == []
+
+
+def drag_by_touch(page, handle, right, down):
+    """Drag with a finger."""
+    handle.scroll_into_view_if_needed()
+    box, touch = handle.bounding_box(), page.context.new_cdp_session(page)
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    for kind, points in (
+        ("touchStart", [{"x": x, "y": y}]),
+        ("touchMove", [{"x": x + right, "y": y + down}]),
+        ("touchEnd", []),
+    ):
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+
+def test_weights_and_tokens_are_moved_by_a_finger(show):
+    page = show(make("attention_field"), has_touch=True, width=390)
+    explorer = mounted(page)
+    for name in ("Token 1", "Weight of class 3", "Weight of class 2"):
+        before = status(explorer)
+        drag_by_touch(page, explorer.get_by_role("button", name=name), 30, 25)
+        assert status(explorer) != before
+    assert_finite(explorer)
+    assert page.complaints == []
+
+
+def quadratic_again(z, theta, labels):
+    """Cross-entropy, gradient by differentiation, and Corollary 2 of the paper, of two tokens with one feature."""
+    C = torch.tensor(
+        {
+            "identity": [[1, 0], [0, 1]],
+            "exchange": [[0, 1], [1, 0]],
+            "first": [[1, 1], [0, 0]],
+            "opposed": [[6 / 8, 3 / 8], [2 / 8, 5 / 8]],
+        }[labels]
+    ).double()
+    Z = torch.tensor(z, dtype=torch.float64)[:, None].requires_grad_()
+    logits = theta * Z @ Z.T
+    loss = -(C * logits.log_softmax(0)).sum()
+    (gradient,) = torch.autograd.grad(loss, Z)
+    paper = theta * (2 * logits.softmax(0) - C - C.T) @ Z
+    return loss.item(), gradient[:, 0].numpy(), paper[:, 0].detach().numpy()
+
+
+def ends_again(z, theta, labels):
+    """The cross-entropy at the start, and at time 20 along minus the gradient and minus the paper's formula."""
+    flows = [
+        solve_ivp(lambda _, z, which=which: -quadratic_again(z, theta, labels)[which], (0, 20), z, rtol=1e-7, atol=1e-9)
+        for which in (1, 2)
+    ]
+    return [quadratic_again(z, theta, labels)[0], *(quadratic_again(flow.y[:, -1], theta, labels)[0] for flow in flows)]
+
+
+@pytest.mark.parametrize("guessed", ["falls", "rises", "stays as it is"])
+def test_quadratic_field_asks_first_and_then_says_what_the_papers_formula_does(guessed, show):
+    page = show(make("quadratic_field"))
+    explorer = mounted(page, asking=True)
+    question = "From here, follow the paper's formula downhill. What does the cross-entropy do?"
+    assert explorer.get_by_text(question).is_visible()
+    assert explorer.locator(".ao-uphill, polyline").count() == 0  # nothing gives the answer away
+    explorer.get_by_role("button", name=guessed, exact=True).click()
+    start, gradient, paper = (f"{value:.3f}" for value in ends_again((2.0, 0.25), 1, "identity"))
+    assert (start, gradient, paper) == ("0.965", "0.002", "1.386")
+    told = f"It rises, from {start} to {paper} by time 20; along minus the gradient it falls, to {gradient}."
+    assert explorer.get_by_role("note").inner_text() == f"You said that it {guessed}. {told}"
+    assert explorer.locator(".ao-uphill").count() == 1
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("point", "theta", "labels"),
+    [
+        ((2.0, 0.25), 1.0, "identity"),
+        ((0.5, -2.0), 1.0, "identity"),
+        ((2.0, 0.25), -0.6, "first"),
+        ((-1.0, 2.0), 1.5, "exchange"),
+        ((-2.5, 2.9), -1.0, "exchange"),
+        ((1.0, 0.3), 1.2, "first"),
+        ((1.5, 1.5), 1.0, "identity"),
+        ((0.0, 0.0), 1.0, "first"),
+        ((2.0, 1.0), 0.0, "identity"),
+        ((-0.5, 1.0), 0.7, "opposed"),
+    ],
+)
+def test_quadratic_field_says_where_both_formulas_lead(point, theta, labels, show):
+    hash = f"#quadratic_field=point:{point[0]},{point[1]};theta:{theta};labels:{labels}"
+    page = show(make("quadratic_field"), hash=hash)
+    explorer = mounted(page)
+    loss, gradient, paper = quadratic_again(point, theta, labels)
+    said = status(explorer)
+    assert said.startswith(f"At {shown_pair(point)} the cross-entropy is {loss:.3f}; ")
+    if min(np.linalg.norm(gradient), np.linalg.norm(paper)) > 1e-9:
+        cosine = gradient @ paper / np.linalg.norm(gradient) / np.linalg.norm(paper)
+        assert f"have the cosine {shown_number(cosine, 3)}" in said
+        assert ("a small step against the formula leads uphill" in said) == (cosine < 0)
+        x, y = 42 + 304 * (1 + point[0] / 3) / 2, 24 + 304 * (1 - point[1] / 3) / 2
+        shaded = "(path, [x, y]) => path.isPointInFill(new DOMPoint(x, y))"
+        assert explorer.locator(".ao-uphill").evaluate(shaded, [x, y]) == (cosine < 0)
+    else:
+        assert max(np.linalg.norm(gradient), np.linalg.norm(paper)) < 1e-9
+        assert "gradient and the paper's formula vanish." in said
+    _, along_gradient, along_paper = ends_again(point, theta, labels)
+    ends = f"{along_gradient:.3f} along minus the gradient and {along_paper:.3f} along minus the paper's formula."
+    assert f"By time 20 the cross-entropy is {ends}" in said
+    assert_finite(explorer)
+    assert page.complaints == []
+
+
+def test_tour_of_the_quadratic_field_says_what_is_so(show):
+    page = show(make("quadratic_field"))
+    explorer = mounted(page)
+    explorer.get_by_role("button", name="tour").click()
+    tour = explorer.locator(".ao-tour")
+    assert "falls from 0.965 to 0.002" in tour.inner_text()
+    assert "2 log 2 = 1.386" in tour.inner_text()
+    explorer.get_by_role("button", name="next").click()
+    start, *ends = ends_again((0.5, -2.0), 1, "identity")
+    assert max(ends) < start
+    _, gradient, paper = quadratic_again((0.5, -2.0), 1, "identity")
+    assert abs(paper.sum()) < 1e-12 < abs(gradient.sum())
+    explorer.get_by_role("button", name="next").click()
+    _, gradient, paper = quadratic_again((1.25, 1.15), 1, "identity")
+    assert (
+        f"cosine {shown_number(gradient @ paper / np.linalg.norm(gradient) / np.linalg.norm(paper), 3)}:"
+        in tour.inner_text()
+    )
+    assert -gradient @ [1, -1] > 0 > -paper @ [1, -1]  # away from the diagonal, and to it
+    assert "cosine −0.994" in status(explorer)
+    explorer.get_by_role("button", name="next").click()
+    _, gradient, paper = quadratic_again((1.0, 0.0), np.log(3), "opposed")
+    np.testing.assert_allclose(gradient, np.log(3) * np.array([0, 1 / 8]), atol=1e-12)
+    np.testing.assert_allclose(paper, -gradient, atol=1e-12)
+    assert "The gradient is log 3 · (0, 1/8), the paper's formula log 3 · (0, −1/8)" in tour.inner_text()
+    assert "have the cosine −1.000" in status(explorer)
+    assert "At (1.00, 0.00)" in status(explorer)
+    assert page.complaints == []
+
+
+def test_the_point_of_the_quadratic_field_is_moved_by_keys_mouse_and_finger(show):
+    page = show(make("quadratic_field"), has_touch=True, width=390)
+    explorer = mounted(page)
+    handle = explorer.get_by_role("button", name="Start")
+    handle.press("ArrowLeft")
+    assert status(explorer).startswith("At (1.95, 0.25)")
+    handle.press("ArrowUp")
+    assert status(explorer).startswith("At (1.95, 0.30)")
+    before, box = status(explorer), handle.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x - 40, y + 50, steps=4)
+    page.mouse.up()
+    assert status(explorer) != before
+    before = status(explorer)
+    drag_by_touch(page, handle, -40, 30)
+    assert status(explorer) != before
+    drag_by_touch(page, handle, 3000, -2000)
+    assert status(explorer).startswith("At (3.00, 3.00)")
+    assert_finite(explorer)
+    assert page.complaints == []
 
 
 def test_feature_flow_shows_its_numbers_and_who_climbs(show):
@@ -118,6 +456,318 @@ def test_one_layer_says_which_preconditioner_is_ahead(show):
         explorer.get_by_role("slider", name=name).press("Home")
     assert "Σ⁻¹ and I do as well" in status(explorer)  # Σ = 0.01 I
     assert_finite(explorer)
+    assert page.complaints == []
+
+
+def test_one_layer_calls_no_winner_that_its_digits_do_not_show(show):
+    page = show(make("one_layer", examples=19))
+    losses = OneLayerExplorer(examples=19).compute()["losses"]
+    assert f"{losses['newton']:.3g}" == f"{losses['plain']:.3g}" == "0.579"
+    assert losses["newton"] != pytest.approx(losses["plain"], rel=1e-6)
+    said = status(mounted(page))
+    assert "0.579 for the best multiple of Σ⁻¹, 0.579 for that of I: these two are equal to the digits shown." in said
+    assert "beats" not in said
+    assert page.complaints == []
+
+
+def shown_loss(value):
+    return "0.000" if value < 0.0005 else f"{value:.3f}" if value < 1 else f"{value:.4g}"
+
+
+def one_step_again(*, weights, query, examples, step, spread, covariates):
+    """The layer of the package on the prompt, and a gradient step by differentiation, without the explorer's formulas."""
+    X, w_star, x = (torch.tensor(value, dtype=torch.float64) for value in (covariates, weights, query))
+    assert len(X) == examples
+    tokens = torch.cat([X, (X @ w_star)[:, None]], 1)
+    prompt = torch.cat([tokens, torch.cat([x, x.new_zeros(1)])[None]])[None]
+    P, Q = torch.zeros(2, 1, 3, 3, dtype=torch.float64)
+    P[0, 2, 2] = 1
+
+    def layer(A):
+        Q[0, :2, :2] = A
+        return -linear_transformer(prompt, P, Q)[-1, 0, -1, -1].item()
+
+    def loss(w):
+        return ((X @ w - X @ w_star) ** 2).mean() / 2
+
+    w = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(loss(w), w)
+    best = one_layer_optimum(torch.diag(torch.tensor([1, spread], dtype=torch.float64)), examples)
+    trained = best @ slope
+    assert layer(best) == pytest.approx((trained @ x).item(), abs=1e-12)
+    return {
+        "reached": (-step * slope).tolist(),
+        "trained": trained.tolist(),
+        "prediction": layer(-step * torch.eye(2, dtype=torch.float64)),
+        "of_trained": layer(best),
+        "label": (w_star @ x).item(),
+        "losses": [loss(v).item() for v in (torch.zeros_like(slope), -step * slope, trained)],
+        "curvature": torch.linalg.matrix_norm(torch.autograd.functional.hessian(loss, slope), 2).item(),
+    }
+
+
+ONE_STEP_STATES = [
+    {},
+    {"examples": 1},
+    {"step": 2.5, "spread": 1.0, "examples": 30},
+    {"prompt": 7, "examples": 2, "weights": [-1.5, 0.25], "query": [2.0, 2.5], "spread": 0.05, "step": 1.7},
+    {"step": 0.0},
+    {"weights": [0.0, 0.0]},
+]
+
+
+@pytest.mark.parametrize("traits", ONE_STEP_STATES)
+def test_one_step_says_what_the_layer_predicts_and_that_it_is_a_gradient_step(traits, show):
+    explorer, page = OneStepExplorer(**traits), show(make("one_step", **traits))
+    known = {name: value for name, value in explorer.state().items() if name != "prompt"}
+    numbers = one_step_again(**known, covariates=explorer.compute()["covariates"])
+    said, (start, reached, trained) = status(mounted(page)), numbers["losses"]
+    assert numbers["prediction"] == pytest.approx(np.dot(numbers["reached"], explorer.query), abs=1e-12)
+    predicted = shown_number(numbers["prediction"])
+    assert said.startswith(f"The layer predicts {predicted} for the query; the label is {shown_number(numbers['label'])}. ")
+    assert f"w₁ = {shown_pair(numbers['reached'])}" in said
+    assert ("outside the picture" in said) == (max(map(abs, numbers["reached"])) > 3)
+    if shown_loss(start) == shown_loss(reached):
+        assert f"leaves the loss on the {explorer.examples} examples at {shown_loss(start)}. " in said
+    else:
+        assert f"from {shown_loss(start)} to {shown_loss(reached)}. " in said
+        assert ("lowers" if reached < start else "raises") in said
+    limit = 2 / numbers["curvature"]
+    assert (f"Beyond {limit:.2f}, two over the largest curvature" in said) == (explorer.step > limit)
+    assert f"comes to {shown_loss(trained)} and predicts {shown_number(numbers['of_trained'])}. " in said
+    assert ("Least squares would find w⋆" in said) == (explorer.examples > 1)
+    assert_finite(mounted(page))
+    assert page.complaints == []
+
+
+def test_one_step_draws_covariates_of_its_distribution():
+    X = np.concatenate([OneStepExplorer(prompt=k, examples=30, spread=1.0).compute()["covariates"] for k in range(10)])
+    assert len(np.unique(X)) == 600
+    assert np.abs(X.mean(0)).max() < 3 / 300**0.5
+    assert np.abs(X.T @ X / 300 - np.eye(2)).max() < 0.25  # three standard deviations are 3 √(2/300)
+    assert np.mean(np.abs(X) < 1) == pytest.approx(0.683, abs=0.06)
+    narrow = OneStepExplorer(spread=0.25).compute()["covariates"]
+    np.testing.assert_allclose(narrow, X[:8] * [1, 0.5], rtol=1e-12)
+
+
+def test_one_step_asks_where_the_step_lands_and_measures_the_guess(show):
+    page = show(make("one_step"))
+    explorer = mounted(page, asking=True)
+    assert explorer.locator(".ao-readout").text_content() == ""
+    weights = explorer.locator("svg").nth(1)
+    assert "w₁" not in weights.text_content()
+    assert "predict" not in explorer.locator("svg").first.text_content()
+    point = explorer.get_by_role("button", name="Your guess")
+    for _ in range(4):
+        point.press("ArrowRight")
+    explorer.get_by_role("button", name="that is my guess").click()
+    said = explorer.get_by_role("note").inner_text()
+    numbers = OneStepExplorer().compute()
+    reached, w_star = np.array(numbers["reached"]), np.array(OneStepExplorer().weights)
+    marked = np.array([-1 + 16 / (268 / 6), -1])
+    angle = np.degrees(np.arccos(reached @ w_star / np.linalg.norm(reached) / np.linalg.norm(w_star)))
+    assert f"You marked {shown_pair(marked)}, {np.linalg.norm(marked - reached):.2f} away" in said
+    assert f"w₁ = {shown_pair(reached)}" in said
+    assert f"{angle:.0f}° off the way to w⋆ = {shown_pair(w_star)}." in said
+    assert "w₁" in weights.text_content()
+    assert page.complaints == []
+
+
+def toured(explorer, steps):
+    """What the explorer says at each step of its tour."""
+    explorer.get_by_role("button", name="tour").click()
+    for step in range(steps):
+        assert explorer.get_by_text(f"{step + 1} of {steps}: ").count() == 1
+        yield explorer.locator(".ao-tour").inner_text(), status(explorer)
+        if step + 1 < steps:
+            explorer.get_by_role("button", name="next").click()
+
+
+def test_the_tour_of_one_step_says_what_is_so(show):
+    page = show(make("one_step"))
+    one, many, large, unequal, trained = toured(mounted(page), 5)
+    states = [
+        OneStepExplorer(examples=1),
+        OneStepExplorer(examples=30, spread=1.0, step=1.0),
+        OneStepExplorer(examples=30, spread=1.0, step=2.5),
+        OneStepExplorer(examples=30, spread=0.1, step=1.0),
+        OneStepExplorer(examples=30, spread=0.1, step=1.0, weights=[-1.4, 1.6]),
+    ]
+    numbers = [state.compute() for state in states]
+    for (_, said), found in zip((one, many, large, unequal, trained), numbers, strict=True):
+        assert f"w₁ = {shown_pair(found['reached'])}" in said
+    (u, v), (x, y) = numbers[0]["reached"], numbers[0]["covariates"][0]
+    assert u * y == pytest.approx(v * x)  # on the line along x₁
+    gap = np.array(numbers[1]["reached"]) - states[1].weights
+    assert np.linalg.norm(gap) < 0.2 * np.linalg.norm(states[1].weights)
+    assert numbers[2]["losses"]["reached"] > numbers[2]["losses"]["start"]
+    assert np.array(numbers[2]["reached"]) @ states[2].weights > np.square(states[2].weights).sum()
+    shares = np.array(numbers[3]["reached"]) / states[3].weights
+    assert shares[0] > 0.9
+    assert shares[1] < 0.15
+    assert 2 / numbers[3]["curvatures"][0] < 1 / 0.1  # the second direction's Newton step
+    steps = -one_layer_optimum(torch.diag(torch.tensor([1, 0.1], dtype=torch.float64)), 30).diagonal()
+    assert "{:.2f} along the first weight and {:.2f} along the second".format(*steps.tolist()) in trained[0]
+    assert numbers[4]["losses"]["trained"] < 0.1 * numbers[4]["losses"]["reached"]
+    assert page.complaints == []
+
+
+VALLEY_STATES = [
+    {},
+    {"start": [0.4, 1.2]},
+    {"start": [1.2, 0.4]},
+    {"second": 1.0},
+    {"examples": 200},
+    {"second": 0.1, "examples": 1, "start": [0.05, 0.3]},
+]
+
+
+@pytest.mark.parametrize("traits", VALLEY_STATES)
+def test_second_valley_is_the_flow_of_the_whole_loss(traits):
+    explorer = SecondValleyExplorer(**traits)
+    numbers, covariance = explorer.compute(), torch.diag(torch.tensor([1, explorer.second], dtype=torch.float64))
+
+    def loss(z):
+        return attention_loss(z[:3], z[3:].reshape(3, 2), covariance, explorer.examples)
+
+    def velocity(_, state):
+        z = torch.tensor(state, requires_grad=True)
+        return -torch.autograd.grad(loss(z), z)[0].numpy()
+
+    times = [time for time in numbers["times"] if time < 5]
+    start = [explorer.start[0], 0, explorer.start[1], *[0] * 6]
+    states = solve_ivp(velocity, (0, times[-1]), start, method="LSODA", t_eval=times, rtol=1e-9, atol=1e-11).y.T
+    seen = len(times)
+    np.testing.assert_allclose(states[:, [0, 2]], numbers["path"][:seen], rtol=1e-5, atol=1e-6)
+    losses = [loss(torch.tensor(state)).item() for state in states]
+    np.testing.assert_allclose(losses, numbers["losses"][:seen], rtol=1e-5, atol=1e-6)
+    outside = [1, 4, 5, 8]  # b's second entry, A₁'s off-diagonal, α's second: x₂ and w₂ may change their sign
+    assert np.abs(states[:, outside]).max() < 1e-9
+    assert (np.diff(numbers["losses"]) < 1e-9).all()
+
+
+@pytest.mark.parametrize("traits", [*VALLEY_STATES, {"start": [1.0, 0.0]}, {"start": [0.0, 0.0]}])
+def test_second_valley_says_where_training_ends(traits, show):
+    explorer, page = SecondValleyExplorer(**traits), show(make("second_valley", **traits))
+    spectrum, n = torch.tensor([1, explorer.second], dtype=torch.float64), explorer.examples
+    covariance = torch.diag(spectrum)
+    best = one_layer_loss(one_layer_optimum(covariance, n), covariance, n).item()
+    angle, floor = second_valley(spectrum, n)
+    said, numbers = status(mounted(page)), explorer.compute()
+    path, end = numbers["path"][-1], numbers["losses"][-1]
+    trace = 1 + explorer.second
+    assert f"with loss {trace:.3f}. " in said  # A = 0 predicts 0
+    if explorer.start == [0.0, 0.0]:
+        assert f"nothing moves, and the loss stays {trace:.3f}. This is a saddle." in said
+    elif explorer.start[1] == 0:
+        at_90 = best + n * explorer.second**2 / ((n + 1) * explorer.second + trace)
+        assert end == pytest.approx(at_90, rel=1e-6)
+        assert f"training ends at {at_90:.3f} and 90°" in said
+        b, A = valley_parameters(torch.tensor(np.pi / 2, dtype=torch.float64), spectrum, n)
+        point = torch.cat([b, A.flatten()])
+        hessian = torch.autograd.functional.hessian(
+            lambda z: attention_loss(z[:3], z[3:].reshape(3, 2), covariance, n), point
+        )
+        assert torch.linalg.eigvalsh(hessian)[0] < -1e-3  # "This point is a saddle"
+    elif numbers["valley"] == 0:
+        assert end == pytest.approx(best, rel=1e-4)
+        assert f"Training ends at the optimum, {best:.3f}. The second valley's floor, {floor:.3f}" in said
+        assert f"is {floor / best:.{1 if floor > 1.1 * best else 2}f} times as high." in said
+    else:
+        assert end == pytest.approx(floor, rel=1e-4)
+        assert np.degrees(np.arctan2(*path)) == pytest.approx(np.degrees(angle), abs=0.05)
+        assert f"in the second valley, at {floor:.3f} and {np.degrees(angle):.1f}°: {floor / best:.1f} times" in said
+    assert numbers["along"][0] == pytest.approx(best)
+    turns = torch.deg2rad(torch.tensor(numbers["angles"], dtype=torch.float64))
+    np.testing.assert_allclose(numbers["along"], valley_loss(turns, spectrum, n), rtol=1e-12)
+    assert_finite(mounted(page))
+    assert page.complaints == []
+
+
+def test_second_valley_is_a_minimum_of_all_nine_parameters_wherever_the_sliders_go():
+    for n, second in itertools.product((1, 2, 5, 20, 60, 200), (0.1, 0.25, 0.5, 0.75, 1.0)):
+        spectrum = torch.tensor([1, second], dtype=torch.float64)
+        b, A = valley_parameters(torch.tensor(second_valley(spectrum, n)[0], dtype=torch.float64), spectrum, n)
+        hessian = torch.autograd.functional.hessian(
+            lambda z, n=n, s=spectrum: attention_loss(z[:3], z[3:].reshape(3, 2), torch.diag(s), n),
+            torch.cat([b, A.flatten()]),
+        )
+        curvatures = torch.linalg.eigvalsh(hessian)
+        assert curvatures[0] > -1e-7  # 0 along the re-scaling, and for Σ = I along the turning
+        if (n, second) == (20, 0.5):
+            assert curvatures[1] > 1e-3
+
+
+def test_second_valley_surprises_who_trusts_the_gradient_and_then_shows_the_way(show):
+    page = show(make("second_valley"))
+    for answer, verdict in (("at the optimum", "No."), ("somewhere else", "Yes.")):
+        page.reload()
+        explorer = mounted(page, asking=True)
+        assert explorer.locator(".ao-readout").text_content() == ""
+        assert "valley" not in explorer.locator("svg").nth(1).text_content()
+        explorer.get_by_role("button", name=answer).click()
+        said = explorer.get_by_role("note").inner_text()
+        assert said.startswith(
+            f"{verdict} Training ends in the second valley, at 0.568 and 78.8°: 2.9 times the optimum, 0.194"
+        )
+    assert page.complaints == []
+
+
+def test_the_tour_of_the_second_valley_says_what_is_so(show):
+    page = show(make("second_valley"))
+    near, far, equal, more = toured(mounted(page), 4)
+    assert "Training ends at the optimum" in near[1]
+    path = SecondValleyExplorer(start=[0.4, 1.2]).compute()["path"]
+    assert abs(path[-1][0]) < 1e-6  # "where b₁ = 0"
+    for _, said in (far, equal, more):
+        assert "Training ends in the second valley" in said
+    assert "and 75.5°" in equal[1]
+    assert "at 75.5°" in equal[0]
+    assert ": 9.8 times the optimum" in more[1]
+    assert "is 9.8 times as high, with 20 examples 2.9 times" in more[0]
+    floors = []
+    for n in (20, 200):
+        spectrum = torch.tensor([1, 0.5], dtype=torch.float64)
+        low, high = valley_loss(torch.zeros(1, dtype=torch.float64), spectrum, n).item(), second_valley(spectrum, n)[1]
+        floors.append([low, high, f"{high / low:.1f}"])
+    assert [row[2] for row in floors] == ["2.9", "9.8"]
+    assert floors[1][0] < floors[0][0]
+    assert floors[1][1] < floors[0][1]
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize(("second", "examples"), [(0.5, 20), (1.0, 20), (0.2, 100)])
+def test_the_drawn_line_parts_the_starts_by_their_ends(second, examples, show):
+    page = show(make("second_valley", second=second, examples=examples))
+    region = mounted(page).locator(".second-valley")
+    region.wait_for(state="attached")
+    *points, _ = (tuple(map(float, point.split(","))) for point in region.get_attribute("points").split())
+    line = [((x - 44) / 134, (290 - y) / 134) for x, y in points]
+    assert len(line) == 22
+    assert all(before[1] <= after[1] for before, after in itertools.pairwise(line))
+    for b, beta in line[2::5]:
+        for valley, start in ((0, beta + 0.04), (1, beta - 0.04)):
+            assert SecondValleyExplorer(start=[b, start], second=second, examples=examples).compute()["valley"] == valley
+    assert page.complaints == []
+
+
+def test_handles_of_both_pictures_follow_a_finger(show):
+    page = show(make("one_step"), make("second_valley"), has_touch=True, width=390)
+    page.locator("div.attnopt-explorer[data-mounted]").nth(1).wait_for()
+    for index, names in ((0, ("The query", "The weights of the labels")), (1, ("The start of training",))):
+        explorer = page.locator("div.attnopt-explorer").nth(index)
+        explorer.get_by_role("button", name="show me").tap()
+        for name in names:
+            handle = explorer.get_by_role("button", name=name)
+            handle.scroll_into_view_if_needed()
+            before, box = status(explorer), handle.bounding_box()
+            x, y = box["x"] + box["width"] / 2 + 6, box["y"] + box["height"] / 2 + 6  # a finger misses the middle
+            touch = page.context.new_cdp_session(page)
+            touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+            touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [{"x": x - 30, "y": y - 20}]})
+            touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+            assert status(explorer) != before
+            assert handle.bounding_box()["x"] < box["x"] - 10
     assert page.complaints == []
 
 

@@ -6,7 +6,7 @@ from toy import Toy
 
 def test_a_question_is_put_before_the_picture_answers(show):
     page = show(Toy())
-    explorer = mounted(page)
+    explorer = mounted(page, asking=True)
     assert explorer.get_by_text("Where is the sum?").is_visible()
     assert explorer.locator(".sum").count() == 0
     assert not explorer.get_by_role("slider", name="factor").is_visible()
@@ -32,7 +32,7 @@ def test_a_question_is_put_before_the_picture_answers(show):
 
 
 def test_who_does_not_guess_or_follows_a_link_sees_the_picture(show):
-    explorer = mounted(show(Toy()))
+    explorer = mounted(show(Toy()), asking=True)
     explorer.get_by_role("button", name="show me").press("Enter")
     assert status(explorer) == "The sum is 3.00."
     assert explorer.get_by_role("note").count() == explorer.locator(".ao-guessed").count() == 0

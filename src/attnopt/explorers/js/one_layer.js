@@ -88,7 +88,8 @@ function draw([left, right], now, state, { first: { low, high } }) {
 
 function say(now, { examples: n }) {
   const shares = now.of_newton.map((share, i) => `${MARKS[i]} ${figures(now.steps[i])} (${Math.round(100 * share)} %)`).join(", ");
-  const ahead = Math.abs(now.losses.newton / now.losses.plain - 1) < 1e-9 ? "Σ⁻¹ and I do as well" : now.losses.newton < now.losses.plain ? "Σ⁻¹ beats I" : "I beats Σ⁻¹";
+  const { newton, plain } = now.losses, tied = Math.abs(newton / plain - 1) < 1e-9 ? "Σ⁻¹ and I do as well" : figures(newton) === figures(plain) ? "these two are equal to the digits shown" : "";
+  const ahead = tied || (newton < plain ? "Σ⁻¹ beats I" : "I beats Σ⁻¹");
   return `Steps, and their share of Newton's: ${shares}; the common step is ${figures(now.common)}. `
     + `Loss with ${n} ${n === 1 ? "example" : "examples"}: ${figures(now.losses.optimal)} for the optimal layer, ${figures(now.losses.newton)} for the best multiple of Σ⁻¹, ${figures(now.losses.plain)} for that of I: ${ahead}.`;
 }

@@ -197,9 +197,10 @@ function movable(node, { label, step, place, move }) {
   });
 }
 
-// A point on the first picture: `place(value, numbers, state)` in its units, and `from(x, y, state)` back; `mark(group)` draws it.
+// A point on the first picture, or on `picture`, its place among them: `place(value, numbers, state)` in its units, and
+// `from(x, y, state)` back; `mark(group)` draws it.
 function handle(row, { svgs, bounds, link }) {
-  const node = drawn("g", {}, svgs[0]), { low, high } = bounds[row.trait];
+  const node = drawn("g", {}, svgs[row.picture ?? 0]), { low, high } = bounds[row.trait];
   let at = [0, 0];
   const kept = (value) => (Array.isArray(value) ? value.map(kept) : clamp(Number(value.toPrecision(4)), low, high));
   row.mark(node);

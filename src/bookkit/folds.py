@@ -1,0 +1,74 @@
+"""What the pages show one click away: proofs, solutions and sections whose label begins with ``fold-``, a Sphinx extension.
+
+Each becomes a native ``<details>``, which needs no script; ``book/_static/folds.js`` opens what a link or a search leads to.
+"""
+
+from collections.abc import Iterator
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx_exercise.nodes import solution_node
+from sphinx_proof.nodes import proof_node
+
+MARK = "fold-"  # a section's label that begins so
+
+
+class Fold(nodes.General, nodes.Element):
+    """A folded part of a page, of the kind "proof", "solution" or "section"; its first child is its `Summary`."""
+
+
+class Summary(nodes.Part, nodes.TextElement):
+    """The line that opens a fold."""
+
+
+def ancestors(node: nodes.Node) -> Iterator[nodes.Node]:
+    """What a node is in, from the inside out."""
+    while node := node.parent:
+        yield node
+
+
+def fold(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Fold a page's proofs, solutions and marked sections."""
+    for node in list(doctree.findall(proof_node)):
+        content = node.children[0]  # an admonition, whose first words the directive has written
+        first = next(content.findall(nodes.Text))
+        first.parent.replace(first, nodes.Text(first.removeprefix("Proof. ")))
+        node.replace_self(Fold("", Summary("", "Proof"), *content.children, kind="proof"))
+    for node in list(doctree.findall(solution_node)):
+        title, *rest = node.children  # its words without what the exercise is called besides, and without its link
+        summary = Summary("", title.astext().partition(" (")[0])
+        node.replace_self(Fold("", summary, *rest, kind="solution", ids=node["ids"]))
+    for node in list(doctree.findall(nodes.section)):
+        if any(name.startswith(MARK) for name in node["ids"]):
+            title, *rest = node.children
+            level = sum(isinstance(parent, nodes.section) for parent in ancestors(node)) + 1
+            node.children = []
+            node += Fold("", Summary("", "", *title.children, level=level), *rest, kind="section")
+
+
+def visit_fold(self, node: Fold) -> None:
+    """Open a fold's element."""
+    self.body.append(self.starttag(node, "details", CLASS=f"ao-fold ao-{node['kind']}"))
+
+
+def depart_fold(self, node: Fold) -> None:
+    """Close it."""
+    self.body.append("</details>\n")
+
+
+def visit_summary(self, node: Summary) -> None:
+    """Open the element of a fold's line."""
+    self.body.append(f"<summary><h{node['level']}>" if "level" in node else "<summary>")
+
+
+def depart_summary(self, node: Summary) -> None:
+    """Close it."""
+    self.body.append(f"</h{node['level']}></summary>\n" if "level" in node else "</summary>\n")
+
+
+def setup(app: Sphinx) -> dict:
+    """Connect the above."""
+    app.add_node(Fold, html=(visit_fold, depart_fold))
+    app.add_node(Summary, html=(visit_summary, depart_summary))
+    app.connect("doctree-resolved", fold, priority=800)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

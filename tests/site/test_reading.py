@@ -1,0 +1,28 @@
+"""What a reader meets as a chapter opens, held to the budgets of tools/reading.py."""
+
+import prose
+import pytest
+import reading
+
+
+@pytest.mark.parametrize("name", reading.chapters())
+def test_a_chapter_keeps_to_the_budgets_unless_it_has_the_old_form(name, open_page):
+    broken = reading.over(reading.measure(open_page(f"{name}.html")))
+    if name in prose.OLD_FORM:
+        assert broken, f"{name} keeps to every budget: take it from the list in tools/prose.py"
+    else:
+        assert broken == []
+
+
+def test_what_breaks_a_budget_is_named():
+    good = {"first": 0.4, "code": 0.05, "pictures": 6, "screens": 12.0, "bare": []}
+    assert reading.over(good) == []
+    for change, said in (
+        ({"first": None}, "first picture after 12.0 screens"),
+        ({"first": 1.2}, "first picture after 1.2 screens"),
+        ({"code": 0.2}, "code takes 20 % of the height"),
+        ({"pictures": 4}, "4 pictures and explorers"),
+        ({"screens": 14.1}, "14.1 screens"),
+        ({"bare": ["a-section"]}, "no picture, explorer or table in the section a-section"),
+    ):
+        assert reading.over(good | change) == [said]
