@@ -169,7 +169,7 @@ def test_numbers_titles_and_references_are_the_pages(prose, here, there, least):
 
 
 def test_what_a_theorem_says_is_typeset_and_nothing_of_the_prose_is_raw(prose):
-    formulas = len(built(".proof .math"))
+    formulas = len(built(".proof .math, details.ao-proof .math"))
     assert formulas > 100
     wait_for(lambda: prose.locator(".myst-proof .katex").count(), formulas)
     assert prose.locator(".katex-error").count() == 0

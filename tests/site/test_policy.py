@@ -51,7 +51,7 @@ def test_site_works_under_a_policy_that_forbids_everything_else(browser):
             page.goto(address + path, wait_until="load")
             page.evaluate("async () => { await window.MathJax?.startup?.promise; return null; }")
             if path in PAGES.values():
-                page.locator("mjx-container").first.wait_for()
+                page.locator("mjx-container").first.wait_for(state="attached")
                 explorer = page.locator(".attnopt-explorer[data-mounted]").first
                 slider = explorer.get_by_role("slider").first
                 before = explorer.inner_html()
