@@ -243,16 +243,20 @@ def test_tour_of_the_attention_field_says_what_is_so(show):
 
 
 def drag_by_touch(page, handle, right, down):
-    """Drag with a finger."""
+    """Drag with a finger, slowly; the page must not take the movement for its own."""
     handle.scroll_into_view_if_needed()
+    page.evaluate("window.cancelled = 0; addEventListener('pointercancel', () => { window.cancelled += 1; }, true);")
+    scrolled = page.evaluate("[scrollX, scrollY]")
     box, touch = handle.bounding_box(), page.context.new_cdp_session(page)
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    for kind, points in (
-        ("touchStart", [{"x": x, "y": y}]),
-        ("touchMove", [{"x": x + right, "y": y + down}]),
-        ("touchEnd", []),
-    ):
-        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+    for part in range(1, 9):
+        page.wait_for_timeout(16)
+        there = {"x": x + right * part / 8, "y": y + down * part / 8}
+        touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [there]})
+    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    assert page.evaluate("window.cancelled") == 0
+    assert page.evaluate("[scrollX, scrollY]") == scrolled
 
 
 def test_weights_and_tokens_are_moved_by_a_finger(show):
@@ -297,7 +301,7 @@ def ends_again(z, theta, labels):
 def test_quadratic_field_asks_first_and_then_says_what_the_papers_formula_does(guessed, show):
     page = show(make("quadratic_field"))
     explorer = mounted(page, asking=True)
-    question = "From here, follow the paper's formula downhill. What does the cross-entropy do?"
+    question = "From the point, follow the paper's formula downhill. What does the cross-entropy do?"
     assert explorer.get_by_text(question).is_visible()
     assert explorer.locator(".ao-uphill, polyline").count() == 0  # nothing gives the answer away
     explorer.get_by_role("button", name=guessed, exact=True).click()
@@ -928,3 +932,17 @@ def test_gradient_bound_says_what_is_broken(show):
         explorer.get_by_role("group", name="curves over").get_by_role("radio", name=along, exact=True).check()
     assert_finite(explorer)
     assert page.complaints == []
+
+
+@pytest.mark.parametrize(
+    "name", ["attention_field", "one_step", "quadratic_field", "second_valley", "softmax", "feature_flow"]
+)
+def test_a_handle_follows_a_finger_all_the_way(name, show):
+    page = show(make(name), has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844})
+    handle = mounted(page).locator(".ao-handle").first
+    page.evaluate("document.body.style.paddingBottom = '150vh'")  # a page that could scroll
+    before = handle.bounding_box()
+    drag_by_touch(page, handle, 40, -24)
+    after = handle.bounding_box()
+    assert after["x"] - before["x"] == pytest.approx(40, abs=8)
+    assert after["y"] - before["y"] == pytest.approx(-24, abs=8) or name in ("softmax", "feature_flow")

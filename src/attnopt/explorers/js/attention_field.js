@@ -218,7 +218,7 @@ function say(now, state) {
   const { selected, axis, steps } = state, row = now.attention[selected].map((value) => show(value)).join(", "), token = `token ${selected + 1}`;
   const pair = (z) => `(${z.map((value) => show(value)).join(", ")})`;
   return `${steps ? `After ${steps} ${steps === 1 ? "step" : "steps"}` : "Before the first step"} ${token} is at ${pair(now.path.at(-1)[selected])} and the cross-entropy is ${show(now.loss, 3)}. `
-    + `${axis === "class" ? `Attention of ${token} over the classes` : `Share of each class's attention that falls on ${token}`}: ${row}; it would rest `
+    + `${axis === "class" ? `Attention of ${token} over the classes` : `Share of each class's attention that falls on ${token}`}: ${row}; ${axis === "class" ? "" : "with the others where they are "}it would rest `
     + (now.zero ? `at ${pair(now.zero)}.` : hasZero(state) ? "only farther out than 50." : "nowhere.");
 }
 

@@ -179,6 +179,7 @@ function movable(node, { label, step, place, move }) {
   drawn("circle", { r: 16, class: "ao-reach" }, node);
   for (const [name, value] of Object.entries({ tabindex: "0", role: "button", "aria-label": `${label}: drag it or press the arrow keys` })) node.setAttribute(name, value);
   node.classList.add("ao-handle");
+  node.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false });  // or the page scrolls instead
   node.addEventListener("pointerdown", (event) => {
     node.setPointerCapture(event.pointerId);
     node.focus();
@@ -265,6 +266,7 @@ function question({ prompt, options, picture, start }, { root, svgs, done }) {
     };
     movable(point, { label: "Your guess", step: 4, place: () => at, move });
     point.classList.add("ao-marking");
+    point.addEventListener("keydown", (event) => { if (event.key === "Enter") end(at); });
     move(...start);
     buttons.push(button("that is my guess", () => end(at)));
   }
