@@ -141,6 +141,23 @@ def test_rank_one_less_than_the_tokens_still_forbids_accidents(tokens, seed):
 
 
 @pytest.mark.evidence("actor-corollary-2")
+@given(tokens=st.integers(2, 6), width=st.integers(1, 4), seed=st.integers(0, 1000))
+def test_formula_of_the_paper_is_the_gradient_of_no_function(tokens, width, seed):
+    _, weights, labels = quadratic_problem(seed, tokens, width, "sequence")
+    weights = weights - weights.trace() * torch.eye(width, dtype=torch.float64) / 3  # of either sign
+    values, vectors = torch.linalg.eigh(weights)
+    which = values.abs().argmax()
+    t, direction = values[which], vectors[:, which]
+    features = torch.outer(torch.eye(tokens, dtype=torch.float64)[0], direction)
+    jacobian = torch.func.jacrev(lambda z: quadratic_gradient_of_paper(z, weights, labels, "sequence"))(features)
+    along = torch.einsum("f,sfug,g->su", direction, jacobian, direction)
+    total = t.exp() + tokens - 1
+    curl = 2 * t * (1 / tokens - 1 / total + t * t.exp() / total**2)
+    torch.testing.assert_close(along[0, 1] - along[1, 0], curl, rtol=1e-9, atol=1e-11)
+    assert curl > 0
+
+
+@pytest.mark.evidence("actor-corollary-2")
 @given(tokens=st.integers(2, 5), seed=st.integers(0, 1000))
 def test_printed_formula_agrees_iff_attention_symmetric_for_full_rank(tokens, seed):
     features, weights, labels = quadratic_problem(seed, tokens, tokens, "sequence")
