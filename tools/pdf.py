@@ -18,7 +18,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 import yaml
 from bs4 import BeautifulSoup
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 from pypdf import PageObject, PdfReader, PdfWriter
 from pypdf.generic import ArrayObject, DictionaryObject, Fit, FloatObject, NameObject, NullObject
 
@@ -197,15 +197,19 @@ def served(folder: Path):
     server.server_close()
 
 
+def chromium(playwright: Playwright) -> Browser:
+    """The system's Chromium, or Playwright's own."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    root = getattr(os, "geteuid", lambda: 1)() == 0  # to whom Chromium refuses its sandbox
+    return playwright.chromium.launch(executable_path=found, args=[*(["--no-sandbox"] if root else []), "--disable-gpu"])
+
+
 def main(output: Path) -> None:
     """Print the built book."""
     sheets = table_of_contents()
     wanted = anchors_wanted(sheets)
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with served(HTML) as base, sync_playwright() as playwright:
-        root = getattr(os, "geteuid", lambda: 1)() == 0  # to whom Chromium refuses its sandbox
-        flags = ["--no-sandbox"] if root else []
-        browser = playwright.chromium.launch(executable_path=found, args=[*flags, "--disable-gpu"])
+        browser = chromium(playwright)
         context = browser.new_context(color_scheme="light", viewport={"width": 1000, "height": 1400})
         context.set_default_timeout(300_000)
         # Explorers stay stills.

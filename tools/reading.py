@@ -6,14 +6,11 @@ Pages are named as in ``regression/softmax_and_lse``; all chapters unless named.
 measured at 1280 × 900; the tests of the built site hold the chapters to it.
 """
 
-import functools
-import http.server
-import shutil
 import sys
-import threading
 import tomllib
 from pathlib import Path
 
+from pdf import HTML, chromium, served
 from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,31 +64,19 @@ def chapters() -> list[str]:
     return [f"{part['folder']}/{chapter['name']}" for part in table["part"] for chapter in part["chapter"]]
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """A static server without a log."""
-
-    def log_message(self, *arguments):
-        """Say nothing."""
-
-
 def main(names: list[str]) -> None:
     """Print a line a page."""
-    handler = functools.partial(Quiet, directory=ROOT / "_build" / "html")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     print(f"{'page':36} screens  first  pictures  code")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+    with served(HTML) as base, sync_playwright() as playwright:
+        browser = chromium(playwright)
         page = browser.new_page(viewport=SCREEN)
         for name in names or chapters():
-            page.goto(f"http://localhost:{server.server_address[1]}/{name}.html", wait_until="networkidle")
+            page.goto(f"{base}{name}.html", wait_until="networkidle")
             found = measure(page)
             first = "none" if found["first"] is None else f"{found['first']:.1f}"
             line = f"{name:36} {found['screens']:7.1f} {first:>6} {found['pictures']:9} {100 * found['code']:4.0f} %"
             print("; ".join([line, *over(found)]))
         browser.close()
-    server.shutdown()
 
 
 if __name__ == "__main__":

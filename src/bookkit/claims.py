@@ -58,13 +58,17 @@ class Claim:
     def __repr__(self) -> str:
         return f"{self.number}, {papers()[self.paper]}: {self.verdict}"
 
-    def _repr_html_(self) -> str:
+    def says(self) -> str:
+        """The statement and, if there is one, the finding, as HTML."""
         finding = f"<p><em>We find:</em> {prose(self.finding)}</p>" if self.finding else ""
+        return f"<p><em>The paper says:</em> {prose(self.statement)}</p>{finding}"
+
+    def _repr_html_(self) -> str:
         return (
             f'<details class="ao-claim" data-verdict="{self.verdict}">'
             f'<summary class="ao-claim-head"><span class="ao-verdict">{self.verdict}</span> '
             f"<strong>{html.escape(self.number)}</strong> of {_short(papers()[self.paper])}</summary>"
-            f"<p><em>The paper says:</em> {prose(self.statement)}</p>{finding}"
+            f"{self.says()}"
             f'<p><a href="../ledger.html#{self.id}">In the ledger</a></p></details>'
         )
 
@@ -101,9 +105,7 @@ class Ledger:
 
     @staticmethod
     def _row(claim: Claim) -> str:
-        parts = [f"<p><em>The paper says:</em> {prose(claim.statement)}</p>"]
-        if claim.finding:
-            parts.append(f"<p><em>We find:</em> {prose(claim.finding)}</p>")
+        parts = [claim.says()]
         if claim.chapter:
             parts.append(f'<p>Evidence: <a href="{claim.chapter}.html">{_title(claim.chapter)}</a></p>')
         if claim.tests:

@@ -1,7 +1,7 @@
 // A plane that is the whole state: the cross-entropy over it, the flow from three starts, and the cross-entropy in time.
 
 import {
-  arrow, axes, clipped, COLOURS, curve, drawn, integrate, line, mark, MARKS, show, softmaxOf, ticksUpTo, tidy,
+  arrow, axes, clipped, COLOURS, contours, curve, drawn, integrate, levelSets, line, mark, MARKS, show, softmaxOf, ticksUpTo, tidy,
   WEIGHTS,
 } from "./common.js";
 import { explorer } from "./shell.js";
@@ -78,45 +78,13 @@ const LEVELS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50];
 
 const TIPS = WEIGHTS.map((weight) => weight.map((value) => 1.22 * value));
 
-// Segments of the level sets of a function on the plane, by marching squares on 41 x 41 points.
-function levelSets(loss) {
-  const ticks = Array.from({ length: 41 }, (_, index) => VIEW * (index / 20 - 1));
-  const values = ticks.map((x) => ticks.map((y) => loss([x, y])));
-  return LEVELS.map((level) => {
-    const segments = [];
-    for (let i = 0; i < 40; i++) for (let j = 0; j < 40; j++) {
-      const corners = [[i, j], [i + 1, j], [i + 1, j + 1], [i, j + 1]], cuts = [];
-      corners.forEach(([a, b], side) => {
-        const [c, d] = corners[(side + 1) % 4], from = values[a][b] - level, to = values[c][d] - level;
-        if ((from < 0) === (to < 0)) return;
-        const share = from / (from - to);
-        cuts.push([ticks[a] + share * (ticks[c] - ticks[a]), ticks[b] + share * (ticks[d] - ticks[b])]);
-      });
-      for (let cut = 0; cut + 1 < cuts.length; cut += 2) segments.push([cuts[cut], cuts[cut + 1]]);
-    }
-    return segments;
-  });
-}
+const TICKS = Array.from({ length: 41 }, (_, index) => VIEW * (index / 20 - 1));
 
 function drawLandscape(parent, state, paths) {
-  const sets = remembered(`levels ${named({ ...state, formula: "" })}`, () => levelSets(problem(state).loss));
-  const labels = [], taken = [...state.starts, ...(state.model === "linear" ? TIPS : []), ...paths.flatMap((path) => path.filter((_, k) => k % 3 === 0))];
-  sets.forEach((segments, index) => {
-    if (!segments.length) return;
-    const path = segments.map(([from, to]) => `M${place(from).map((v) => v.toFixed(1))}L${place(to).map((v) => v.toFixed(1))}`).join("");
-    drawn("path", { d: path, fill: "none", stroke: "currentColor", opacity: 0.4 }, parent);
-    // The label goes where it is far from the other labels, near the antidiagonal, and hides nothing.
-    let best = null, most = 0.75;
-    for (const [[x, y]] of segments) {
-      if (Math.max(Math.abs(x), Math.abs(y)) > 3.6 || taken.some(([u, v]) => Math.abs(x - u) < 0.65 && Math.abs(y - v) < 0.35)) continue;
-      const room = Math.min(2, ...labels.map(([u, v]) => Math.hypot(x - u, 1.6 * (y - v)))) - 0.1 * Math.abs(x + y);
-      if (room > most) [best, most] = [[x, y], room];
-    }
-    if (!best) return;
-    labels.push(best);
-    const [x, y] = place(best);
-    drawn("text", { x, y: y + 4, "text-anchor": "middle", class: "ao-small ao-halo" }, parent, tidy(LEVELS[index]));
-  });
+  const { loss } = problem(state), values = () => TICKS.map((x) => TICKS.map((y) => loss([x, y])));
+  const sets = remembered(`levels ${named({ ...state, formula: "" })}`, () => levelSets(TICKS, values(), LEVELS));
+  const taken = [...state.starts, ...(state.model === "linear" ? TIPS : []), ...paths.flatMap((path) => path.filter((_, k) => k % 3 === 0))];
+  contours(parent, sets, LEVELS, { place, reach: VIEW, taken });
 }
 
 const pictures = [

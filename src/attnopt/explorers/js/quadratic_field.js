@@ -1,6 +1,6 @@
 // Two tokens with one feature, N = θzzᵀ, softmax over its columns: where the gradient and the paper's formula for it lead.
 
-import { arrow, axes, clipped, COLOURS, curve, drawn, integrate, line, mark, show, ticksUpTo, tidy } from "./common.js";
+import { arrow, axes, clipped, COLOURS, contours, curve, cut, drawn, integrate, levelSets, line, mark, show, squares, ticksUpTo } from "./common.js";
 import { explorer } from "./shell.js";
 
 const HORIZON = 20, VANISHING = 1e-9;
@@ -51,7 +51,6 @@ const LOOKS = {
   paper: { stroke: COLOURS[1], dashes: "7 4", sign: 1, words: "minus the paper's formula" },
 };
 const TICKS = Array.from({ length: CELLS + 1 }, (_, index) => REACH * (2 * index / CELLS - 1));
-const range = [...TICKS.keys()].slice(1).map((index) => index - 1);
 const place = ([x, y]) => [FRAME[0] + (FRAME[2] - FRAME[0]) * (1 + x / REACH) / 2, FRAME[1] + (FRAME[3] - FRAME[1]) * (1 - y / REACH) / 2];
 const unplace = (x, y) => [REACH * (2 * (x - FRAME[0]) / (FRAME[2] - FRAME[0]) - 1), REACH * (1 - 2 * (y - FRAME[1]) / (FRAME[3] - FRAME[1]))];
 
@@ -69,28 +68,18 @@ const controls = [
   ...[0, 1].map((at) => ({ trait: "point", at, label: `feature z${"₁₂"[at]}` })),
 ];
 
-// The level sets of the cross-entropy and the region where the formula leads uphill, as segments and polygons, by marching
-// squares: `cut` is where values on the side of a square reach a level.
-const cells = (make) => range.flatMap((i) => range.flatMap((j) => make([[i, j], [i + 1, j], [i + 1, j + 1], [i, j + 1]])));
-function cut(values, [a, b], [c, d], level) {
-  const share = (values[a][b] - level) / (values[a][b] - values[c][d]);
-  return [TICKS[a] + share * (TICKS[c] - TICKS[a]), TICKS[b] + share * (TICKS[d] - TICKS[b])];
-}
+// The level sets of the cross-entropy, and the region where the formula leads uphill as polygons.
 let kept = {};
 function landscape(state) {
   const key = JSON.stringify([state.theta, state.labels]);
   if (kept.key === key) return kept;
   const { loss, formulas } = problem(state), values = TICKS.map((x) => TICKS.map((y) => loss([x, y])));
-  const levels = LEVELS.map((level) => cells((corners) => {
-    const cuts = corners.map((one, side) => [one, corners[(side + 1) % 4]]).filter(([[a, b], [c, d]]) => (values[a][b] < level) !== (values[c][d] < level))
-      .map(([one, other]) => cut(values, one, other, level));
-    return cuts.length === 4 ? [cuts.slice(0, 2), cuts.slice(2)] : cuts.length ? [cuts] : [];
-  }));
+  const levels = levelSets(TICKS, values, LEVELS);
   const products = TICKS.map((x) => TICKS.map((y) => formulas.true([x, y]).reduce((sum, value, f) => sum + value * formulas.paper([x, y])[f], 0)));
-  const uphill = cells((corners) => {
+  const uphill = squares(TICKS, (corners) => {
     const polygon = corners.flatMap(([a, b], side) => {
       const next = corners[(side + 1) % 4], here = products[a][b] < 0 ? [[TICKS[a], TICKS[b]]] : [];
-      return (products[a][b] < 0) === (products[next[0]][next[1]] < 0) ? here : [...here, cut(products, [a, b], next, 0)];
+      return (products[a][b] < 0) === (products[next[0]][next[1]] < 0) ? here : [...here, cut(TICKS, products, [a, b], next, 0)];
     });
     return polygon.length ? [polygon] : [];
   });
@@ -99,23 +88,9 @@ function landscape(state) {
 
 function drawLandscape(parent, state, taken, asking) {
   const { levels, uphill } = landscape(state), rounded = (z) => place(z).map((value) => value.toFixed(2)).join(" ");
-  const outline = (shapes, end) => shapes.map((points) => `M${points.map(rounded).join("L")}${end}`).join("");
-  if (!asking) drawn("path", { d: outline(uphill, "Z"), fill: "currentColor", "fill-opacity": 0.16, class: "ao-uphill" }, parent);
-  const labels = [];
-  levels.forEach((segments, index) => {
-    if (!segments.length) return;
-    drawn("path", { d: outline(segments, ""), fill: "none", stroke: "currentColor", opacity: 0.4 }, parent);
-    let best = null, most = 0.6;  // its number goes where it is far from the others, and hides nothing
-    for (const [[x, y]] of segments) {
-      if (Math.max(Math.abs(x), Math.abs(y)) > 0.9 * REACH || taken.some(([u, v]) => Math.abs(x - u) < 0.5 && Math.abs(y - v) < 0.3)) continue;
-      const room = Math.min(1.6, ...labels.map(([u, v]) => Math.hypot(x - u, 1.6 * (y - v)))) - 0.1 * Math.abs(x + y);
-      if (room > most) [best, most] = [[x, y], room];
-    }
-    if (!best) return;
-    labels.push(best);
-    const [x, y] = place(best);
-    drawn("text", { x, y: y + 4, "text-anchor": "middle", class: "ao-small ao-halo" }, parent, tidy(LEVELS[index]));
-  });
+  const region = uphill.map((points) => `M${points.map(rounded).join("L")}Z`).join("");
+  if (!asking) drawn("path", { d: region, fill: "currentColor", "fill-opacity": 0.16, class: "ao-uphill" }, parent);
+  contours(parent, levels, LEVELS, { place, reach: REACH, taken });
 }
 
 function draw([plane, front], now, state, bounds, asking) {

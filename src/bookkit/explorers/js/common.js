@@ -74,6 +74,42 @@ export function axes(parent, [left, top, right, bottom], x, y) {
   return place;
 }
 
+// Segments of the level sets of values on a square grid, by marching squares; `ticks` are the places of its rows and columns.
+// `cut` is where the values on the side of a square, between two corners, reach a level.
+export const squares = (ticks, make) => ticks.slice(1).flatMap((_, i) => ticks.slice(1).flatMap((_, j) => make([[i, j], [i + 1, j], [i + 1, j + 1], [i, j + 1]])));
+export function cut(ticks, values, [a, b], [c, d], level) {
+  const share = (values[a][b] - level) / (values[a][b] - values[c][d]);
+  return [ticks[a] + share * (ticks[c] - ticks[a]), ticks[b] + share * (ticks[d] - ticks[b])];
+}
+export function levelSets(ticks, values, levels) {
+  return levels.map((level) => squares(ticks, (corners) => {
+    const cuts = corners.map((one, side) => [one, corners[(side + 1) % 4]]).filter(([[a, b], [c, d]]) => (values[a][b] < level) !== (values[c][d] < level))
+      .map(([one, other]) => cut(ticks, values, one, other, level));
+    return cuts.length === 4 ? [cuts.slice(0, 2), cuts.slice(2)] : cuts.length ? [cuts] : [];
+  }));
+}
+
+// The level sets with their numbers, on a plane that reaches from -`reach` to `reach` both ways; a number stands near the
+// antidiagonal, far from the others, and hides none of the points that are taken.
+export function contours(parent, sets, levels, { place, reach, taken }) {
+  const labels = [];
+  sets.forEach((segments, index) => {
+    if (!segments.length) return;
+    const path = segments.map((ends) => `M${ends.map((end) => place(end).map((value) => value.toFixed(2)).join(" ")).join("L")}`).join("");
+    drawn("path", { d: path, fill: "none", stroke: "currentColor", opacity: 0.4 }, parent);
+    let best = null, most = 0.19 * reach;
+    for (const [[x, y]] of segments) {
+      if (Math.max(Math.abs(x), Math.abs(y)) > 0.9 * reach || taken.some(([u, v]) => Math.abs(x - u) < reach / 6 && Math.abs(y - v) < 0.09 * reach)) continue;
+      const room = Math.min(0.5 * reach, ...labels.map(([u, v]) => Math.hypot(x - u, 1.6 * (y - v)))) - 0.1 * Math.abs(x + y);
+      if (room > most) [best, most] = [[x, y], room];
+    }
+    if (!best) return;
+    labels.push(best);
+    const [x, y] = place(best);
+    drawn("text", { x, y: y + 4, "text-anchor": "middle", class: "ao-small ao-halo" }, parent, tidy(levels[index]));
+  });
+}
+
 // Round numbers from 0 to at most `high`.
 export function ticksUpTo(high) {
   const unit = 10 ** Math.floor(Math.log10(high / 6)), gap = unit * [1, 2, 5, 10].find((factor) => 6 * factor * unit >= high * (1 - 1e-9));
