@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy.integrate
 import torch
 import traitlets
 from explorer_states import NAMES, explorers
@@ -28,7 +29,7 @@ from attnopt.explorers import (
     StepSizesExplorer,
     TaskModelExplorer,
 )
-from attnopt.in_context import optimal_step_sizes, step_loss
+from attnopt.in_context import optimal_step_sizes, sample_grams, spectral_moments, step_loss
 from attnopt.softmax import softmax_jacobian
 from bookkit.explorers.base import MIME, MODULES, classic_script, module_text
 from bookkit.explorers.html import script_json
@@ -46,6 +47,8 @@ def test_softmax_explorer_at_the_ends_of_its_controls(logits, temperature):
     s = torch.tensor(numbers["softmax"], dtype=torch.float64)
     assert abs(s.sum() - 1) < 1e-12
     assert max(logits) - 1e-12 <= numbers["smooth_maximum"] <= max(logits) + temperature * np.log(3) + 1e-12
+    assert numbers["rise"] >= numbers["slope"] - 1e-12  # log-sum-exp is convex
+    assert abs(sum(numbers["step"])) < 1e-10
     vectors = torch.tensor(numbers["eigenvectors"], dtype=torch.float64)
     values = torch.tensor(numbers["eigenvalues"], dtype=torch.float64)
     assert values[0] >= values[1] >= -1e-12
@@ -68,34 +71,58 @@ def test_attention_field_at_the_ends_of_its_controls(axis, softness, reach):
     assert numbers["loss"] > 0
 
 
+WIDE = [[2.0, 2.0], [-2.0, 2.0], [2.0, -2.0]]
+
+
 @pytest.mark.parametrize("softness", [0.0, 1.0])
 @pytest.mark.parametrize(
-    "settings", [{"label": 0}, {"label": 2}, {"model": "quadratic"}, {"model": "quadratic", "exchanged": True}]
+    "settings", [{}, {"weights": WIDE}, {"model": "quadratic"}, {"model": "quadratic", "exchanged": True}]
 )
 def test_feature_flow_descends_to_its_infimum_from_the_ends_of_its_controls(settings, softness):
     starts = [[3.0, 3.0], [-3.0, 3.0], [0.5, -3.0]]
-    numbers = FeatureFlowExplorer(**settings, softness=softness, time=40.0, starts=starts).compute()
+    numbers = FeatureFlowExplorer(**settings, softness=softness, time=1000.0, starts=starts).compute()
     losses = np.array(numbers["losses"])
     assert (np.diff(losses, axis=1) <= 1e-9 * (1 + losses[:, 1:])).all()
     assert (losses >= numbers["infimum"] - 1e-12).all()
     assert losses[:, -1].min() < numbers["infimum"] + 0.02
     np.testing.assert_allclose(numbers["now"], np.array(numbers["paths"])[:, -1], rtol=1e-12)
-    start = FeatureFlowExplorer(**settings, softness=softness, time=0.0, starts=starts).compute()
-    np.testing.assert_allclose(start["now"], starts, rtol=1e-12)
-    np.testing.assert_allclose(start["now_losses"], losses[:, 0], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(np.array(numbers["paths"])[:, 0], starts, rtol=1e-12)
 
 
-def test_default_starts_fall_get_stuck_and_climb():
-    losses = np.array(FeatureFlowExplorer(model="quadratic").compute()["losses"])
+def test_feature_flow_goes_where_its_dashed_lines_say():
+    hard, soft = (FeatureFlowExplorer(softness=softness, time=1000.0).compute() for softness in (0.0, 0.5))
+    np.testing.assert_allclose(np.array(hard["margins"]) ** 2, [9 / 5, 9 / 5, 9 / 2], rtol=1e-9)
+    distances = np.linalg.norm(hard["paths"], axis=-1)
+    growth = (distances[:, -1] - distances[:, -16]) * np.array(hard["margins"])  # over the last tenfold time
+    np.testing.assert_allclose(growth, np.log(10), rtol=0.01)
+    times = np.array(hard["times"])
+    np.testing.assert_allclose(np.array(hard["now_losses"]) * np.array(hard["margins"]) ** 2 * times[-1], 1, rtol=0.02)
+    np.testing.assert_allclose(soft["now"], soft["rests"], atol=1e-8)
+    seen = (times > 20) & (times < 40)
+    left = np.linalg.norm(np.array(soft["paths"]) - np.array(soft["rests"])[:, None], axis=-1)[:, seen]
+    np.testing.assert_allclose(-np.polyfit(times[seen], np.log(left).T, 1)[0], soft["rates"], rtol=1e-3)
+
+
+def test_pairs_of_feature_flow_fall_get_stuck_and_climb():
+    pairs = {"model": "quadratic", "starts": [[2.5, 2.3], [2.0, 0.25], [-0.5, -1.2]]}
+    losses = np.array(FeatureFlowExplorer(**pairs).compute()["losses"])
     assert abs(losses[0, -1] - 2 * np.log(2)) < 1e-6
     assert losses[1:, -1].max() < 0.01
-    printed = np.array(FeatureFlowExplorer(model="quadratic", formula="printed").compute()["losses"])
-    assert printed[1, -1] > printed[1, 0] + 0.2
+    papers = np.array(FeatureFlowExplorer(**pairs, formula="paper").compute()["losses"])
+    assert papers[1, -1] > papers[1, 0] + 0.2
+
+
+def test_class_vectors_on_a_line_have_no_infimum_that_is_known():
+    flat = [[-1.0, -0.5], [0.0, 0.0], [2.0, 1.0]]
+    soft = FeatureFlowExplorer(weights=flat, softness=0.3).compute()
+    assert soft["infimum"] is soft["rests"] is soft["rates"] is None
+    hard = FeatureFlowExplorer(weights=flat).compute()
+    assert hard["margins"] == pytest.approx([np.sqrt(1.25), 0.0, np.sqrt(5)])
 
 
 @pytest.mark.same_bits
-def test_printed_formula_of_the_linear_model_is_its_gradient():
-    assert FeatureFlowExplorer(formula="printed").compute() == FeatureFlowExplorer().compute()
+def test_the_papers_formula_of_the_linear_model_is_its_gradient():
+    assert FeatureFlowExplorer(formula="paper").compute() == FeatureFlowExplorer().compute()
 
 
 @pytest.mark.parametrize("scheme", ["euler", "printed", "lie", "strang"])
@@ -213,7 +240,7 @@ def test_task_model_refuses_weights_that_do_not_fit():
 def test_what_an_explorer_does_not_have_is_named():
     with pytest.raises(TypeError, match="TaskModelExplorer has no params; it can be given model, neuron_scale"):
         TaskModelExplorer(params={})
-    with pytest.raises(TypeError, match="SoftmaxExplorer has no logit; it can be given logits, temperature"):
+    with pytest.raises(TypeError, match="SoftmaxExplorer has no logit; it can be given before, logits, temperature"):
         SoftmaxExplorer(logit=[0.0, 0.0, 0.0])
     with pytest.raises(TypeError, match="Sandbox has no frame"):
         Sandbox(frame=3)
@@ -466,8 +493,41 @@ def test_step_sizes_at_the_ends_of_its_controls_has_the_exact_losses(dim, n_cont
         assert losses["constant"][2] <= step_loss([-size] * 3, dim, n_context).item() * (1 + 1e-6)
 
 
+@pytest.mark.parametrize(("dim", "n_context"), [(1, 1), (1, 2), (2, 2), (5, 20), (10, 10), (10, 1), (5, 3), (10, 100)])
+def test_the_density_of_step_sizes_is_that_of_the_mean_spectrum(dim, n_context):
+    explorer = StepSizesExplorer(dim=dim, n_context=n_context)
+    numbers = explorer.compute()
+    places, density = np.array(numbers["places"]), np.array(numbers["density"])
+    if (dim, n_context) == (1, 2):  # λ is exponential
+        np.testing.assert_allclose(density, np.exp(-places), rtol=1e-3, atol=1e-6)
+    roots = np.concatenate([[0], places**0.5])  # in √λ nothing is singular
+    start = density[0] * roots[1] if n_context == dim else 0.0
+
+    def below(power):
+        return np.concatenate(
+            [
+                [0],
+                scipy.integrate.cumulative_simpson(
+                    np.concatenate([[start if power == 0 else 0.0], density * roots[1:] * places**power]) * 2, x=roots
+                ),
+            ]
+        )
+
+    zeros = max(dim - n_context, 0)
+    grams = sample_grams(20_000, dim, n_context, torch.Generator().manual_seed(0))
+    values = torch.linalg.eigvalsh(grams.double())[:, zeros:].flatten().numpy()
+    for share in (0.1, 0.3, 0.5, 0.8):
+        end = share * places[-1]
+        sampled = (values < end).sum() / len(grams)
+        assert np.interp(end**0.5, roots, below(0)) == pytest.approx(sampled, abs=0.01 * dim)
+    beyond = 0.01 * spectral_moments(dim, n_context, 3)[1] / n_context
+    assert below(0)[-1] == pytest.approx(dim - zeros, abs=0.01)
+    assert below(1)[-1] == pytest.approx(spectral_moments(dim, n_context, 3)[1] / n_context, abs=beyond)
+    assert explorer.compute()["left"][0] == pytest.approx(density[0], rel=0.1)
+
+
 def test_step_sizes_answers_any_dimensions_and_examples():
-    explorer = StepSizesExplorer()
+    explorer = StepSizesExplorer(scheme="optimal")
     carried = set(explorer.table)
     explorer.n_context = 33
     explorer.dim = 3

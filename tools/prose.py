@@ -15,12 +15,7 @@ REQUIRED = ("**What you need.**", "**Time to run.**")
 SECTIONS = ("## Exercises", "## What the papers say", "## Since then")
 # Chapters that have yet to be rewritten for the reader; the list may only shrink.
 OLD_FORM = {
-    "regression/softmax_and_lse",
-    "regression/feature_flows",
     "regression/flows_become_layers",
-    "regression/fashion_mnist",
-    "in_context/layers_are_steps",
-    "in_context/optimal_step_sizes",
     "in_context/beyond_gradient_descent",
     "clustering/task_and_model",
     "clustering/ideal_circuit",

@@ -218,15 +218,18 @@ def test_solutions_open_and_close(open_page):
 
 def test_a_set_up_cell_is_folded_and_opens_by_keyboard(open_page):
     opened = open_page("regression/softmax_and_lse.html", mathematics=False)
-    code = opened.locator("details.hide pre")
+    cell = opened.locator("details.hide").first
+    code, summary = cell.locator("pre"), cell.locator("summary")
     assert "import torch" in code.text_content()
     assert not code.is_visible()
-    opened.locator("summary", has_text="Code").press("Enter")
+    assert "Code" in summary.text_content()
+    summary.press("Enter")
     code.wait_for(state="visible")
-    opened.locator("summary", has_text="Hide code").press("Space")
+    assert "Hide code" in summary.inner_text()
+    summary.press("Space")
     code.wait_for(state="hidden")
     opened.emulate_media(media="print")
-    assert not opened.locator("details.hide > summary").is_visible()
+    assert not summary.is_visible()
 
 
 def test_ledger_filters_by_paper_and_verdict(open_page):

@@ -14,6 +14,7 @@ from scipy.optimize import linprog
 from attnopt.explorers import (
     AttentionFieldExplorer,
     FeatureFlowExplorer,
+    ForwardPassExplorer,
     GdppExplorer,
     GradientBoundExplorer,
     IdealCircuitExplorer,
@@ -26,12 +27,14 @@ from attnopt.explorers import (
     StepSizesExplorer,
     TaskModelExplorer,
 )
+from attnopt.explorers.one_step import standard_normals
 from attnopt.in_context import (
     attention_loss,
     linear_transformer,
     one_layer_loss,
     one_layer_optimum,
     second_valley,
+    step_loss,
     valley_loss,
     valley_parameters,
 )
@@ -52,12 +55,84 @@ def shown_pair(values):
 def test_softmax_explorer_shows_its_numbers(show):
     page = show(make("softmax"))
     explorer = mounted(page)
-    for name, value in (("logit 1", "2"), ("logit 2", "-1"), ("logit 3", "0.5"), ("temperature", "0.5")):
+    for name, value in (("score 1", "2"), ("score 2", "-1"), ("score 3", "0.5"), ("temperature", "0.5")):
         explorer.get_by_role("slider", name=name).fill(value)
     expected = SoftmaxExplorer(logits=[2.0, -1.0, 0.5], temperature=0.5).compute()
-    shown = ", ".join(f"{x:.2f}" for x in expected["softmax"])
-    assert f"softmax ({shown})" in status(explorer)
-    assert f"exceeds max by {expected['smooth_maximum'] - 2:.3f}" in status(explorer)
+    before = np.array(SoftmaxExplorer().before)
+    assert f"The weights are ({', '.join(f'{x:.2f}' for x in expected['softmax'])})." in status(explorer)
+    assert f"exceeds the maximum by {expected['smooth_maximum'] - 2:.3f} of at most {np.log(3) / 2:.3f}." in status(explorer)
+    # the nudge, from the definitions
+    scores = np.array([2.0, -1.0, 0.5])
+    now, start = (np.exp(2 * value) / np.exp(2 * value).sum() for value in (scores, before))
+    rise = (np.log(np.exp(2 * scores).sum()) - np.log(np.exp(2 * before).sum())) / 2
+    mean = start @ (scores - before)
+    step = 2 * start * (scores - before - mean)
+    moved = ", ".join(shown_number(x) for x in scores - before)
+    assert (
+        f"The scores have moved by ({moved}), the weights by {np.linalg.norm(now - start):.2f} "
+        f"(to first order, purple, {np.linalg.norm(step):.2f}). "
+        f"Log-sum-exp has risen by {rise:.3f}; the old weights' average of the nudge is {shown_number(mean, 3)}."
+    ) in status(explorer)
+    assert page.complaints == []
+
+
+def test_softmax_explorer_asks_where_a_nudge_leads(show):
+    page = show(make("softmax"))
+    explorer = mounted(page, asking=True)
+    assert "0.44" not in explorer.inner_text()
+    point = explorer.get_by_role("button", name="Your guess")
+    point.focus()
+    for _ in range(3):
+        point.press("ArrowDown")
+    explorer.get_by_role("button", name="that is my guess").click()
+    told = explorer.get_by_role("note").inner_text()
+    assert "(0.44, 0.44, 0.11)" in told
+    assert "straight towards the corner △" in told
+    np.testing.assert_allclose(9 * np.array(SoftmaxExplorer().compute()["softmax"]), [4, 4, 1], rtol=1e-12)
+    np.testing.assert_allclose(7 * np.array(SoftmaxExplorer().compute()["start"]), [4, 2, 1], rtol=1e-12)
+
+
+def test_softmax_explorer_nudges_one_score_all_scores_and_along_an_axis(show):
+    page = show(make("softmax"))
+    explorer = mounted(page)
+    explorer.get_by_role("button", name="start here").click()
+    assert "moved" not in status(explorer)
+    explorer.get_by_role("button", name="raise △").click()  # exponentials 2, 4, 1/2
+    assert (
+        "The weights are (0.31, 0.62, 0.08). Only the score of △ has moved, and the weights go straight towards"
+        in status(explorer)
+    )
+    explorer.get_by_role("button", name="raise all").click()
+    assert "All scores have moved alike, and the weights stay where they were." in status(explorer)
+    assert "(0.69, 0.69, 0.69), the weights by 0.00" in status(explorer)
+    assert "Log-sum-exp has risen by 0.693" in status(explorer)
+    for _ in range(4):  # past the end of the slider: softmax does not see what is taken off all three
+        explorer.get_by_role("button", name="raise △").click()
+        assert "(0.00, 0.69, 0.00)" in status(explorer)
+    explorer.get_by_role("button", name="longer axis").click()
+    assert "by 0.00 " not in status(explorer)
+    assert page.complaints == []
+
+
+def test_softmax_explorer_drags_a_score_by_its_bar(show):
+    page = show(make("softmax"))
+    explorer = mounted(page)
+    bar = explorer.get_by_role("button", name="Score of class 3")
+    before = explorer.get_by_role("slider", name="score 3").input_value()
+    for key, sign in (("ArrowUp", 1), ("ArrowRight", 1), ("ArrowDown", -1), ("ArrowLeft", -1)):
+        bar.press(key)
+        after = explorer.get_by_role("slider", name="score 3").input_value()
+        assert sign * (float(after) - float(before)) > 0.1
+        before = after
+    box = bar.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 40, y - 30, steps=4)
+    page.mouse.up()
+    moved = bar.bounding_box()
+    assert abs(moved["x"] - box["x"]) < 1  # bars go up and down only
+    assert abs(moved["y"] - box["y"] + 30) < 3
 
 
 def attention_again(tokens, weights, softness, axis):
@@ -404,25 +479,39 @@ def test_the_point_of_the_quadratic_field_is_moved_by_keys_mouse_and_finger(show
     assert page.complaints == []
 
 
-def test_feature_flow_shows_its_numbers_and_who_climbs(show):
+def test_feature_flow_asks_first_and_says_how_far_tokens_are(show):
+    page = show(make("feature_flow"))
+    explorer = page.locator("div.attnopt-explorer[data-mounted]")
+    explorer.get_by_role("button", name="all come to rest").click()
+    assert "No: all leave for infinity" in explorer.locator(".ao-guessed").inner_text()
+    distances = np.linalg.norm(FeatureFlowExplorer().compute()["now"], axis=1)
+    for sign, value in zip("●▲■", distances, strict=True):
+        assert f"{sign} {value:.2f}" in status(explorer)
+    assert "none comes to rest" in status(explorer)
+    assert "● 1.72, ▲ 1.72, ■ 1.09" in status(explorer)  # log 10 over the margins 3/√5, 3/√5 and 3/√2
+    explorer.get_by_role("slider", name="label softness").press("End")
+    assert "at the distance ● 0.00, ▲ 0.00, ■ 0.00" in status(explorer)
+    explorer.get_by_role("radio", name="cross-entropy").check()
+    assert "infimum 1.099" in explorer.inner_text()
+    assert page.complaints == []
+
+
+def test_feature_flow_says_which_pairs_climb(show):
     page = show(make("feature_flow"))
     explorer = mounted(page)
-    assert explorer.get_by_role("radio", name="as printed").is_disabled()
     explorer.get_by_role("radio", name="quadratic").check()
-    for label, formula in (("gradient", "true"), ("as printed", "printed")):
+    pairs = {"model": "quadratic", "starts": [[2.5, 2.3], [2.0, 0.25], [-0.5, -1.2]]}
+    for label, formula in (("the gradient", "true"), ("the paper's formula", "paper")):
         explorer.get_by_role("radio", name=label).check()
-        numbers = FeatureFlowExplorer(model="quadratic", formula=formula).compute()
-        for index, value in enumerate(numbers["now_losses"]):
-            assert f"{value:.3f} from start {index + 1}" in status(explorer)
-        assert ("risen from start 2" in status(explorer)) == (formula == "printed")
+        for sign, value in zip("●▲■", FeatureFlowExplorer(**pairs, formula=formula).compute()["now_losses"], strict=True):
+            assert f"{sign} {value:.3f}" in status(explorer)
+        assert ("risen from ▲" in status(explorer)) == (formula == "paper")
     before = status(explorer)
     explorer.get_by_role("radio", name="exchanged").check()
     assert status(explorer) != before
     assert "infimum 1.386" in status(explorer)
     explorer.get_by_role("radio", name="3").check()
-    assert "Start 3" in status(explorer)
-    explorer.get_by_role("slider", name="time").press("End")
-    assert "time 40.00" in status(explorer)
+    assert "■ at (−0.50, −1.20)" in status(explorer)
     assert page.complaints == []
 
 
@@ -611,6 +700,112 @@ def test_the_tour_of_one_step_says_what_is_so(show):
     steps = -one_layer_optimum(torch.diag(torch.tensor([1, 0.1], dtype=torch.float64)), 30).diagonal()
     assert "{:.2f} along the first weight and {:.2f} along the second".format(*steps.tolist()) in trained[0]
     assert numbers[4]["losses"]["trained"] < 0.1 * numbers[4]["losses"]["reached"]
+    assert page.complaints == []
+
+
+FORWARD_PASS_STATES = [
+    {},
+    {"mask": "off"},
+    {"layers": 0},
+    {"layers": 8, "step": 2.4, "examples": 12, "spread": 1.0, "mask": "off"},
+    {"layers": 5, "prompt": 4, "examples": 1, "weights": [-1.5, 0.25], "query": [2.0, 2.5]},
+]
+
+
+def descent_on(X, y, step, layers):
+    """Gradient descent from 0 on half the mean of squares over the first n rows, by differentiation."""
+    w = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    path = [w.tolist()]
+    for _ in range(layers):
+        loss = ((X @ w - y) ** 2).sum() / 2
+        w = (w - step * torch.autograd.grad(loss, w)[0]).detach().requires_grad_()
+        path.append(w.tolist())
+    return np.array(path)
+
+
+@pytest.mark.parametrize("traits", FORWARD_PASS_STATES)
+def test_forward_pass_is_descent_with_the_mask_and_on_the_query_with_label_zero_without(traits, show):
+    explorer, page = ForwardPassExplorer(**traits), show(make("forward_pass", **traits))
+    n, x, w_star = explorer.examples, np.array(explorer.query), np.array(explorer.weights)
+    X = standard_normals(explorer.prompt)[:n] * torch.tensor([1, explorer.spread], dtype=torch.float64).sqrt()
+    y = X @ torch.tensor(explorer.weights, dtype=torch.float64)
+    if explorer.mask == "off":
+        X, y = torch.cat([X, torch.tensor([explorer.query], dtype=torch.float64)]), torch.cat([y, y.new_zeros(1)])
+    path = descent_on(X, y, explorer.step / n, 8)
+    numbers = explorer.compute()
+    np.testing.assert_allclose(numbers["path"], path, rtol=1e-9, atol=1e-9)
+    entries = np.array(numbers["labels"])
+    np.testing.assert_allclose(entries[:, -1], -path @ x, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(entries[:, :n], ((w_star - path) @ X.numpy()[:n].T), rtol=1e-9, atol=1e-9)
+    said, k = status(mounted(page)), explorer.layers
+    assert f"the prediction is {shown_number(path[k] @ x)}, the label {shown_number(w_star @ x)}. " in said
+    assert f"{shown_pair(path[k])}{', outside the picture' if np.abs(path[k]).max() > 3 else ''}. " in said
+    assert ("counts as an example whose label is 0" in said) == (explorer.mask == "off")
+    assert_finite(mounted(page))
+    assert page.complaints == []
+
+
+def test_forward_pass_asks_where_the_querys_entry_ends(show):
+    page = show(make("forward_pass"))
+    explorer = mounted(page, asking=True)
+    row = explorer.locator("svg").nth(1)
+    assert row.locator("circle").count() == 5 * 2 + 1  # five examples before and after one layer, and the legend
+    explorer.get_by_role("button", name="at 0").click()
+    said = explorer.get_by_role("note").inner_text()
+    numbers = ForwardPassExplorer().compute()
+    assert said.startswith("At minus its label. ")
+    assert f"After 8 layers it is {shown_number(numbers['labels'][8][-1])}, " in said
+    assert f"its label is {shown_number(numbers['label'])}: " in said
+    assert max(map(abs, numbers["labels"][8][:-1])) < 0.1 * max(map(abs, numbers["labels"][0]))
+    assert row.locator("circle").count() > 11
+    assert page.complaints == []
+
+
+def test_the_tour_of_forward_pass_says_what_is_so(show):
+    page = show(make("forward_pass"))
+    steps = [{"layers": 0}, {"layers": 1}, {"layers": 8}, {"layers": 8, "step": 1.6}, {"layers": 8, "mask": "off"}]
+    for (_, said), traits in zip(toured(mounted(page), 5), steps, strict=True):
+        numbers = ForwardPassExplorer(**traits).compute()
+        assert f"the prediction is {shown_number(-numbers['labels'][traits['layers']][-1])}, " in said
+    near, large, bare = (ForwardPassExplorer(**traits).compute() for traits in steps[2:])
+    assert abs(near["labels"][8][-1] + near["label"]) < 0.1 * abs(near["label"])
+    assert large["losses"][8] > large["losses"][0]
+    assert (np.diff(np.sign(np.array(large["labels"])[4:, -1] - large["labels"][8][-1])) != 0).any()
+    assert abs(bare["labels"][8][-1]) < 0.9 * abs(bare["label"])
+    assert page.complaints == []
+
+
+def test_layer_steps_asks_what_conditioning_changes(show):
+    page = show(make("layer_steps"))
+    explorer = mounted(page, asking=True)
+    explorer.get_by_role("button", name="for all four").click()
+    said = explorer.get_by_role("note").inner_text()
+    start, round_, long = (LayerStepsExplorer(conditioning=value).compute()["errors"] for value in (6.0, 1.0, 30.0))
+    for name in ("covariance", "optimal", "newton"):
+        np.testing.assert_allclose(round_[name], long[name], rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(round_[name], start[name], rtol=1e-6, atol=1e-12)
+    assert said.startswith("For −γ I only. It goes from ")
+    assert f"It goes from {round_['plain'][-1]:.3f} to {long['plain'][-1]:.3f}. " in said
+    assert f"optimal stays at {long['optimal'][-1]:.3f}" in said
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("label", ["true", "soft", "Bag"])
+def test_image_steps_asks_what_is_seen_after_five_blocks(label, show):
+    explorer_ = make("image_steps", label=label, iteration=5)
+    page = show(explorer_)
+    explorer = mounted(page, asking=True)
+    explorer.get_by_role("button", name="the label at the star").click()
+    said, numbers = explorer.get_by_role("note").inner_text(), explorer_.compute()
+    first, last = (explorer_.classes[numbers["predicted"][k]] for k in (0, 5))
+    if label == "soft":
+        assert said.strip() == f"It sees {first} as before: the image does not move."
+    else:
+        put = explorer_.classes[int(np.argmax(numbers["imposed"]))]
+        assert f"{last}, with probability {max(numbers['probabilities'][5]):.2f}" in said
+        assert said.startswith("Yes: ") == (last == put)
+        assert ("put in was" in said) == (last != put)
+        assert f"It saw {first} at the start." in said
     assert page.complaints == []
 
 
@@ -805,10 +1000,62 @@ def test_step_sizes_say_loss_optimum_and_steps(show):
         assert ("That is the optimum" in status(explorer)) == (scheme == "optimal")
     explorer.get_by_role("radio", name="optimal").check()
     assert "2.672 % of the loss" in status(explorer)
+    assert "Errors of curvature 2.37, 1.45, 0.58 are removed." in status(explorer)
+
+
+def test_step_sizes_asks_for_roots_and_measures_them(show):
+    page = show(make("step_sizes"))
+    explorer = mounted(page, asking=True)
+    assert explorer.locator(".ao-readout").text_content() == ""
+    assert not any(word in text for text in explorer.locator("svg").all_text_contents() for word in ("best", "Chebyshev"))
+    handle = explorer.get_by_role("button", name="Root 1")
+    for _ in range(4):
+        handle.press("ArrowUp")
+    explorer.get_by_role("button", name="these are my roots").click()
+    own = [float(one) for one in re.findall(r"size ([\d., ]+):", status(explorer))[0].split(", ")]
+    roots = sorted(1 / size for size in own)
+    assert roots[:2] == pytest.approx([0.8, 1.0], abs=1e-3)
+    assert roots[2] == pytest.approx(1.25 + 4 * 0.01 * StepSizesExplorer().compute()["grid"][-1], abs=0.01)
+    best = StepSizesExplorer(scheme="optimal").compute()
+    equal = 20 * StepSizesExplorer().compute()["losses"]["constant"][2]
+    said = explorer.get_by_role("note").inner_text()
+    mine = 20 * step_loss([-size for size in own], 5, 20).item()
+    found = re.match(
+        r"Your roots 0\.80, 1\.00, 1\.37 leave ([\d.]+) % of the error; the best, 0\.58, 1\.45, 2\.37, leave", said
+    )
+    assert float(found[1]) == pytest.approx(mine, rel=0.01)  # whose sizes have three digits
+    assert f"leave {20 * best['loss']:.3g} %" in said
+    assert said.endswith(f"One root for all layers leaves at least {equal:.3g} %.")
+    assert explorer.get_by_text("best roots").count() == 1
+    assert page.complaints == []
+
+
+def test_a_click_chooses_the_layers_of_step_sizes(show):
+    page = show(make("step_sizes"))
+    explorer = mounted(page)
+    box = explorer.locator("svg").nth(1).bounding_box()
+    for layers in (1, 4, 2):
+        page.mouse.click(box["x"] + box["width"] * (50 + 65.5 * (layers - 0.5)) / 320, box["y"] + box["height"] / 2)
+        assert f"{layers} layer" in status(explorer)
+        assert explorer.get_by_role("slider", name="layers").input_value() == str(layers)
+        assert len([one for one in explorer.locator(".ao-handle").all() if one.is_visible()]) == layers
+    assert page.complaints == []
+
+
+def test_a_finger_drags_a_root(show):
+    page = show(make("step_sizes"), has_touch=True, width=390)
+    explorer = mounted(page)
+    handle = explorer.get_by_role("button", name="Root 1")
+    place = lambda: [float(one) for one in re.findall(r"[-\d.]+", handle.get_attribute("transform"))[:2]]  # noqa: E731
+    x, y = place()
+    drag_by_touch(page, handle, 50, 9)
+    unit = 320 / explorer.locator("svg").first.bounding_box()["width"]
+    assert place() == pytest.approx([x + 50 * unit, y], abs=2)  # it stays on the axis
+    assert page.complaints == []
 
 
 def test_moving_a_step_takes_it_from_the_optimum_and_the_loss_rises(show):
-    page = show(make("step_sizes"))
+    page = show(make("step_sizes", scheme="optimal"))
     explorer = mounted(page)
     slider = explorer.get_by_role("slider", name="size of step 2")
     before = slider.get_attribute("aria-valuetext")
@@ -933,7 +1180,7 @@ def test_gradient_bound_says_what_is_broken(show):
 
 
 @pytest.mark.parametrize(
-    "name", ["attention_field", "one_step", "quadratic_field", "second_valley", "softmax", "feature_flow"]
+    "name", ["attention_field", "forward_pass", "one_step", "quadratic_field", "second_valley", "softmax", "feature_flow"]
 )
 def test_a_handle_follows_a_finger_all_the_way(name, show):
     page = show(make(name), has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844})

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 from conftest import HTML
@@ -16,7 +17,7 @@ CHAPTER = "regression/softmax_and_lse.html"
 def test_front_page_asks_and_shows_in_one_screen(open_page):
     page = open_page("index.html", mathematics=False)
     page.set_viewport_size({"width": 1280, "height": 800})
-    explorer = page.locator("div.attnopt-explorer[data-mounted]")
+    explorer = page.locator("div.attnopt-explorer[data-mounted]").first
     explorer.wait_for()
     for picture in explorer.locator("svg").all():
         box = picture.bounding_box()
@@ -24,9 +25,26 @@ def test_front_page_asks_and_shows_in_one_screen(open_page):
     found = page.locator(".ao-short").bounding_box()
     assert found["x"] > 800  # beside the picture
     assert found["y"] + found["height"] <= 800
-    for way in ("from the beginning", "each in under a minute", "in the ledger"):
+    for way in ("one half of a gradient", "from the beginning", "by a route", "run it", "in the ledger"):
         assert page.get_by_role("link", name=way).bounding_box()["y"] < 800
     assert page.complaints == []
+
+
+def test_routes_take_as_long_as_their_chapters_say(open_page):
+    page = open_page("index.html", mathematics=False)
+    rows = [row.locator("td").all() for row in page.locator("#routes tr:has(td)").all()]
+    routes = [
+        ([link.get_attribute("href") for link in read.get_by_role("link").all()], time.inner_text())
+        for _, read, time in rows
+    ]
+    evening, weekend = ((set(links), float(re.fullmatch(r"about ([\d.]+) hours", time)[1])) for links, time in routes[:2])
+    minutes = {}
+    for link in evening[0] | weekend[0]:
+        chapter = open_page(link.partition("#")[0], mathematics=False)
+        minutes[link] = int(re.search(r"About (\d+) minutes to read", chapter.locator("article").inner_text())[1])
+    for links, hours in (evening, (evening[0] | weekend[0], weekend[1])):
+        assert 60 * hours == pytest.approx(sum(minutes[link] for link in links), rel=0.12)
+    assert all(link.startswith(("regression/", "in_context/", "clustering/")) for link in minutes)
 
 
 def test_map_links_every_chapter_and_is_legible_on_a_phone(open_page):

@@ -1,41 +1,58 @@
-"""Softmax on the simplex, its Jacobian's axes, and log-sum-exp against the maximum."""
+"""Softmax on the simplex, what a nudge of the scores does to it, and log-sum-exp against the maximum."""
+
+import math
 
 import torch
 from matplotlib.figure import Figure
 
 from attnopt.softmax import smooth_maximum, softmax_jacobian
 from bookkit.explorers.base import Explorer, Interval, Numbers
-from bookkit.plotting import BLUE, GREEN, ORANGE
+from bookkit.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE
+
+CLASSES = ((BLUE, "o"), (ORANGE, "^"), (GREEN, "s"))
 
 
 class SoftmaxExplorer(Explorer):
-    """Three logits and a temperature: where softmax stands, what its Jacobian does, how far LSE is from the maximum.
+    """Three scores and a temperature: where softmax stands, how a nudge moves it, how far LSE is from the maximum.
 
     Traits:
-        logits: three numbers.
-        temperature: what the logits are divided by.
+        logits: three scores.
+        before: the scores before the nudge.
+        temperature: what the scores are divided by.
     """
 
     module = "softmax"
     alt = (
-        "Left: a triangle, the simplex of three probabilities, with softmax as a point and two segments through it, "
-        "the eigenvectors of the Jacobian scaled by their eigenvalues, inside a dashed circle that stands for one half. "
-        "Right: three logits as bars; the smooth maximum lies between the maximum and the maximum plus T log 3."
+        "Left: a triangle, the simplex of three weights, with a circle, a triangle and a square for the classes at its "
+        "corners. The second score has risen, and the weights have moved from a small dot straight towards the second "
+        "corner; around the larger dot an ellipse, where nudges of length 1 lead to first order, inside a dashed circle of "
+        "radius one half. Right: three scores as bars; the smooth maximum lies between the maximum and the maximum plus "
+        "T log 3."
     )
-    logits = Numbers([1.0, 0.3, -1.2], -3, 3)
+    logits = Numbers([math.log(2), math.log(2), -math.log(2)], -3, 3)
+    before = Numbers([math.log(2), 0.0, -math.log(2)], -3, 3)
     temperature = Interval(1.0, 0.1, 3)
 
     def compute(self) -> dict:
-        """Softmax of logits / T, T · LSE(logits / T), and the two non-zero eigenpairs of the Jacobian at that softmax."""
-        scores = torch.tensor(self.logits, dtype=torch.float64)
-        probabilities = torch.softmax(scores / self.temperature, -1)
-        values, vectors = torch.linalg.eigh(softmax_jacobian(probabilities))
+        """Softmax of the scores / T and T · LSE(scores / T), now and before; the first order of what the nudge does to them.
+
+        Also the two non-zero eigenpairs of the Jacobian diag(s) - s sᵀ at the present softmax s.
+        """
+        scores, before = (torch.tensor(value, dtype=torch.float64) for value in (self.logits, self.before))
+        now, start = (torch.softmax(value / self.temperature, -1) for value in (scores, before))
+        values, vectors = torch.linalg.eigh(softmax_jacobian(now))
         # The null vector is the constant one; the two others are those most nearly orthogonal to it.
         kept = vectors.sum(0).abs().argsort()[:2]
         kept = kept[values[kept].argsort(descending=True)]
+        step = softmax_jacobian(start) @ (scores - before) / self.temperature
+        height = smooth_maximum(scores, self.temperature)
         return {
-            "softmax": probabilities.tolist(),
-            "smooth_maximum": smooth_maximum(scores, self.temperature).item(),
+            "softmax": now.tolist(),
+            "start": start.tolist(),
+            "smooth_maximum": height.item(),
+            "rise": (height - smooth_maximum(before, self.temperature)).item(),
+            "slope": (start @ (scores - before)).item(),
+            "step": step.tolist(),
             "eigenvalues": values[kept].tolist(),
             "eigenvectors": vectors.T[kept].tolist(),
         }
@@ -48,27 +65,38 @@ class SoftmaxExplorer(Explorer):
         left, right = figure.subplots(1, 2)
         corners = (basis @ torch.eye(3, dtype=torch.float64)).T
         left.fill(*corners.T, fill=False, lw=1.2)
-        for index, (x, y) in enumerate(corners.tolist()):
-            left.text(1.12 * x, 1.12 * y, str(index + 1), ha="center", va="center")
-        at = basis @ torch.tensor(numbers["softmax"], dtype=torch.float64)
-        for value, vector, colour in zip(numbers["eigenvalues"], numbers["eigenvectors"], (BLUE, GREEN), strict=True):
-            step = value * (basis @ torch.tensor(vector, dtype=torch.float64))
-            left.plot(*torch.stack([at - step, at + step]).T, color=colour, lw=3.5, solid_capstyle="round")
-        circle = torch.linspace(0, 2 * torch.pi, 100, dtype=torch.float64)
-        left.plot(at[0] + 0.5 * circle.cos(), at[1] + 0.5 * circle.sin(), ":", color="black", lw=1)
-        left.plot(*at, "o", color=ORANGE, ms=9, mec="black")
+        for corner, (colour, marker) in zip(corners, CLASSES, strict=True):
+            left.plot(*(1.14 * corner), marker, mfc="none", mec=colour, mew=2, ms=9)
+        at, start = (basis @ torch.tensor(numbers[name], dtype=torch.float64) for name in ("softmax", "start"))
+        turn = torch.linspace(0, 2 * torch.pi, 100, dtype=torch.float64)
+        axes = [
+            value * (basis @ torch.tensor(vector, dtype=torch.float64))
+            for value, vector in zip(numbers["eigenvalues"], numbers["eigenvectors"], strict=True)
+        ]
+        left.fill(*(at[:, None] + torch.stack(axes, 1) @ torch.stack([turn.cos(), turn.sin()])), color=GREY, alpha=0.25)
+        for axis in axes:
+            left.plot(*torch.stack([at - axis, at + axis]).T, color=GREY, lw=2)
+        left.plot(at[0] + 0.5 * turn.cos(), at[1] + 0.5 * turn.sin(), ":", color="black", lw=1)
+        step = basis @ torch.tensor(numbers["step"], dtype=torch.float64)
+        look = {"arrowstyle": "-|>", "color": PURPLE, "lw": 3, "shrinkA": 0, "shrinkB": 0}
+        left.annotate("", (start + step).tolist(), start.tolist(), arrowprops=look)
+        left.plot(*start, "o", color=BLUE, ms=6, alpha=0.6)
+        left.plot(*at, "o", color=BLUE, ms=9, mec="black")
         left.set_aspect("equal")
         left.axis("off")
-        top, gap = max(self.logits), self.temperature * torch.log(torch.tensor(3.0)).item()
-        for index, (logit, weight) in enumerate(zip(self.logits, numbers["softmax"], strict=True)):
-            right.bar(index + 1, logit, color=BLUE, alpha=0.25 + 0.75 * weight, width=0.6)
-        for value, style, colour, label in (
-            (top + gap, ":", "black", "max + T log 3"),
-            (numbers["smooth_maximum"], "-", ORANGE, "T·LSE(x/T)"),
-            (top, "-", "black", "max"),
+        top, gap = max(self.logits), self.temperature * math.log(3)
+        bars = zip(self.logits, self.before, numbers["softmax"], CLASSES, strict=True)
+        for index, (score, before, weight, (colour, marker)) in enumerate(bars):
+            right.bar(index, score, color=colour, alpha=0.25 + 0.75 * weight, width=0.6)
+            right.bar(index, before, fill=False, edgecolor="black", ls=":", width=0.6)
+            right.plot(index, score, marker, mfc="white", mec=colour, mew=2, ms=8)
+        for value, style, width, label in (
+            (top + gap, ":", 1.4, "max + T log 3"),
+            (numbers["smooth_maximum"], "-", 2.6, "T·LSE(a/T)"),
+            (top, "-", 1, "max"),
         ):
-            right.axhline(value, linestyle=style, color=colour, lw=1.6, label=label)
-        right.set_xticks([1, 2, 3])
+            right.axhline(value, linestyle=style, color="black", lw=width, label=label)
+        right.set_xticks(range(3), ["○", "△", "□"], fontname="DejaVu Sans")
         right.set_xlabel("class")
-        right.set_ylabel("logit")
+        right.set_ylabel("score")
         right.legend(loc="lower left", fontsize=8)

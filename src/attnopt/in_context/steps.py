@@ -14,13 +14,13 @@ from attnopt.in_context.wishart import wishart_quadrature, wishart_recurrence
 
 
 def residual_polynomial(steps: Tensor | Sequence[float]) -> Polynomial:
-    """R(λ) = Π (1 + a_i λ), what k layers leave of the error in an eigendirection of the whitened Gram matrix.
+    """r(λ) = Π (1 + a_i λ), what k layers leave of the error in an eigendirection of the whitened Gram matrix.
 
     Args:
         steps: a_i as in A_i = a_i Σ⁻¹ (negative for gradient descent), shape (k,).
 
     Returns:
-        The polynomial, a NumPy `Polynomial` of degree k in λ with R(0) = 1.
+        The polynomial, a NumPy `Polynomial` of degree k in λ with r(0) = 1.
 
     Raises:
         TypeError: if ``steps`` are not real numbers.
@@ -38,7 +38,7 @@ def residual_polynomial(steps: Tensor | Sequence[float]) -> Polynomial:
 
 
 def step_loss(steps: Tensor | Sequence[float], dim: int, n_context: int) -> Tensor:
-    """The exact in-context loss E tr R(G)² of layers A_i = a_i Σ⁻¹, for w⋆ ~ N(0, Σ⁻¹).
+    """The exact in-context loss E tr r(G)² of layers A_i = a_i Σ⁻¹, for w⋆ ~ N(0, Σ⁻¹).
 
     Args:
         steps: a_i (negative for gradient descent), shape (..., k).
@@ -64,7 +64,7 @@ def optimal_step_sizes(dim: int, n_context: int, n_layers: int) -> tuple[Tensor,
 
     Covariates are N(0, Σ) and weights w⋆ are N(0, Σ⁻¹), as in `step_loss`.
 
-    Among polynomials with R(0) = 1 and degree k the smallest mean square belongs to the kernel polynomial K_k(λ, 0) of
+    Among polynomials with r(0) = 1 and degree k the smallest mean square belongs to the kernel polynomial K_k(λ, 0) of
     the mean spectrum, whose roots are the free nodes of the Gauss–Radau rule with a node at 0; the minimum is that
     node's weight, 1 / Σ_j p_j(0)².
 

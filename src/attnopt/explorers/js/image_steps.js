@@ -112,8 +112,8 @@ const controls = [
   { trait: "iteration", label: "iteration" },
 ];
 
-function draw([screens, bars], { probabilities, predicted, moved, imposed }, state) {
-  const { classes, label, iteration } = state, { z, coefficients } = unroll(state), weights = unpack("weights", state.weights, rows);
+function draw([screens, bars], { probabilities, predicted, moved, imposed }, state, bounds, asking) {
+  const { classes, label } = state, iteration = asking ? 0 : state.iteration, { z, coefficients } = unroll(state), weights = unpack("weights", state.weights, rows);
   const chosen = label === "soft" ? -1 : largest(imposed), { now, change } = screens, subject = subjectOf(state);
 
   const differences = coefficients.map((a) => z.map((_, pixel) => a.reduce((sum, value, c) => sum + value * weights[c][pixel], 0)));
@@ -121,8 +121,8 @@ function draw([screens, bars], { probabilities, predicted, moved, imposed }, sta
   paint(now.canvas, z.map((value, pixel) => value + differences[iteration][pixel]), grey);
   paint(change.canvas, differences[iteration], diverging(reach));
   change.scale(reach ? `−${digits(reach, 2)}` : "none", reach ? `+${digits(reach, 2)}` : "");
-  now.canvas.setAttribute("aria-label", `${subject}, after ${after(state)}`);
-  change.canvas.setAttribute("aria-label", `change of ${subject}, after ${after(state)}, norm ${digits(moved[iteration], 3)}`);
+  now.canvas.setAttribute("aria-label", `${subject}, after ${after({ iteration })}`);
+  change.canvas.setAttribute("aria-label", `change of ${subject}, after ${after({ iteration })}, norm ${digits(moved[iteration], 3)}`);
 
   const left = 100, width = 166, height = 23;
   classes.forEach((name, c) => {
@@ -149,4 +149,15 @@ function say({ probabilities, predicted, moved, start_norm: norm, imposed }, sta
     + `(probability ${show(probabilities[iteration][predicted[iteration]], 3)}); imposed: ${held}. ${travel}.`;
 }
 
-export default explorer({ pictures, controls, compute, draw, say });
+const guess = {
+  prompt: "Bars: what a classifier sees in the image. Blocks with the label at the star now move it. What does it see after five of them?",
+  options: ["what it sees now", "the label at the star", "something else"],
+  reveal(answer, { probabilities, predicted, imposed }, { classes, label }) {
+    const ends = classes[predicted[ITERATIONS]], share = show(probabilities[ITERATIONS][predicted[ITERATIONS]], 2);
+    if (label === "soft") return `It sees ${ends} as before: the image does not move.`;
+    const put = classes[largest(imposed)], right = ends === put ? "the label at the star" : ends === classes[predicted[0]] ? "what it sees now" : "something else";
+    return `${answer === right ? "Yes: " : ""}${ends}, with probability ${share}${ends === put ? ", the label that was put in" : `; put in was ${put}`}. It saw ${classes[predicted[0]]} at the start.`;
+  },
+};
+
+export default explorer({ pictures, controls, compute, draw, say, guess });

@@ -1,24 +1,14 @@
 // One prompt in two dimensions: one layer of linear attention predicts with the weights of one gradient step from 0.
 
-import { arrow, axes, clamp, clipped, COLOURS, curve, drawn, line, mark, show } from "./common.js";
+import { arrow, axes, clamp, clipped, COLOURS, curve, drawn, line, mark, show, standardNormals, star } from "./common.js";
 import { explorer } from "./shell.js";
 
-const MOST = 30, PROMPTS = 10, PURPLE = "#CC79A7", YELLOW = "#E69F00";
+const PROMPTS = 10, PURPLE = "#CC79A7", YELLOW = "#E69F00";
 const dot = ([a, b], [c, d]) => a * c + b * d;
-
-// Thirty pairs of standard normal numbers, those of the Python class: a float holds the generator's products exactly.
-function standardNormals(prompt) {
-  let state = 2654435769 * (prompt + 3) % 2 ** 32;
-  const uniform = () => ((state = (1664525 * state + 1013904223) % 2 ** 32) + 0.5) / 2 ** 32;
-  return Array.from({ length: MOST }, () => {
-    const radius = Math.sqrt(-2 * Math.log(uniform())), turn = 2 * Math.PI * uniform();
-    return [radius * Math.cos(turn), radius * Math.sin(turn)];
-  });
-}
 
 // The numbers that the picture shows; the Python class computes the same.
 export function compute({ weights, query, examples: n, prompt, step, spread }) {
-  const covariates = standardNormals(prompt).slice(0, n).map(([u, v]) => [u, Math.sqrt(spread) * v]);
+  const covariates = standardNormals(prompt, n).map(([u, v]) => [u, Math.sqrt(spread) * v]);
   const labels = covariates.map((x) => dot(weights, x)), mean = (part) => covariates.reduce((sum, x) => sum + part(x), 0) / n;
   const [a, b, c] = [mean(([u]) => u * u), mean(([u, v]) => u * v), mean(([, v]) => v * v)];
   const middle = (a + c) / 2, radius = Math.hypot((a - c) / 2, b), slope = [a * weights[0] + b * weights[1], b * weights[0] + c * weights[1]];
@@ -45,10 +35,6 @@ function plane(reach) {
 const COVARIATES = plane(3.5), WEIGHTS = plane(3);
 const inside = (pair, { reach }) => Math.max(...pair.map(Math.abs)) <= reach;
 
-const star = (parent, [x, y], attributes = {}) => drawn("polygon", {
-  points: Array.from({ length: 10 }, (_, k) => [x + (k % 2 ? 3.6 : 9) * Math.sin(k * Math.PI / 5), y - (k % 2 ? 3.6 : 9) * Math.cos(k * Math.PI / 5)]).join(" "),
-  fill: "currentColor", ...attributes,
-}, parent);
 const diamond = (parent, [x, y]) => drawn("polygon", { points: `${x},${y - 7} ${x + 6},${y} ${x},${y + 7} ${x - 6},${y}`, fill: COLOURS[2], stroke: "currentColor" }, parent);
 const square = (parent, at) => mark(parent, 2, at, 7, { fill: YELLOW, stroke: "currentColor", "stroke-width": 1.5 });
 

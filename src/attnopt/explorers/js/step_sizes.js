@@ -1,12 +1,13 @@
-// Steps of plain layers: the residual polynomial over the mean spectrum, and the exact loss by the spectrum's Gauss rule.
+// Steps of plain layers: roots of the residual polynomial, dragged over the mean spectrum, and the exact loss by its Gauss rule.
 
 import { axes, clamp, clipped, COLOURS, curve, drawn, line, mark, show, ticksUpTo, tidy } from "./common.js";
 import { explorer } from "./shell.js";
 
-const DEPTH = 4, POINTS = 121;
-const reach = (dim, context) => 1.3 * (1 + Math.sqrt(dim / context)) ** 2;
-const residualAt = (sizes, value) => sizes.reduce((product, size) => product * (1 - size * value), 1);
+const DEPTH = 4, POINTS = 121, CUTS = 120, PURPLE = "#CC79A7", GREY = "#6b6b6b";
 const rowOf = ({ table, dim, n_context: context }) => table[`${dim} ${context}`];
+// Where an axis of eigenvalues ends: beyond the Marchenko–Pastur interval and the best roots of that many layers.
+const reach = (state, layers) => Math.max(1.3 * (1 + Math.sqrt(state.dim / state.n_context)) ** 2, 1.15 / rowOf(state).optimal[layers - 1][0]);
+const residualAt = (sizes, value) => sizes.reduce((product, size) => product * (1 - size * value), 1);
 
 function sizesOf(state, scheme, layers) {
   const row = rowOf(state), ratio = state.dim / state.n_context;
@@ -19,10 +20,11 @@ function sizesOf(state, scheme, layers) {
 // The numbers that the picture shows; the Python class computes the same.
 export function compute(state) {
   if (!rowOf(state)) return null;  // a kernel adds the row when it is asked for
-  const { nodes, weights } = rowOf(state), end = reach(state.dim, state.n_context);
+  const { nodes, weights, density } = rowOf(state), end = reach(state, state.layers), far = reach(state, DEPTH);
   const loss = (sizes) => nodes.reduce((sum, node, q) => sum + weights[q] * residualAt(sizes, node) ** 2, 0);
   const sizes = sizesOf(state, state.scheme, state.layers);
   const grid = Array.from({ length: POINTS }, (_, k) => end * k / (POINTS - 1));
+  const places = Array.from({ length: CUTS }, (_, k) => far * ((k + 1) / CUTS) ** 2);
   const byDepth = (name) => Array.from({ length: DEPTH }, (_, k) => loss(sizesOf(state, name, k + 1)));
   return {
     sizes,
@@ -30,93 +32,170 @@ export function compute(state) {
     best: loss(sizesOf(state, "optimal", state.layers)),
     grid,
     residual: grid.map((value) => residualAt(sizes, value)),
+    places, density,
+    left: places.map((value, k) => density[k] * residualAt(sizes, value) ** 2),
     losses: { optimal: byDepth("optimal"), constant: byDepth("constant"), chebyshev: byDepth("chebyshev") },
   };
 }
 
-const FRAME = [50, 34, 312, 268];
+const UPPER = [50, 26, 312, 158], LOWER = [50, 172, 312, 288], FRAME = [50, 26, 312, 288], HIGH = 1.2;
+const ZERO = (UPPER[1] + UPPER[3]) / 2, WIDTH = UPPER[2] - UPPER[0], BOX = "0 0 320 324";
 const STYLES = {
   optimal: { name: "optimal", stroke: COLOURS[0], "stroke-dasharray": "none", sign: 0 },
   constant: { name: "best equal", stroke: COLOURS[1], "stroke-dasharray": "9 4", sign: 1 },
   chebyshev: { name: "Chebyshev", stroke: COLOURS[2], "stroke-dasharray": "2 5", sign: 2 },
 };
+const colourOf = (scheme) => STYLES[scheme]?.stroke ?? PURPLE;
 const number = (value) => (value < 1e-3 || value >= 1e4 ? value.toExponential(2).replace("e+", "e").replace("-", "−") : String(Number(value.toPrecision(4))));
 const tenth = (value) => (value >= 1 ? tidy(value) : value.toFixed(Math.max(0, -Math.round(Math.log10(value)))));
+const percent = (value) => (value >= 1e4 ? number(value) : String(Number(value.toPrecision(3))));
+
+// Where the root of a size is drawn, at the frame's end if it lies beyond.
+const rootAt = (state, size) => UPPER[0] + WIDTH * Math.min(1 / (size * reach(state, state.layers)), 1);
+// From a moved size on the steps are the reader's, starting from those shown.
+function put(index) {
+  return (size, state, bound) => {
+    if (!rowOf(state)) return {};
+    const own = [...state.own];
+    sizesOf(state, state.scheme, state.layers).forEach((value, layer) => { own[layer] = bound ? clamp(value, bound.low, bound.high) : value; });
+    own[index] = size;
+    return { own, scheme: "own" };
+  };
+}
 
 const pictures = [
-  { label: "The residual polynomial over the mean spectrum of the Gram matrix", box: "0 0 320 304" },
-  { label: "The loss per dimension for one to four layers", box: "0 0 320 304" },
+  { label: "The residual polynomial with its roots, and below it the mean spectrum and what is left of it", box: BOX },
+  clickable,
 ];
 const controls = [
+  ...Array.from({ length: DEPTH }, (_, index) => ({
+    trait: "own", kind: "handle", label: `Root ${index + 1}`, step: WIDTH / 100, hidden: ({ layers }) => index >= layers,
+    mark(node) {
+      drawn("circle", { r: 6.5, fill: "currentColor" }, node);
+      node.dot = drawn("circle", { r: 5, fill: PURPLE }, node);
+      node.classList.add("ao-marking");  // the question is where to put it
+    },
+    get: (_, now) => now?.sizes[index], put: put(index),
+    place(size, now, state) { return size === undefined ? [UPPER[0], ZERO] : [rootAt(state, size), ZERO]; },
+    from(x, y, state) {  // up and down keys do what right and left do
+      const size = rowOf(state) ? sizesOf(state, state.scheme, state.layers)[index] : state.own[index];
+      if (!rowOf(state)) return size;
+      const place = Math.abs(x - rootAt(state, size)) < 1e-9 ? x + ZERO - y : x;
+      return 1 / (reach(state, state.layers) * clamp((place - UPPER[0]) / WIDTH, 0.005, 1));
+    },
+  })),
   { trait: "dim", kind: "choice", label: "dimensions d" },
   { trait: "scheme", kind: "choice", label: "steps", names: (value) => STYLES[value]?.name ?? value },
   { trait: "n_context", label: "examples n", digits: 0 },
   { trait: "layers", label: "layers" },
   ...Array.from({ length: DEPTH }, (_, index) => ({
     trait: "own", label: `size of step ${index + 1}`, scale: "log", step: 0.005, figures: 4, digits: 3,
-    hidden: ({ layers }) => index >= layers, get: (_, now) => now?.sizes[index],
-    put(size, state, { low, high }) {  // from here on the steps are the reader's, starting from those shown
-      if (!rowOf(state)) return {};
-      const own = [...state.own];
-      sizesOf(state, state.scheme, state.layers).forEach((value, layer) => { own[layer] = clamp(value, low, high); });
-      own[index] = size;
-      return { own, scheme: "own" };
-    },
+    hidden: ({ layers }) => index >= layers, get: (_, now) => now?.sizes[index], put: put(index),
   })),
 ];
 
-function draw([left, right], now, state) {
-  const { dim, n_context: context, layers, scheme } = state;
-  const { nodes, weights } = rowOf(state), colour = STYLES[scheme]?.stroke ?? "#CC79A7", end = reach(dim, context);
-
-  const put = axes(left, FRAME, { label: "eigenvalue λ", low: 0, high: end, ticks: ticksUpTo(end) },
-    { label: "residual R(λ)", low: -1.2, high: 1.2, ticks: [-1, -0.5, 0, 0.5, 1] });
-  const inside = clipped(left, FRAME);
-  const edges = [0, ...nodes.slice(1).map((node, q) => (node + nodes[q]) / 2), 2 * nodes.at(-1) - nodes.at(-2)];
-  const heights = weights.map((weight, q) => weight / Math.max(edges[q + 1] - edges[q], 1e-9));
-  const highest = Math.max(...(context < dim ? heights.slice(1) : heights));
-  heights.forEach((height, q) => {
-    const [x, y] = put([edges[q], -1.2 + Math.min(1.1 * height / highest, 2.4)]), [right] = put([edges[q + 1], 0]);
-    drawn("rect", { x, y, width: Math.max(right - x - 0.6, 1.5), height: FRAME[3] - y, fill: "currentColor", opacity: 0.22 }, inside);
+// The right picture, in which a click chooses the number of layers.
+function clickable(root, link) {
+  const svg = drawn("svg", { viewBox: BOX, role: "group", "aria-label": "The loss per dimension for one to four layers; a click chooses their number" }, root);
+  svg.addEventListener("click", (event) => {
+    const { x } = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    if (x >= FRAME[0]) link.update({ layers: columnAt(x) });
   });
-  line(inside, put([0, 0]), put([end, 0]), { opacity: 0.5 });
-  curve(inside, now.grid.map((value, k) => put([value, clamp(now.residual[k], -50, 50)])), { stroke: colour, "stroke-width": 2.5 });
-  for (const size of now.sizes) if (1 / size <= end) {
-    const [x, y] = put([1 / size, 0]);
-    drawn("circle", { cx: x, cy: y, r: 4.5, fill: colour, stroke: "currentColor" }, inside);
-  }
-  drawn("circle", { cx: 54, cy: 17, r: 4.5, fill: colour, stroke: "currentColor" }, left);
-  drawn("text", { x: 63, y: 21, class: "ao-small" }, left, "roots, 1 / size");
-  drawn("rect", { x: 160, y: 11, width: 12, height: 12, fill: "currentColor", opacity: 0.22 }, left);
-  drawn("text", { x: 178, y: 21, class: "ao-small" }, left, context < dim ? `spectrum, ${dim - context} of ${dim} at 0` : "mean spectrum of G");
+  return drawn("g", {}, svg);
+}
+const SIDE = { low: 0.5, high: DEPTH + 0.5 };
+const columnAt = (x) => clamp(Math.round(SIDE.low + DEPTH * (x - FRAME[0]) / (FRAME[2] - FRAME[0])), 1, DEPTH);
 
-  const all = [...Object.values(now.losses).flat(), now.loss].map((value) => value / dim);
-  const low = 10 ** Math.floor(Math.log10(Math.min(...all))), high = 10 ** clamp(Math.ceil(Math.log10(Math.max(...all))), 0, 2);
+function drawRoots(left, now, state, asking) {
+  const { dim, n_context: context, layers, scheme } = state, colour = colourOf(scheme), end = now.grid.at(-1);
+  const place = axes(left, UPPER, { label: "", low: 0, high: end, ticks: [] }, { label: "r(λ)", low: -HIGH, high: HIGH, ticks: [-1, 0, 1] });
+  const inside = clipped(left, UPPER);
+  line(inside, place([0, 0]), place([end, 0]), { opacity: 0.5 });
+  curve(inside, now.grid.map((value, k) => place([value, clamp(now.residual[k], -50, 50)])), { stroke: colour, "stroke-width": 2.5 });
+  if (!asking && scheme !== "optimal") for (const size of sizesOf(state, "optimal", layers)) {
+    const [x, y] = place([1 / size, 0]);
+    line(inside, [x, y - 11], [x, y + 11], { stroke: COLOURS[0], "stroke-width": 2.5 });
+  }
+  drawn("circle", { cx: 56, cy: 10, r: 5, fill: colour, stroke: "currentColor" }, left);
+  drawn("text", { x: 66, y: 14, class: "ao-small" }, left, asking ? "roots, one a layer: drag them" : "roots: drag them");
+  if (!asking && scheme !== "optimal") {
+    line(left, [170, 2], [170, 18], { stroke: COLOURS[0], "stroke-width": 2.5 });
+    drawn("text", { x: 177, y: 14, class: "ao-small" }, left, "best roots");
+  }
+
+  const spectrum = axes(left, LOWER, { label: "eigenvalue λ", low: 0, high: end, ticks: ticksUpTo(end) }, { label: "spectrum", low: 0, high: 1, ticks: [] });
+  const field = clipped(left, LOWER), shown = now.density.filter((_, k) => now.places[k] > 0.04 * end && now.places[k] < end);
+  const top = 1.25 * Math.max(...shown);
+  const area = (values, look) => {
+    const points = [[0, 0], [0, values[0]], ...now.places.map((value, k) => [value, values[k]]), [now.places.at(-1), 0]];
+    drawn("polygon", { points: points.map(([x, y]) => spectrum([x, clamp(y / top, 0, 50)]).map((value) => value.toFixed(2)).join(",")).join(" "), ...look }, field);
+  };
+  area(now.density, { fill: "currentColor", opacity: 0.22 });
+  area(now.left, { fill: colour, "fill-opacity": 0.75, stroke: colour });
+  if (context < dim) drawn("rect", { x: LOWER[0], y: LOWER[1], width: 4, height: LOWER[3] - LOWER[1], fill: colour }, field);
+  const says = [["currentColor", 0.22, "mean spectrum of G"], [colour, 0.75, "times r²: the loss"]];
+  says.forEach(([fill, opacity, text], row) => {
+    drawn("rect", { x: 176, y: 177 + 16 * row, width: 12, height: 11, fill, opacity }, left);
+    drawn("text", { x: 193, y: 187 + 16 * row, class: "ao-small ao-halo" }, left, text);
+  });
+  drawn("text", { x: 193, y: 219, class: "ao-small ao-halo" }, left, `${percent(100 * now.loss / dim)} % is left`);
+  if (context < dim) drawn("text", { x: 193, y: 235, class: "ao-small ao-halo" }, left, `${dim - context} of ${dim} lie at 0`);
+}
+
+function axesRight(right, now, { dim }, asking) {
+  const all = [...asking ? [now.best] : Object.values(now.losses).flat(), now.loss].map((value) => value / dim);
+  const low = 10 ** Math.floor(Math.log10(Math.min(...all, 0.9))), high = 10 ** clamp(Math.ceil(Math.log10(Math.max(...all))), 0, 2);
   const decades = Array.from({ length: Math.round(Math.log10(high / low)) + 1 }, (_, k) => low * 10 ** k);
-  const at = axes(right, FRAME, { label: "layers", low: 0.7, high: DEPTH + 0.3, ticks: [1, 2, 3, 4] },
-    { label: "loss / d", low, high, scale: Math.log, ticks: decades, text: tenth });
-  const field = clipped(right, FRAME);
-  Object.entries(STYLES).forEach(([name, { name: title, sign, ...look }], index) => {
-    const points = now.losses[name].map((value, k) => at([k + 1, Math.min(value / dim, 1e9)]));
+  return axes(right, FRAME, { label: "layers: click to choose", ...SIDE, ticks: [1, 2, 3, 4] }, { label: "loss / d", low, high, scale: Math.log, ticks: decades, text: tenth });
+}
+
+function drawLosses(right, now, state, asking) {
+  right.replaceChildren();  // the shell empties its own pictures only
+  const { dim, layers, scheme } = state, column = (FRAME[2] - FRAME[0]) / DEPTH;
+  for (let k = 1; k <= DEPTH; k++) drawn("rect", {
+    x: FRAME[0] + (k - 1) * column, y: FRAME[1], width: column, height: FRAME[3] - FRAME[1] + 20, fill: "currentColor", opacity: k === layers ? 0.09 : 0, class: "ao-pick",
+  }, right);
+  const place = axesRight(right, now, state, asking), field = clipped(right, FRAME);
+  if (!asking) Object.entries(STYLES).forEach(([name, { name: title, sign, ...look }], index) => {
+    const points = now.losses[name].map((value, k) => place([k + 1, Math.min(value / dim, 1e9)]));
     curve(field, points, { ...look, "stroke-width": name === scheme ? 3.5 : 1.8 });
     for (const point of points) mark(field, sign, point, 4, { fill: look.stroke });
     const x = [52, 130, 222][index];
-    line(right, [x, 17], [x + 20, 17], { ...look, "stroke-width": 2 });
-    mark(right, sign, [x + 10, 17], 4, { fill: look.stroke });
-    drawn("text", { x: x + 25, y: 21, class: "ao-small" }, right, title);
+    line(right, [x, 10], [x + 20, 10], { ...look, "stroke-width": 2 });
+    mark(right, sign, [x + 10, 10], 4, { fill: look.stroke });
+    drawn("text", { x: x + 25, y: 14, class: "ao-small" }, right, title);
   });
-  const [x, y] = at([layers, now.loss / dim]);
-  if (y >= FRAME[1]) drawn("circle", { cx: x, cy: y, r: 8.5, fill: "none", stroke: "currentColor", "stroke-width": 2.5 }, right);
+  else drawn("text", { x: 62, y: 14, class: "ao-small" }, right, "ring: the loss with your roots");
+  const [x, y] = place([layers, now.loss / dim]);
+  if (y >= FRAME[1]) drawn("circle", { cx: x, cy: y, r: 8.5, fill: "none", stroke: scheme === "own" ? PURPLE : "currentColor", "stroke-width": 3 }, right);
   else mark(right, 1, [x, FRAME[1] + 7], 6, { fill: "none", stroke: "currentColor", "stroke-width": 2 });
+}
+
+function draw([left, right], now, state, bounds, asking) {
+  for (const { dot } of left.ownerSVGElement.querySelectorAll(".ao-handle")) dot.setAttribute("fill", colourOf(state.scheme));
+  drawRoots(left, now, state, asking);
+  drawLosses(right, now, state, asking);
 }
 
 function say(now, { dim, n_context: context, layers, scheme }) {
   if (!now) return `Python computes the spectrum for d = ${dim}, n = ${context} …`;
   const above = 100 * (now.loss / now.best - 1), share = 100 * now.loss / dim;
+  const roots = now.sizes.map((size) => show(1 / size)).join(", ");
   return `d = ${dim}, n = ${context}, ${layers} ${layers === 1 ? "layer" : "layers"}, ${STYLES[scheme]?.name ?? "own"} steps of size ${now.sizes.map((size) => show(size, 3)).join(", ")}: `
     + `loss ${number(now.loss)}, ${number(share)} % of the loss without layers. `
-    + (above < 0.005 ? "That is the optimum." : `The optimum is ${number(now.best)}; this is ${above < 1000 ? `${show(above, above < 10 ? 2 : 0)} % above` : `${number(now.loss / now.best)} times as much`}.`)
+    + (above < 0.005 ? "That is the optimum. " : `The optimum is ${number(now.best)}; this is ${above < 1000 ? `${show(above, above < 10 ? 2 : 0)} % above` : `${number(now.loss / now.best)} times as much`}. `)
+    + `Errors of curvature ${roots} are removed.`
     + (context < dim ? ` No steps come below ${dim - context}: the examples leave as many directions unseen.` : "");
 }
 
-export default explorer({ pictures, controls, compute, draw, say });
+const guess = {
+  prompt: "An error component of curvature λ is multiplied by r(λ), the coloured curve, which is 1 at 0. Drag its three roots, one a layer, until the coloured area is as small as you can make it.",
+  options: ["these are my roots"],
+  reveal(_, { sizes, loss, best, losses }, state) {
+    const roots = (values) => values.map((size) => 1 / size).sort((a, b) => a - b).map((value) => show(value)).join(", "), { dim, layers } = state;
+    return `Your roots ${roots(sizes)} leave ${percent(100 * loss / dim)} % of the error; the best, ${roots(sizesOf(state, "optimal", layers))}, leave ${percent(100 * best / dim)} %. `
+      + `One root for all layers leaves at least ${percent(100 * losses.constant[layers - 1] / dim)} %.`;
+  },
+};
+
+export default explorer({ pictures, controls, compute, draw, say, guess });

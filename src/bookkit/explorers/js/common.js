@@ -45,6 +45,12 @@ export function mark(parent, index, [x, y], radius, attributes) {
   return drawn("polygon", { points: corners.map(([u, v]) => `${x + radius * u},${y + radius * v}`).join(" "), ...attributes }, parent);
 }
 
+// A star, for the weights that made the labels.
+export const star = (parent, [x, y], attributes = {}) => drawn("polygon", {
+  points: Array.from({ length: 10 }, (_, k) => [x + (k % 2 ? 3.6 : 9) * Math.sin(k * Math.PI / 5), y - (k % 2 ? 3.6 : 9) * Math.cos(k * Math.PI / 5)]).join(" "),
+  fill: "currentColor", ...attributes,
+}, parent);
+
 // A group whose drawing does not leave the box.
 export function clipped(parent, [left, top, right, bottom]) {
   const id = unique("clip");
@@ -174,5 +180,16 @@ export function integrate(velocity, start, times, { relative = 1e-10, absolute =
       wanted = fits && step < wanted ? Math.max(wanted, better) : better;  // a step cut short at `time` says little
     }
     return state;
+  });
+}
+
+// The first pairs of standard normal numbers of a prompt, those of Python's `standard_normals`: Box and Muller's, from a
+// congruential generator whose products a float holds exactly.
+export function standardNormals(prompt, count) {
+  let state = 2654435769 * (prompt + 3) % 2 ** 32;
+  const uniform = () => ((state = (1664525 * state + 1013904223) % 2 ** 32) + 0.5) / 2 ** 32;
+  return Array.from({ length: count }, () => {
+    const radius = Math.sqrt(-2 * Math.log(uniform())), turn = 2 * Math.PI * uniform();
+    return [radius * Math.cos(turn), radius * Math.sin(turn)];
   });
 }
