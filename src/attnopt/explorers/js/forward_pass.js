@@ -71,7 +71,7 @@ function drawWeights(picture, now, { weights, mask }, layers) {
   star(picture, [50, 10]);
   drawn("text", { x: 62, y: 14, class: "ao-small" }, picture, "w⋆");
   drawn("circle", { cx: 96, cy: 10, r: 5, fill, stroke: "currentColor" }, picture);
-  drawn("text", { x: 106, y: 14, class: "ao-small" }, picture, "after a layer; lines: equal loss on the examples");
+  drawn("text", { x: 106, y: 14, class: "ao-small" }, picture, "after a layer; lines: equal loss");
 }
 
 function drawLabels(picture, now, { mask }, layers, asking) {
