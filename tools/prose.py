@@ -15,8 +15,6 @@ REQUIRED = ("**What you need.**", "**Time to run.**")
 SECTIONS = ("## Exercises", "## What the papers say", "## Since then")
 # Chapters that have yet to be rewritten for the reader; the list may only shrink.
 OLD_FORM = {
-    "regression/flows_become_layers",
-    "in_context/beyond_gradient_descent",
     "clustering/task_and_model",
     "clustering/ideal_circuit",
     "clustering/gradients_and_bound",

@@ -10,6 +10,8 @@ HANDLES = [
     "attention_field",
     "feature_flow",
     "forward_pass",
+    "gdpp",
+    "layers",
     "one_step",
     "quadratic_field",
     "second_valley",
@@ -107,6 +109,21 @@ def test_links_are_copied_and_each_of_two_explorers_has_its_own(show):
     assert "Loss with 10 examples:" in status(first)
     second.get_by_role("button", name="reset").click()
     page.wait_for_function("location.hash === '#one_layer-2='")
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize(("name", "state"), [("forward_pass", "layers:8"), ("one_step", "examples:1")])
+def test_a_link_into_a_state_leaves_a_standing_question(name, state, show):
+    page = show(make(name))
+    explorer = mounted(page, asking=True)
+    assert explorer.locator(".ao-guess").count() == 1
+    page.evaluate(f"location.hash = '#{name}={state}'")
+    page.wait_for_function("document.querySelector('[role=status]').textContent !== ''")
+    trait, value = state.split(":")
+    assert status(explorer) == status(mounted(show(make(name, **{trait: int(value)}))))
+    assert explorer.locator(".ao-guess, .ao-guessed, .ao-marking").count() == 0
+    assert all(handle.is_visible() for handle in explorer.locator(".ao-handle").all())
+    assert page.evaluate("document.activeElement === document.body")  # nothing took the place that the reader is at
     assert page.complaints == []
 
 

@@ -516,13 +516,13 @@ def test_feature_flow_says_which_pairs_climb(show):
 
 
 def test_layers_show_their_numbers_and_the_first_that_climbs(show):
-    page = show(make("layers"))
+    page = show(make("layers", scale=1.0))
     explorer = mounted(page)
-    start = LayersExplorer().state()
+    start = LayersExplorer(scale=1.0).state()
     for model in ("linear", "quadratic"):
         explorer.get_by_role("radio", name=model).check()
-        for label, scheme in (("Euler", "euler"), ("printed", "printed"), ("Lie", "lie"), ("Strang", "strang")):
-            explorer.get_by_role("radio", name=label).check()
+        for label, scheme in (("Euler", "euler"), ("the paper's", "printed"), ("Lie", "lie"), ("Strang", "strang")):
+            explorer.get_by_role("radio", name=label, exact=True).check()
             losses = LayersExplorer(**start | {"model": model, "scheme": scheme}).compute()["losses"]
             assert status(explorer).startswith(f"{label}, 12 layers")
             assert f"cross-entropy {losses[-1]:.3f}; exact" in status(explorer)
@@ -531,7 +531,23 @@ def test_layers_show_their_numbers_and_the_first_that_climbs(show):
     for name in ("step", "scale of θ", "layers"):
         explorer.get_by_role("slider", name=name).press("End")
     assert "beyond a million" in status(explorer)
+    assert "● far away" in status(explorer)
     assert_finite(explorer)
+    assert page.complaints == []
+
+
+def test_layers_ask_first_where_long_steps_lead(show):
+    page = show(make("layers"))
+    explorer = page.locator("div.attnopt-explorer[data-mounted]")
+    assert "layers: ?" in explorer.inner_text()
+    explorer.get_by_role("button", name="come to rest as well").click()
+    assert "No: they jump to and fro" in explorer.locator(".ao-guessed").inner_text()
+    assert "above 4, so a layer may climb" in status(explorer)
+    explorer.get_by_role("slider", name="scale of θ").press("Home")
+    assert "at most 4, so no layer can climb" in status(explorer)
+    assert "No layer raised the cross-entropy." in status(explorer)
+    explorer.get_by_role("radio", name="error by step").check()
+    assert "order 2" in explorer.inner_text()
     assert page.complaints == []
 
 
@@ -1078,11 +1094,13 @@ def test_gdpp_says_what_is_drawn(show):
     losses = GdppExplorer().compute()["losses"]
     assert f"GD++ {losses['gdpp'][2]:.3g}" in status(explorer)
     assert f"optimal steps {losses['plain'][2]:.3g}" in status(explorer)
+    assert "It takes 11 optimal plain layers to be as good." in status(explorer)
     assert "All better than predicting 0" in status(explorer)
     explorer.get_by_role("slider", name="scale s").fill("1.2")
     assert "Worse than predicting 0: GD++." in status(explorer)
+    explorer.get_by_role("radio", name="error left").check()
+    assert explorer.get_by_text("error left after 3 layers").count() == 1
     explorer.get_by_role("radio", name="eigenvalues in GD++").check()
-    assert explorer.get_by_text("eigenvalue / largest").count() == 1
     for name, end in itertools.product(("examples n", "layers k", "scale s"), ("Home", "End")):
         explorer.get_by_role("slider", name=name).press(end)
         assert_finite(explorer)
@@ -1180,7 +1198,8 @@ def test_gradient_bound_says_what_is_broken(show):
 
 
 @pytest.mark.parametrize(
-    "name", ["attention_field", "forward_pass", "one_step", "quadratic_field", "second_valley", "softmax", "feature_flow"]
+    "name",
+    ["attention_field", "forward_pass", "one_step", "quadratic_field", "second_valley", "softmax", "feature_flow", "layers"],
 )
 def test_a_handle_follows_a_finger_all_the_way(name, show):
     page = show(make(name), has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844})

@@ -14,8 +14,6 @@ from bookkit.explorers.base import Explorer, Interval, Numbers
 from bookkit.plotting import BLUE, GREEN, GREY, ORANGE
 
 REACH, STEPS, FAR = 3.0, 60, 50.0
-TOKENS = [[-0.9, 0.9], [1.4, 1.6], [-0.2, -1.9]]  # of the explorers of the flow and of layers, as the weights below
-WEIGHTS = [[1.7, 0.3], [-1.0, 1.4], [-0.6, -1.5]]
 BY_HAND = [[math.log(2), 0.0], [0.0, 0.0], [0.0, math.log(2)]]  # attention to these weights is a matrix of fractions
 CLASSES = [[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]
 COLOURS, MARKERS = (BLUE, ORANGE, GREEN), ("o", "^", "s")

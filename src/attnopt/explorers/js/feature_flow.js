@@ -257,12 +257,14 @@ function sayPair(now, { formula, time, starts, selected }) {
 
 const say = (now, state) => (isLinear(state) ? sayLinear : sayPair)(now, state);
 
+const FATES = { tokens: ["all come to rest", "all leave for infinity", "some rest, some leave"], pairs: ["all merge", "all part", "some merge, some part"] };
 const guess = {
-  prompt: "Each token has its own class as its label, one-hot. Follow minus the gradient for ever: what becomes of the three filled shapes?",
-  options: ["all come to rest", "all leave for infinity", "some rest, some leave"],
+  prompt: (state) => (isLinear(state) ? "Each token has its own class as its label, one-hot. Follow minus the gradient for ever: what becomes of the three filled shapes?"
+    : "Each shape is a pair of tokens, and each token has itself as its label. Follow minus the gradient for ever: which pairs part, and which merge on the diagonal?"),
+  options: (state) => FATES[isLinear(state) ? "tokens" : "pairs"],
   reveal(guessed, now, state) {
     const rest = now.paths.filter((path, index) => Math.hypot(...problems(state)[index].gradient(path.at(-1))) < 1e-7).length;
-    const found = ["all leave for infinity", "some rest, some leave", "all come to rest"][rest === 3 ? 2 : Math.min(rest, 1)];
+    const [all, none, some] = FATES[isLinear(state) ? "tokens" : "pairs"], found = rest === 3 ? all : rest ? some : none;
     return `You said: ${guessed}. ${found === guessed ? "So it is" : `No: ${found}`}; ${isLinear(state)
       ? `${thing(state)}s leave like the logarithm of time, a straight line on the right. Now soften the labels.`
       : "one pair has merged, and stays merged; the two others drift apart for ever."}`;

@@ -2,7 +2,6 @@
 
 export const COLOURS = ["#0072B2", "#D55E00", "#009E73"];  // Okabe-Ito; class 1, 2, 3
 export const MARKS = ["●", "▲", "■"];                      // so that colour is never the only sign
-export const WEIGHTS = [[1.7, 0.3], [-1.0, 1.4], [-0.6, -1.5]];  // three classes with two features, where a module fixes them
 let groups = 0;
 
 // A name that no other element of the page has.

@@ -6,7 +6,7 @@
 //   draw      (layers, numbers, state, bounds, asking): draws into the layers, those of SVGs emptied before
 //   say       (numbers, state, layers) => the sentence that says what is drawn
 //   guess     { prompt, reveal: (guess, numbers, state) => sentence } with `options`, or with a point to mark in a picture:
-//             { picture, start: [x, y] }; until it is answered or passed over, draw is called with `asking`
+//             { picture, start: [x, y] }; prompt and options may be functions of the state; until it is answered or passed over, draw is called with `asking`
 //   tour      a list of steps { set, say }: values of traits where they are not those at the start, and a sentence
 // A row of the table has
 //   kind      one of KINDS, "slider" unless said
@@ -245,16 +245,17 @@ function asked(text, start, bounds) {
   return changes;
 }
 
-// The question put first: the answers as buttons, or a point to mark. `done` is called with the guess, or with nothing.
+// The question put first: the answers as buttons, or a point to mark. `done` is called with the guess, or with nothing; what
+// is returned leaves the question.
 function question({ prompt, options, picture, start }, { root, svgs, done }) {
   const node = element("div", { class: "ao-guess" }, element("p", {}, prompt)), buttons = (options ?? []).map((option) => button(option, () => end(option)));
   let at = start, point = null;
-  const end = (guess) => {
+  const end = (guess, elsewhere = false) => {
     node.remove();
     if (guess === undefined) point?.remove();
     for (const name of ["tabindex", "role", "aria-label"]) point?.removeAttribute(name);  // it stays, and is moved no more
     point?.setAttribute("class", "ao-guessed");
-    done(guess);
+    done(guess, elsewhere);
   };
   if (!options) {
     point = drawn("g", {}, svgs[picture ?? 0]);
@@ -272,6 +273,7 @@ function question({ prompt, options, picture, start }, { root, svgs, done }) {
   }
   node.append(...buttons, button("show me", () => end()));
   root.prepend(node);
+  return end;
 }
 
 // Back and next through the steps of a tour, each a state and a sentence.
@@ -300,7 +302,7 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour }
     root.addEventListener("focusin", ({ target }) => target.setAttribute("data-lm-suppress-shortcuts", "true"));
     const names = Object.keys(model.get("_bounds")), watchers = [];
     const state = () => Object.fromEntries(names.map((one) => [one, model.get(one)]));
-    let held = true, timer = null, asking = guess !== undefined, parts = [], layers = [], svgs = [], width = null;
+    let held = true, timer = null, asking = guess !== undefined, parts = [], layers = [], svgs = [], width = null, leave = null;
 
     const link = {
       state, redraw, watch: (watcher) => watchers.push(watcher),
@@ -362,12 +364,13 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour }
       if (name) foot.append(button("copy link", copy, { "aria-live": "polite" }));
       if (tour) foot.prepend(guide(tour, { link, reset: start }));
       root.append(status, foot);
-      if (asking) question(guess, { root, svgs, done(guessed) {
+      if (asking) leave = question({ ...guess, prompt: called(guess.prompt, state()), options: called(guess.options, state()) }, { root, svgs, done(guessed, elsewhere) {
         asking = false;
         root.classList.remove("ao-asking");
         redraw();
         if (guessed !== undefined) root.prepend(element("p", { class: "ao-guess ao-guessed", role: "note" }, guess.reveal(guessed, compute(state()), state())));
         link.watch(() => { for (const one of root.querySelectorAll(".ao-guessed")) one.remove(); });  // of another state it says nothing
+        if (elsewhere) return;
         status.tabIndex = -1;  // the button that had the focus is gone
         status.focus();
       } });
@@ -383,6 +386,7 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour }
     }
     function follow() {
       if (!name || !location.hash.startsWith(opening)) return;
+      if (leave && asking) leave(undefined, true);
       asking = false;
       link.update({ ...start, ...asked(location.hash.slice(opening.length), start, model.get("_bounds")) });
     }
