@@ -1,4 +1,4 @@
-"""Plain steps beside layers that also move the covariates: residual polynomials, loss by depth, and a shifted spectrum."""
+"""Plain steps beside layers that also move the covariates: eigenvalues carried, loss by depth, and a shifted spectrum."""
 
 import functools
 import json
@@ -6,18 +6,20 @@ from importlib import resources
 
 import torch
 import traitlets
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from attnopt.in_context import gdpp_residuals
+from attnopt.in_context import gdpp_residuals, optimal_step_sizes
 from bookkit.explorers.base import Explorer, Interval
 from bookkit.plotting import BLUE, GREEN, ORANGE
 
 DIM, POINTS, REACH, BEYOND = 5, 181, 1.5, 1e30  # the grid goes half as far again as the bulk of the spectrum
+FAR = 14  # plain layers whose losses are drawn
 STYLES = {
-    "constant": ("one step size", BLUE, ":"),
-    "plain": ("optimal steps", GREEN, "--"),
-    "gdpp": ("GD++", ORANGE, "-"),
+    "constant": ("one step size", ORANGE, "^:"),
+    "plain": ("optimal steps", BLUE, "o-"),
+    "gdpp": ("GD++", GREEN, "s-"),
 }
 
 
@@ -41,14 +43,18 @@ def _layers(n_context: int) -> dict:
         "nodes": spectrum["nodes"],
         "weights": spectrum["weights"],
         "constant": [[spectrum["constant"][k - 1]] * k for k in depths],
-        "plain": spectrum["plain"],
+        "plain": [_short(optimal_step_sizes(DIM, n_context, k)[0]) for k in range(1, FAR + 1)],
         "gdpp": [one["steps"] for one in best],
         "curvatures": [one["curvatures"] for one in best],
     }
 
 
+def _short(steps: Tensor) -> list[float]:
+    return [float(f"{step:.10g}") for step in steps.tolist()]
+
+
 class GdppExplorer(Explorer):
-    """What k layers leave of the error in each eigendirection, and of the loss: one step size, the optimal ones, GD++.
+    """What GD++ does to eigenvalues and errors layer by layer, and the losses of it, of optimal steps and of one step size.
 
     d = 5. The parameters are optimal for n examples and the covariance Σ; the spectrum seen is that of s²Σ.
 
@@ -56,20 +62,21 @@ class GdppExplorer(Explorer):
         context: n, one of those in the table.
         layers: k of them.
         scale: s, by which all covariates are multiplied after the parameters were chosen.
-        view: what is drawn beside the residuals: "loss" against the number of layers, or the "eigenvalues" layer by layer.
+        view: what is drawn beside the losses: the "eigenvalues" layer by layer, or the "residual" of all three methods.
         table: nodes, weights and parameters for each n.
     """
 
     module = "gdpp"
     alt = (
-        "Left: three curves over the eigenvalue, what one step size, optimal step sizes and GD++ leave of the error; all "
-        "start at one, and the curve of GD++ stays nearest to zero over the spectrum, drawn as dots. Right: their losses "
-        "on a logarithmic axis against the number of layers; that of GD++ falls fastest."
+        "Left: the eigenvalues of a prompt's Gram matrix before each of three layers of GD++, on a logarithmic axis. A ring "
+        "is as large as the error left before the layer, a disk as that after it. Most lines are drawn together where the "
+        "last layer has its bar; the lines of errors already removed fall away. Right: losses on a logarithmic axis against "
+        "the number of layers. GD++ with three layers is as low as optimal steps with eleven."
     )
     context = traitlets.Int(20).tag(sync=True)
     layers = traitlets.Int(3, min=1, max=4).tag(sync=True)
     scale = Interval(1.0, 0.5, 1.5)
-    view = traitlets.Enum(["loss", "eigenvalues"], default_value="loss").tag(sync=True)
+    view = traitlets.Enum(["eigenvalues", "residual"], default_value="eigenvalues").tag(sync=True)
     table = traitlets.Dict().tag(sync=True)
 
     @traitlets.default("table")
@@ -87,54 +94,80 @@ class GdppExplorer(Explorer):
         return super().bounds(kernel) | {"context": {"values": sorted(map(int, self.table))}}
 
     def _run(self, method: str, k: int, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
-        """Residual after k layers, and eigenvalues before each, at the given eigenvalues of the spectrum seen."""
+        """Residual after 0 … k layers, and eigenvalues before each, at the given eigenvalues of the spectrum seen."""
         here = self.table[str(self.context)]
         steps = torch.tensor(here[method][k - 1], dtype=torch.float64)
         curvatures = (
             torch.tensor(here["curvatures"][k - 1], dtype=torch.float64) if method == "gdpp" else steps.new_zeros(k - 1)
         )
-        residuals, seen = gdpp_residuals(steps, curvatures, eigenvalues)
-        return residuals[-1], seen
+        return gdpp_residuals(steps, curvatures, eigenvalues)
 
     def compute(self) -> dict:
-        """Residuals on a grid and losses of the three methods, and how GD++ carries five eigenvalues."""
+        """Residuals on a grid and losses of the three methods, what GD++ does to some eigenvalues and their errors, and how
+        many plain layers are as good as it: 0 if none of those drawn.
+        """
         here = self.table[str(self.context)]
         nodes, weights = (torch.tensor(here[name], dtype=torch.float64) for name in ("nodes", "weights"))
         bulk = _bulk(weights)
         low, high = nodes[bulk[0]].item(), nodes[bulk[-1]].item()
         grid = REACH * self.scale**2 * high * torch.arange(POINTS, dtype=torch.float64) / (POINTS - 1)
         chosen = self.scale**2 * nodes[bulk]
+        losses = {
+            name: [
+                _bounded(self._run(name, k + 1, self.scale**2 * nodes)[0][-1].square() @ weights / DIM)
+                for k in range(len(here[name]))
+            ]
+            for name in STYLES
+        }
+        reached = losses["gdpp"][self.layers - 1]
+        good = [reached is None or (loss is not None and loss <= (1 + 1e-6) * reached) for loss in losses["plain"]]
+        kept, carried = self._run("gdpp", self.layers, chosen)
         return {
             "grid": grid.tolist(),
             "nodes": chosen.tolist(),
             "spread": [self.scale**2 * low, self.scale**2 * high],
-            "residuals": {name: self._run(name, self.layers, grid)[0].tolist() for name in STYLES},
-            "losses": {
-                name: [_bounded(self._run(name, k, self.scale**2 * nodes)[0].square() @ weights / DIM) for k in range(1, 5)]
-                for name in STYLES
-            },
-            "carried": self._run("gdpp", self.layers, chosen)[1].tolist(),
+            "residuals": {name: self._run(name, self.layers, grid)[0][-1].tolist() for name in STYLES},
+            "losses": losses,
+            "worth": good.index(True) + 1 if any(good) else 0,
+            "carried": carried.tolist(),
+            "kept": kept.tolist(),
+            "roots": [-1 / step for step in here["gdpp"][self.layers - 1]],
         }
 
     def draw_still(self, figure: Figure) -> None:
-        """Residuals on the left; on the right what `view` says."""
+        """On the left what `view` says, the losses on the right."""
         numbers = self.compute()
         left, right = figure.subplots(1, 2)
-        left.axhline(0, color="black", lw=0.8)
-        for name, (label, colour, dashes) in STYLES.items():
-            left.plot(numbers["grid"], numbers["residuals"][name], dashes, color=colour, label=label)
-        left.plot(numbers["nodes"], [-1.05] * len(numbers["nodes"]), "|", color="black", ms=7)
-        left.set(xlabel="eigenvalue λ", ylabel=f"residual after {self.layers} layers", ylim=(-1.1, 1.1))
-        left.legend(fontsize=8)
-        if self.view == "loss":
-            for name, (_, colour, dashes) in STYLES.items():
-                losses = [float("nan") if value is None else value for value in numbers["losses"][name]]
-                right.plot(range(1, 5), losses, f"o{dashes}", color=colour)
-            right.set(yscale="log", xlabel="layers", ylabel="loss / d", xticks=range(1, 5))
+        if self.view == "eigenvalues":
+            self._draw_eigenvalues(left, numbers)
         else:
-            carried = torch.tensor(numbers["carried"]).clamp(min=1e-12)
-            right.plot(range(self.layers), carried / carried.max(1, keepdim=True).values, "o-", color=ORANGE, lw=1)
-            right.set(yscale="log", xlabel="layer", ylabel="eigenvalue / largest", xticks=range(self.layers))
+            left.axhline(0, color="black", lw=0.8)
+            for name, (label, colour, look) in STYLES.items():
+                left.plot(numbers["grid"], numbers["residuals"][name], look[1:], color=colour, label=label)
+            left.plot(numbers["nodes"], [-1.05] * len(numbers["nodes"]), "|", color="black", ms=7)
+            left.set(xlabel="eigenvalue λ", ylabel=f"error left after {self.layers} layers", ylim=(-1.1, 1.1))
+        for name, (label, colour, look) in STYLES.items():
+            losses = [float("nan") if value is None else value for value in numbers["losses"][name]]
+            right.plot(range(1, len(losses) + 1), losses, look, color=colour, label=label, ms=4)
+        if numbers["worth"]:
+            right.plot(
+                [self.layers, numbers["worth"]], [numbers["losses"]["gdpp"][self.layers - 1]] * 2, "--", color="black", lw=1
+            )
+        right.set(yscale="log", xlabel="layers", ylabel="loss / d")
+        right.legend(fontsize=8)
+
+    def _draw_eigenvalues(self, ax: Axes, numbers: dict) -> None:
+        carried, kept = torch.tensor(numbers["carried"]), torch.tensor(numbers["kept"]).abs().clamp(max=1.5)
+        carried = carried.clamp(min=carried.max().item() * 1e-4)
+        ax.plot(range(self.layers), carried, color=GREEN, lw=0.8)
+        for layer, values in enumerate(carried):
+            ax.scatter(
+                [layer] * len(values), values, 70 * kept[layer] ** 2, facecolors="none", edgecolors=GREEN, linewidths=1
+            )
+            ax.scatter([layer] * len(values), values, 70 * kept[layer + 1] ** 2, color=GREEN, zorder=3)
+            if numbers["roots"][layer] > 0:
+                ax.plot([layer - 0.2, layer + 0.2], [numbers["roots"][layer]] * 2, color="black", lw=1.5)
+        ax.set(yscale="log", xlabel="before layer", ylabel="eigenvalue", xticks=range(self.layers))
 
     def __repr__(self):
         return f"GdppExplorer(context={self.context}, layers={self.layers}, scale={self.scale}, view={self.view!r})"
