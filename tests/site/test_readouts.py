@@ -794,14 +794,16 @@ def test_the_tour_of_forward_pass_says_what_is_so(show):
 def test_layer_steps_asks_what_conditioning_changes(show):
     page = show(make("layer_steps"))
     explorer = mounted(page, asking=True)
+    explorer_asked = explorer.locator(".ao-guess").inner_text()
     explorer.get_by_role("button", name="for all four").click()
     said = explorer.get_by_role("note").inner_text()
     start, round_, long = (LayerStepsExplorer(conditioning=value).compute()["errors"] for value in (6.0, 1.0, 30.0))
+    assert "Σ has the conditioning 6 here." in explorer_asked
     for name in ("covariance", "optimal", "newton"):
         np.testing.assert_allclose(round_[name], long[name], rtol=1e-6, atol=1e-12)
         np.testing.assert_allclose(round_[name], start[name], rtol=1e-6, atol=1e-12)
-    assert said.startswith("For −γ I only. It goes from ")
-    assert f"It goes from {round_['plain'][-1]:.3f} to {long['plain'][-1]:.3f}. " in said
+    assert said.startswith("For −γ I only. Their error goes from ")
+    assert f"goes from {start['plain'][-1]:.3f} to {long['plain'][-1]:.3f}. " in said
     assert f"optimal stays at {long['optimal'][-1]:.3f}" in said
     assert page.complaints == []
 

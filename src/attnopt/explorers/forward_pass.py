@@ -38,7 +38,7 @@ class ForwardPassExplorer(Explorer):
     )
     weights = Numbers([0.8, 1.6], -REACH, REACH)
     query = Numbers([1.2, 0.9], -3, 3)
-    layers = traitlets.Int(3, min=0, max=DEPTH).tag(sync=True)
+    layers = traitlets.Int(8, min=0, max=DEPTH).tag(sync=True)
     examples = traitlets.Int(5, min=1, max=MOST).tag(sync=True)
     prompt = traitlets.Int(0, min=0, max=PROMPTS - 1).tag(sync=True)
     step = Interval(0.6, 0, 2.5)

@@ -222,25 +222,26 @@ function say(now, state) {
     + (now.zero ? `at ${pair(now.zero)}.` : hasZero(state) ? "only farther out than 50." : "nowhere.");
 }
 
+const BY_HAND = { tokens: [[Math.log(2), 0], [0, 0], [0, Math.log(2)]], weights: [[1, 0], [0, 1], [-1, -1]], axis: "class", softness: 0, selected: 2, steps: 0 };
 const tour = [
   {
-    set: {},
+    set: BY_HAND,
     say: "By hand: the logits of token 3 are 0, log 2 and −log 2, so its attention is (2, 4, 1)/7 and returns the dot (1, 3)/7. Its label asks for θ₃; the token moves parallel to the arrow from the dot to θ₃.",
   },
   {
-    set: { tokens: [[1.5, 1.2], [0, 0], [0, Math.log(2)]], selected: 0 },
+    set: { ...BY_HAND, tokens: [[1.5, 1.2], [0, 0], [0, Math.log(2)]], selected: 0 },
     say: "Token 1 has been moved. Over classes rows 2 and 3 are what they were: the other tokens do not notice. Drag it and see.",
   },
   {
-    set: { tokens: [[1.5, 1.2], [0, 0], [0, Math.log(2)]], selected: 0, axis: "sequence" },
+    set: { ...BY_HAND, tokens: [[1.5, 1.2], [0, 0], [0, Math.log(2)]], selected: 0, axis: "sequence" },
     say: "The same tokens, softmax over tokens. Each class now shares out one unit among them, so what token 1 gains the others lose: drag it, and all rows change.",
   },
   {
-    set: { steps: 20 },
+    set: { ...BY_HAND, steps: 20 },
     say: "Twenty steps over classes, labels one-hot: the tokens leave and never stop, and the cross-entropy falls like 1/steps (step 20: 0.0645; step 40 has about half of that). ▶ runs on.",
   },
   {
-    set: { softness: 0.1, selected: 0, steps: 10 },
+    set: { ...BY_HAND, softness: 0.1, selected: 0, steps: 10 },
     say: "Softer labels, (0.93, 0.03, 0.03) for token 1: now there is a point where it would rest, the cross, and the steps lead there.",
   },
 ];

@@ -50,7 +50,7 @@ const controls = [
   { trait: "prompt", kind: "actions", label: "covariates", place: "ao-tokens", acts: { "another prompt": ({ prompt }) => ({ prompt: (prompt + 1) % PROMPTS }) } },
 ];
 
-function drawWeights(picture, now, { weights, mask }, layers) {
+function drawWeights(picture, now, { weights, mask }, layers, asking) {
   const ticks = [-2, -1, 0, 1, 2], [a, b, c] = now.gram, [high, low] = now.curvatures;
   axes(picture, FRAME, { label: "first weight", low: -REACH, high: REACH, ticks }, { label: "second weight", low: -REACH, high: REACH, ticks });
   const field = clipped(picture, FRAME), turn = 0.5 * Math.atan2(2 * b, a - c), [cos, sin] = [Math.cos(turn), Math.sin(turn)];
@@ -68,6 +68,7 @@ function drawWeights(picture, now, { weights, mask }, layers) {
     drawn("circle", { cx, cy, r: layer === layers ? 5.5 : 4, fill, stroke: "currentColor" }, field);
     if (layer < 3) drawn("text", { x: cx + (w[0] <= 0 ? -9 : 9), y: cy + 14, "text-anchor": w[0] <= 0 ? "end" : "start", class: "ao-small ao-halo" }, field, `w${"₀₁₂"[layer]}`);
   });
+  if (asking) star(field, place(weights));  // its handle is hidden
   star(picture, [50, 10]);
   drawn("text", { x: 62, y: 14, class: "ao-small" }, picture, "w⋆");
   drawn("circle", { cx: 96, cy: 10, r: 5, fill, stroke: "currentColor" }, picture);
@@ -103,7 +104,7 @@ function drawLabels(picture, now, { mask }, layers, asking) {
 
 function draw([weights, labels], now, state, bounds, asking) {
   const layers = asking ? 1 : state.layers;
-  drawWeights(weights, now, state, layers);
+  drawWeights(weights, now, state, layers, asking);
   drawLabels(labels, now, state, layers, asking);
 }
 
@@ -120,7 +121,8 @@ function say(now, { layers, mask, examples: n }) {
 }
 
 const guess = {
-  prompt: "One layer has been applied. Go on: where does the query's entry end, when the examples' entries shrink to 0?",
+  prompt: "One layer has been applied. After many, the examples' entries are near 0. Where is the query's entry then?",
+  tells: true,
   options: ["at 0", "at its label", "at minus its label"],
   reveal(answer, now, state) {
     const { labels, label } = compute({ ...state, mask: "on" });

@@ -151,6 +151,7 @@ function say({ probabilities, predicted, moved, start_norm: norm, imposed }, sta
 
 const guess = {
   prompt: "Bars: what a classifier sees in the image. Blocks with the label at the star now move it. What does it see after five of them?",
+  tells: true,
   options: ["what it sees now", "the label at the star", "something else"],
   reveal(answer, { probabilities, predicted, imposed }, { classes, label }) {
     const ends = classes[predicted[ITERATIONS]], share = show(probabilities[ITERATIONS][predicted[ITERATIONS]], 2);

@@ -156,12 +156,13 @@ function say(now, { method, layers }) {
 }
 
 const guess = {
-  prompt: "Raise the conditioning of Σ from 1 to 30. For which layers does the error after the last layer change?",
+  prompt: ({ conditioning }) => `Σ has the conditioning ${show(conditioning, 0)} here. Were it 30, for which layers would the error after the last layer be another?`,
+  tells: true,
   options: ["for −γ I only", "for all but Newton", "for all four"],
   reveal(answer, now, state) {
     const last = (conditioning) => METHODS.map((name) => worded(compute({ ...state, conditioning }).errors[name].at(-1)));
-    const [round, long] = [last(1), last(30)];
-    return `${answer === "for −γ I only" ? "Yes, for −γ I only." : "For −γ I only."} It goes from ${round[0]} to ${long[0]}. `
+    const [here, long] = [last(state.conditioning), last(30)];
+    return `${answer === "for −γ I only" ? "Yes, for −γ I only." : "For −γ I only."} Their error goes from ${here[0]} to ${long[0]}. `
       + METHODS.slice(1).map((name, index) => `${STYLES[name].name} stays at ${long[index + 1]}`).join(", ") + ".";
   },
 };

@@ -6,7 +6,8 @@
 //   draw      (layers, numbers, state, bounds, asking): draws into the layers, those of SVGs emptied before
 //   say       (numbers, state, layers) => the sentence that says what is drawn
 //   guess     { prompt, reveal: (guess, numbers, state) => sentence } with `options`, or with a point to mark in a picture:
-//             { picture, start: [x, y] }; prompt and options may be functions of the state; until it is answered or passed over, draw is called with `asking`
+//             { picture, start: [x, y] }; prompt and options may be functions of the state; with `tells`, reveal answers
+//             without a guess, too; until it is answered or passed over, draw is called with `asking`
 //   tour      a list of steps { set, say }: values of traits where they are not those at the start, and a sentence
 // A row of the table has
 //   kind      one of KINDS, "slider" unless said
@@ -368,11 +369,11 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour }
         asking = false;
         root.classList.remove("ao-asking");
         redraw();
-        if (guessed !== undefined) root.prepend(element("p", { class: "ao-guess ao-guessed", role: "note" }, guess.reveal(guessed, compute(state()), state())));
+        if (guessed !== undefined || guess.tells) root.prepend(element("p", { class: "ao-guess ao-guessed", role: "note" }, guess.reveal(guessed, compute(state()), state())));
         link.watch(() => { for (const one of root.querySelectorAll(".ao-guessed")) one.remove(); });  // of another state it says nothing
         if (elsewhere) return;
         status.tabIndex = -1;  // the button that had the focus is gone
-        status.focus();
+        status.focus({ preventScroll: true });
       } });
       root.classList.toggle("ao-asking", asking);
       redraw();
