@@ -798,7 +798,7 @@ def test_layer_steps_asks_what_conditioning_changes(show):
     explorer.get_by_role("button", name="for all four").click()
     said = explorer.get_by_role("note").inner_text()
     start, round_, long = (LayerStepsExplorer(conditioning=value).compute()["errors"] for value in (6.0, 1.0, 30.0))
-    assert "Σ has the conditioning 6 here." in explorer_asked
+    assert "Σ has the condition number 6 here." in explorer_asked
     for name in ("covariance", "optimal", "newton"):
         np.testing.assert_allclose(round_[name], long[name], rtol=1e-6, atol=1e-12)
         np.testing.assert_allclose(round_[name], start[name], rtol=1e-6, atol=1e-12)

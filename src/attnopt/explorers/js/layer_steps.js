@@ -156,7 +156,7 @@ function say(now, { method, layers }) {
 }
 
 const guess = {
-  prompt: ({ conditioning }) => `Σ has the conditioning ${show(conditioning, 0)} here. Were it 30, for which layers would the error after the last layer be another?`,
+  prompt: ({ conditioning }) => `Σ has the condition number ${show(conditioning, 0)} here. Were it 30, for which layers would the error after the last layer be another?`,
   tells: true,
   options: ["for −γ I only", "for all but Newton", "for all four"],
   reveal(answer, now, state) {

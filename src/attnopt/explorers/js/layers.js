@@ -276,7 +276,7 @@ function say(now, { model, scheme, step, layers, tokens }) {
 
 const OUTCOMES = ["come to rest as well", "jump to and fro", "go off to infinity"];
 const guess = {
-  prompt: "The curves are the flow: each filled token comes to rest at its cross. A layer takes a step of size 1 instead. After many layers, what do the tokens do?",
+  prompt: "The curves are the flow: with soft labels (0.8 for a token's own class, 0.1 for each other) every filled token comes to rest at its cross. A layer takes a step of size 1 instead. After many layers, what do the tokens do?",
   options: OUTCOMES,
   reveal(guessed, now) {
     const [last, before] = [now.path.at(-1), now.path.at(-2)];
