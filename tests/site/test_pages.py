@@ -13,7 +13,7 @@ from bs4 import BeautifulSoup
 from conftest import HTML
 from explorer_states import NAMES
 
-EXPLORER = re.compile(rf"(?:{'|'.join(NAMES)})=")  # an explorer's state in an address
+EXPLORER = re.compile(rf"(?:{'|'.join(NAMES)})(?:-[2-9])?=")  # an explorer's state in an address
 EVERY = sorted(path.relative_to(HTML).as_posix() for path in HTML.rglob("*.html") if "_static" not in path.parts)
 PAGES = [page for page in EVERY if not page.startswith("_modules/")]  # these are Sphinx's listings of the sources
 CONTENT = [page for page in PAGES if page not in ("genindex.html", "search.html", "404.html")]

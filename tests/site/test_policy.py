@@ -53,6 +53,8 @@ def test_site_works_under_a_policy_that_forbids_everything_else(browser):
             if path in PAGES.values():
                 page.locator("mjx-container").first.wait_for(state="attached")
                 explorer = page.locator(".attnopt-explorer[data-mounted]").first
+                if (pass_over := explorer.get_by_role("button", name="show me")).count():
+                    pass_over.click()
                 slider = explorer.get_by_role("slider").first
                 before = explorer.inner_html()
                 slider.focus()
