@@ -107,6 +107,8 @@ def realisations() -> dict:
     result["typical"] = {}
     for name, (among, measure) in kinds.items():
         index = among.nonzero().flatten()
+        if not len(index):
+            continue
         order = measure[index].argsort()
         model = int(index[order[(len(order) - 1) // 2]])
         result["typical"][name] = {"seed": model, "params": one(main.models, model)}

@@ -202,8 +202,8 @@ def check_dtype(name: str, value: torch.dtype) -> None:
         raise TypeError(f"{name} must be a real floating-point dtype, got {value!r}")
 
 
-def check_integers(name: str, value: Tensor, below: int) -> None:
-    """Require a tensor of whole numbers in 0 … below - 1, of any shape.
+def check_integers(name: str, value: Tensor, below: int | None = None) -> None:
+    """Require a tensor of whole numbers, in 0 … below - 1 if that is given, of any shape.
 
     Raises:
         TypeError: if it is not a tensor of integers.
@@ -213,7 +213,7 @@ def check_integers(name: str, value: Tensor, below: int) -> None:
         raise TypeError(f"{name} must be a tensor of integers, got {getattr(value, 'dtype', type(value).__name__)}")
     if value.is_meta:
         raise ValueError(f"{name} must hold numbers, got a tensor on the device meta")
-    if value.numel() and (value.min() < 0 or value.max() >= below):
+    if below is not None and value.numel() and (value.min() < 0 or value.max() >= below):
         raise ValueError(f"{name} must lie in 0 … {below - 1}, got {value.min().item()} … {value.max().item()}")
 
 

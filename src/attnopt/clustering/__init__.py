@@ -21,12 +21,14 @@ from attnopt.clustering.gradients import (
     gradient_bound_terms,
     gradient_bound_terms_of_paper,
 )
+from attnopt.clustering.interventions import levels, removals, replacements
 from attnopt.clustering.invariance import invariance, spurious_attention
 from attnopt.clustering.model import Models, normalise
 from attnopt.clustering.plateau import curvature, find_drops, log_cosh_half, margins, parity_coefficient, walsh
 from attnopt.clustering.sandbox import Run, load_run, run_names
 from attnopt.clustering.spikes import Course, Spike, State, dissect, find_spikes
 from attnopt.clustering.task import Task
+from attnopt.clustering.trained import load_model, load_models
 from attnopt.clustering.training import (
     PAPER,
     Settings,
@@ -70,6 +72,9 @@ __all__ = [
     "ideal_circuit",
     "initial_models",
     "invariance",
+    "levels",
+    "load_model",
+    "load_models",
     "load_run",
     "load_training",
     "log_cosh_half",
@@ -77,6 +82,8 @@ __all__ = [
     "normalise",
     "parity_coefficient",
     "position_effects",
+    "removals",
+    "replacements",
     "run_names",
     "save_training",
     "spurious_attention",

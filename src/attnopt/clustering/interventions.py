@@ -1,0 +1,224 @@
+"""What a trained model's answers do when a part of what it holds is replaced: is the count what it uses?"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu
+
+from attnopt.checks import check_count, check_generator, check_integers
+from attnopt.clustering.model import Models, check_models, marks, normalise
+from attnopt.clustering.task import Task
+
+
+def levels(weights: Tensor, task: Task) -> Tensor:
+    """M(x) = Σ m_t x_t of all sequences, for the integers m of each model, shape (M, pᴸ).
+
+    Args:
+        weights: m, shape (M, L), as from `Models.count`.
+        task: whose sequences.
+
+    Raises:
+        TypeError: if ``weights`` are not integers.
+        ValueError: if their length is not that of the task.
+    """
+    check_integers("weights", weights)
+    if weights.ndim != 2 or weights.shape[1] != task.length:
+        raise ValueError(f"weights must have shape (M, {task.length}), got {tuple(weights.shape)}")
+    tokens = task.all()[0].to(torch.float64)
+    return (weights.to(torch.float64) @ tokens.mT).round().long()
+
+
+def right(models: Models, sequence: Tensor, targets: Tensor) -> Tensor:
+    """How often models with two tokens give the targets (n,) or (M, n), from sequence embeddings ξ (M, n, d); shape (M,)."""
+    return agreement(answers(models, sequence), targets)
+
+
+def agreement(said: Tensor, targets: Tensor) -> Tensor:
+    """How often answers, true for token 1, shape (M, n), are the targets (n,) or (M, n)."""
+    return (said == (targets == 1)).double().mean(1)
+
+
+def answers(models: Models, sequence: Tensor) -> Tensor:
+    """Whether the answer is token 1, from sequence embeddings ξ (M, n, d); a tie is answered with 0."""
+    return _margins(models, models.feed_forward(sequence)) > 0
+
+
+def _margins(models: Models, output: Tensor) -> Tensor:
+    """ζ₁ - ζ₀ from ψ (M, n, d), as one product: where the embeddings nearly agree, a difference of logits would cancel."""
+    token = models.weights["token"]
+    return torch.einsum("mnd,md->mn", output, token[:, 1] - token[:, 0])
+
+
+def level_means(sequence: Tensor, level: Tensor) -> Tensor:
+    """For each sequence the mean of ξ over those of its level, both of shape (M, n, …)."""
+    means = torch.empty_like(sequence)
+    for at, (xi, own) in enumerate(zip(sequence, level, strict=True)):
+        values, member = own.unique(return_inverse=True)
+        sums = xi.new_zeros(len(values), xi.shape[1]).index_add(0, member, xi)
+        means[at] = (sums / torch.bincount(member).unsqueeze(1))[member]
+    return means
+
+
+def donors(level: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """For each sequence another of the same level, and one of any other level, both drawn uniformly; indices (M, n).
+
+    A sequence that is alone on its level is its own donor; where there is one level only, each is, of the second kind.
+
+    Args:
+        level: of each sequence, integers, shape (M, n).
+        generator: draws them.
+
+    Raises:
+        TypeError: if levels are not integers or ``generator`` none.
+    """
+    check_integers("level", level)
+    check_generator("generator", generator)
+    same, other = torch.empty_like(level), torch.empty_like(level)
+    for at, own in enumerate(level):
+        _, member, sizes = own.unique(return_inverse=True, return_counts=True)
+        order, first = member.argsort(stable=True), sizes.cumsum(0) - sizes
+        place = torch.empty_like(order)
+        place[order] = torch.arange(len(order)) - first.repeat_interleave(sizes)
+        size = sizes[member]
+        draw = torch.rand(2, len(own), generator=generator, dtype=torch.float64)
+        step = 1 + (draw[0] * (size - 1)).long()
+        same[at] = order[first[member] + torch.where(size > 1, (place + step) % size, place)]
+        beyond = first[member] + size + (draw[1] * (len(own) - size)).long()
+        other[at] = order[torch.where(size < len(own), beyond % len(own), first[member] + place)]
+    return same, other
+
+
+def replacements(models: Models, task: Task, weights: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+    """Accuracies over all sequences when ξ is replaced, in whole or in part, by what a count says or by another sequence's.
+
+    ξ is split into the mean of its level of M = Σ m_t x_t and the rest.
+
+    Args:
+        models: with two tokens.
+        task: with p = 2.
+        weights: m, shape (M, L), as from `Models.count`.
+        generator: draws the other sequences.
+
+    Returns:
+        Shares, each (M,):
+
+        - ``none``: accuracy as it is;
+        - ``mean``: ξ replaced by the mean of its level, the rest thrown away;
+        - ``rest``: the rest alone from a sequence of any other level, against the own label;
+        - ``same``: ξ of another sequence of the same level, against the own label;
+        - ``other``: the level's mean alone from a sequence of another level, the rest its own, against the *donor's* label;
+        - ``kept``: the same, against the own label.
+
+    Raises:
+        TypeError: if an argument is of another kind.
+        ValueError: if models, task and weights do not fit.
+    """
+    _check(models, task)
+    check_generator("generator", generator)
+    targets, level = task.all()[1], levels(weights, task)
+    sequence = models.sequences(task.all()[0])
+    means = level_means(sequence, level)
+    same, other = donors(level, generator)
+    taken = lambda values, which: values.gather(1, which.unsqueeze(-1).expand(-1, -1, values.shape[-1]))  # noqa: E731
+    moved = answers(models, taken(means, other) + sequence - means)
+    return {
+        "none": right(models, sequence, targets),
+        "mean": right(models, means, targets),
+        "rest": right(models, means + taken(sequence - means, other), targets),
+        "same": right(models, taken(sequence, same), targets),
+        "other": agreement(moved, targets[other]),
+        "kept": agreement(moved, targets),
+    }
+
+
+def removals(models: Models, task: Task, generator: torch.Generator) -> dict[str, Tensor]:
+    """Accuracies over all sequences when a part of the model is taken out.
+
+    Args:
+        models: with two tokens.
+        task: with p = 2.
+        generator: draws the other sequence whose attention is taken.
+
+    Returns:
+        Shares:
+
+        - ``query`` (M,): the query set to 0, so that attention is the same everywhere;
+        - ``attention`` (M,): the attention that another random sequence gets;
+        - ``positions`` (M, L): at one position both tokens get the mean of their normalised embeddings;
+        - ``neurons`` (M, h): one neuron held at its mean over all sequences.
+
+    Raises:
+        TypeError: if an argument is of another kind.
+        ValueError: if models and task do not fit.
+    """
+    _check(models, task)
+    check_generator("generator", generator)
+    tokens, targets = task.all()
+    table = models.table()
+    marked = marks(tokens, task.p, table.dtype)
+    rows = _rows(models, table)
+    uniform = _rows(models.replace(query=torch.zeros_like(models.weights["query"])), table)
+    sums = _summed(marked, rows)
+    elsewhere = torch.randperm(len(tokens), generator=generator)
+    scores = models.scores(table).exp()
+    paid = scores.flatten(1)[:, tokens * task.length + torch.arange(task.length)]  # (M, n, L)
+    paid = (paid / paid.sum(-1, keepdim=True))[:, elsewhere]
+    values = table @ models.weights["value"].mT.unsqueeze(1)
+    mixed = torch.zeros_like(sums[..., :-1])
+    positions = []
+    for t in range(task.length):
+        mixed += paid[..., t : t + 1] * values[:, :, t][:, tokens[:, t]]
+        middle = _rows(models, table.mean(1, keepdim=True))[:, 0, t]
+        positions.append(right(models, _divided(sums - rows[:, :, t][:, tokens[:, t]] + middle.unsqueeze(1)), targets))
+    return {
+        "query": right(models, _divided(_summed(marked, uniform)), targets),
+        "attention": right(models, mixed, targets),
+        "positions": torch.stack(positions, 1),
+        "neurons": _without_neurons(models, _divided(sums), targets),
+    }
+
+
+def _rows(models: Models, table: Tensor) -> Tensor:
+    """(eˢVZ, eˢ) of every pair of a table (M, …, d): what a sequence adds up, see `Models.sequences`; (M, …, d + 1)."""
+    paid = models.scores(table).exp().unsqueeze(-1)
+    return torch.cat([paid * torch.einsum("m...d,med->m...e", table, models.weights["value"]), paid], -1)
+
+
+def _summed(marked: Tensor, rows: Tensor) -> Tensor:
+    return torch.einsum("nr,mre->mne", marked, rows.flatten(1, 2))
+
+
+def _divided(sums: Tensor) -> Tensor:
+    return sums[..., :-1] / sums[..., -1:]
+
+
+def _without_neurons(models: Models, sequence: Tensor, targets: Tensor) -> Tensor:
+    """Accuracy (M, h) with each neuron in turn held at its mean."""
+    active = gelu(models.activations(normalise(sequence, models.norm)))
+    margin = _margins(models, models.feed_forward(sequence))
+    token, assemblers = models.weights["token"], models.weights["assemblers"]
+    pull = torch.einsum("mdh,md->mh", assemblers, token[:, 1] - token[:, 0])
+    gone = (active - active.mean(1, keepdim=True)) * pull.unsqueeze(1)  # what a neuron adds to the margin beyond its mean
+    said = (margin.unsqueeze(-1) - gone) > 0
+    return (said == (targets == 1).unsqueeze(-1)).double().mean(1)
+
+
+def _check(models: Models, task: Task) -> None:
+    check_models(models)
+    models.check_task(task)
+    if task.p != 2 or models.vocabulary != 2:
+        raise ValueError(f"models and task must have two tokens, got {models.vocabulary} and {task.p}")
+
+
+def in_parts(models: Models, function: Callable[[Models, int], dict[str, Tensor]], size: int = 10) -> dict[str, Tensor]:
+    """What a function of a few models at a time, and of the first one's number, returns for all of them, joined.
+
+    Raises:
+        TypeError: if ``models`` is none, or ``size`` is not an integer.
+        ValueError: if ``size`` is smaller than 1.
+    """
+    check_models(models)
+    size = check_count("size", size)
+    parts = [function(models[at : at + size], at) for at in range(0, len(models), size)]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

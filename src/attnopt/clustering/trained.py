@@ -1,0 +1,78 @@
+"""The 200 trained models of Part III, seeds 0 to 199 of the paper's setting, kept as small as their answers allow."""
+
+import functools
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnopt.checks import check_count
+from attnopt.clustering.model import BIASES, TRAINED, Models
+from attnopt.clustering.task import Task
+
+DATA = Path(__file__).parents[1] / "data" / "trained_models.npz"
+TASK, NORM = Task(), "rms"  # what they were trained on, and with
+PARTS = ("token", "position", *TRAINED, *BIASES)
+MANTISSA = 23  # bits that float32 has
+
+
+@functools.cache
+def load_models() -> Models:
+    """The models that seeds 0 to 199 ended with, float64: Adam, 1000 epochs, all settings those of `PAPER`.
+
+    Each weight has as many leading bits as its model needs to answer every one of the 4096 sequences as the trained one did,
+    to keep its integers m and, to a thousandth, the share of the variance that they explain. On another processor the same
+    seeds end elsewhere: rounding carries single runs away.
+
+    Source: Odonnat, Bouaziz, Cabannes (2025), section 3; trained by ``experiments/trained_models.py``.
+    """
+    with np.load(DATA, allow_pickle=False) as arrays:
+        return Models({name: torch.from_numpy(unpacked(arrays[name])).double() for name in PARTS}, NORM)
+
+
+def load_model(seed: int) -> Models:
+    """The model that a seed ended with, as an ensemble of one; see `load_models`.
+
+    Args:
+        seed: of the run, 0 … 199.
+
+    Raises:
+        TypeError: if the seed is not an integer.
+        ValueError: if there is no model of that seed.
+    """
+    models = load_models()
+    if check_count("seed", seed, 0) >= len(models):
+        raise ValueError(f"seed must be one of 0 … {len(models) - 1}, got {seed}")
+    return models[int(seed)]
+
+
+def shortened(values: Tensor, bits: Tensor | int) -> Tensor:
+    """float32 numbers rounded to so many bits after the leading one.
+
+    Args:
+        values: float32, shape (M, …).
+        bits: for each model, shape (M,), or one for all; 0 … 23.
+    """
+    whole = values.numpy().view(np.uint32).astype(np.int64)
+    drop = MANTISSA - np.broadcast_to(np.asarray(bits), len(values)).reshape(-1, *[1] * (values.ndim - 1))
+    unit = np.int64(1) << drop
+    return torch.from_numpy(((whole + unit // 2) // unit * unit).astype(np.uint32).view(np.float32))
+
+
+def packed(values: Tensor) -> np.ndarray:
+    """float32 numbers as their four bytes, the leading ones of all numbers first: zeros in a row are small in a file."""
+    return np.moveaxis(values.numpy().astype(">f4")[..., None].view(np.uint8), -1, 0).copy()
+
+
+def unpacked(planes: np.ndarray) -> np.ndarray:
+    """What `packed` packed."""
+    return np.ascontiguousarray(np.moveaxis(planes, 0, -1)).view(">f4")[..., 0].astype(np.float32)
+
+
+def save_models(path: Path, models: Models, provenance: dict) -> None:
+    """Write models, float32, and their provenance."""
+    arrays = {name: packed(models.weights[name]) for name in PARTS}
+    with path.open("wb") as stream:
+        np.savez_compressed(stream, about=np.array(json.dumps({"provenance": provenance}, sort_keys=True)), **arrays)

@@ -1,0 +1,79 @@
+"""The shipped models against the numbers drawn from the ensemble before their weights were shortened."""
+
+import numpy as np
+import pytest
+import torch
+
+from attnopt.clustering import invariance, load_model, load_models
+from attnopt.clustering.interventions import answers, in_parts
+from attnopt.clustering.trained import DATA, TASK, packed, save_models, shortened, unpacked
+from bookkit.folder import results
+
+STORED = results("circuits_in_the_wild")["realisations"]
+TOKENS, TARGETS = TASK.all()
+
+
+@pytest.fixture(scope="module")
+def found():
+    """Accuracy, m, what it explains and the invariances of all 200 from their weights."""
+
+    def of_some(part, _):
+        m, explained = part.count(TASK)
+        said = answers(part, part.sequences(TOKENS))
+        return {"m": m, "explained": explained, "said": said} | invariance(part, TASK)
+
+    return in_parts(load_models(), of_some)
+
+
+@pytest.mark.evidence("odonnat-realisations")
+def test_the_weights_give_the_records_numbers_again(found):
+    accuracy = (found["said"] == (TARGETS == 1)).double().mean(1).numpy()
+    apart = (load_models().weights["token"].diff(dim=1).norm(dim=-1) > 1e-6).flatten().numpy()
+    assert apart.sum() > 190
+    np.testing.assert_allclose(accuracy[apart], np.array(STORED["accuracy"])[apart], atol=1e-4)  # stored to four digits
+    np.testing.assert_allclose(accuracy[~apart], 0.5, atol=0.01)  # nothing but rounding tells their tokens apart
+    learned = accuracy > 0.55
+    assert (found["m"].clamp(-99, 99).numpy() == np.array(STORED["weights"]))[learned].all()
+    for name in ("explained", "suffix", "permutation"):
+        np.testing.assert_allclose(found[name][learned], np.array(STORED[name])[learned], atol=5e-3)
+
+
+def test_one_model_is_that_of_its_seed():
+    models = load_models()
+    for seed in np.random.default_rng().integers(200, size=5):
+        one = load_model(seed)
+        assert len(one) == 1
+        assert all(torch.equal(value[0], models.weights[name][seed]) for name, value in one.weights.items())
+    assert (len(models), models.norm, models.biased, models.width) == (200, "rms", True, 32)
+
+
+@pytest.mark.parametrize(
+    ("seed", "error", "said"),
+    [
+        (200, ValueError, "0 … 199, got 200"),
+        (-1, ValueError, "seed must be"),
+        (1.5, TypeError, "seed"),
+        ("3", TypeError, "seed"),
+    ],
+)
+def test_other_seeds_are_refused(seed, error, said):
+    with pytest.raises(error, match=said):
+        load_model(seed)
+
+
+def test_packing_keeps_every_bit_and_shortening_rounds(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(5, 3, 4, generator=generator) * 10.0 ** torch.randint(-8, 3, (5, 3, 4), generator=generator)
+    values[0, 0, 0] = 0
+    assert np.array_equal(unpacked(packed(values)), values.numpy())
+    bits = torch.tensor([23, 20, 15, 10, 8])
+    short = shortened(values, bits)
+    assert torch.equal(short[0], values[0])
+    error = ((short - values).abs() / values.abs().clamp_min(1e-30)).flatten(1).amax(1)
+    assert (error <= 2.0 ** -(bits.double() + 1)).all()
+    assert torch.equal(shortened(short, bits), short)
+    models = load_models().map(torch.Tensor.float)
+    save_models(tmp_path / "again.npz", models, {})
+    with np.load(tmp_path / "again.npz") as arrays, np.load(DATA) as stored:
+        assert all(np.array_equal(arrays[name], stored[name]) for name in models.weights)
+    assert DATA.stat().st_size < 100_000
