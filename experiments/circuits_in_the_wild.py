@@ -83,7 +83,7 @@ def realisations() -> dict:
     short = {
         epoch: [rounded(main.history[name][epoch, :10]) for name in ("loss", "accuracy_all")] for epoch in (0, 2, 5, 10, 20)
     }
-    result = {
+    return {
         "accuracy": rounded(accuracy),
         "suffix": rounded(found["suffix"]),
         "permutation": rounded(found["permutation"]),
@@ -95,24 +95,11 @@ def realisations() -> dict:
         "attention": rounded(found["pairs"].mean(1), 3),
         "early": short,
     }
-    success = accuracy > SUCCESS
-    weights, suffix = found["weights"], found["suffix"]
-    counts = (weights[:, :K] % 2 == 1).all(1) & (weights[:, K:] % 2 == 0).all(1) & (found["explained"] > 0.95)
-    plain = (weights[:, :K].abs() == 1).all(1) & (weights[:, K:] == 0).all(1)
-    kinds = {
-        "corrected": (success & (suffix > 0.95), (1 - found["mixture_suffix"]) / (1 - suffix)),
-        "partial": (success & counts & ~plain, torch.tensor([len((TOKENS @ m).unique()) for m in weights])),
-        "fuzzy": (success & ~counts, found["explained"]),
-    }
-    result["typical"] = {}
-    for name, (among, measure) in kinds.items():
-        index = among.nonzero().flatten()
-        if not len(index):
-            continue
-        order = measure[index].argsort()
-        model = int(index[order[(len(order) - 1) // 2]])
-        result["typical"][name] = {"seed": model, "params": one(main.models, model)}
-    return result
+
+
+@RECORD.section
+def elsewhere() -> None:
+    """What "realisations" held when the same 200 seeds had been trained on another processor; kept, not computed again."""
 
 
 @RECORD.section

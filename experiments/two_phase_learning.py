@@ -26,6 +26,11 @@ Sections:
                        after it ("after"), at the end of runs that do not escape ("stuck"): loss, norm of the gradient, least
                        and greatest eigenvalue, number below -1e-3, share of the gradient in the eigenspace below -1e-3,
                        curvature of the loss over all sequences along the least eigenvector, wait until the escape
+    influences         of the main ensemble, over the runs that escape after epoch BEFORE: at each of MOMENTS around the
+                       escape (the snapshot before it) quartiles of the five influences ‖δ_t‖ of the counted tokens, from the
+                       least to the greatest ("sorted"), and in how many runs the least is below a quarter of the greatest
+                       ("few"); and from the first moment to the last, quartiles of the factors by which each of the five,
+                       their product and |π| grow, with the rank correlation of the last two
     parts              of the main ensemble: runs that reach SOLVED within EPOCHS more epochs from a snapshot soon after the
                        escape, when everything is trained, the feed-forward layer alone, or the rest alone; and how far
                        STARTED runs get within START_EPOCHS from the start when one of the two is trained
@@ -43,6 +48,7 @@ import torch
 from ensembles import finished
 from lab import Record
 from scipy.spatial import cKDTree
+from scipy.stats import spearmanr
 from torch import Tensor
 from tqdm import tqdm
 
@@ -60,12 +66,14 @@ from attnopt.clustering import (
     train,
     training_data,
 )
+from attnopt.explorers.product import influences
 
 RECORD, TASK = Record("two_phase_learning", digits=4), Task()
 LEFT, LEVELS, SOLVED = 0.6, {"escape_early": 0.65, "escape_late": 0.5}, 0.9
 CRITERIA, SHARES = [(0.1, 20), (0.05, 20), (0.2, 20), (0.1, 10), (0.1, 40)], (0.5, 0.7, 0.9)
 BEFORE, AROUND = 60, range(-50, 101, 5)
 OFFSETS, WATCHED = (-100, -50, -20, 0, 20, 100), 48
+MOMENTS = (-50, -20, 0, 20)
 NEIGHBOURS, AHEAD, MOST = 15, 30, 12
 EPOCHS, CONTINUED, START_EPOCHS, STARTED = 150, 32, 300, 16
 NEAR, NOISE_EPOCHS, STEPS_AN_EPOCH = 0.5, 60, 64
@@ -316,6 +324,29 @@ def noise_part(training: Training, found: dict) -> dict:
     return result
 
 
+def influences_part(training: Training, events: dict) -> dict:
+    """What `influences` of the module's description holds."""
+    epochs = np.array(sorted(training.snapshots))
+    late = [run for run, at in enumerate(events["escape"]) if at is not None and at > BEFORE]
+    sizes, parity = np.empty((len(late), len(MOMENTS), TASK.k)), np.empty((len(late), len(MOMENTS)))
+    for row, run in enumerate(late):
+        for column, offset in enumerate(MOMENTS):
+            epoch = int(epochs[epochs <= events["escape"][run] + offset][-1])
+            model = training.snapshots[epoch][[run]].double()
+            sizes[row, column] = influences(model)[0, : TASK.k].sort().values
+            parity[row, column] = parity_coefficient(margins(model), TASK.k).abs()[0]
+    grown = {name: values[:, -1] / values[:, 0] for name, values in (("product", sizes.prod(-1)), ("parity", parity))}
+    return {
+        "moments": MOMENTS,
+        "runs": len(late),
+        "sorted": [quartiles(sizes[:, column].T) for column in range(len(MOMENTS))],
+        "few": (sizes[..., 0] < sizes[..., -1] / 4).sum(0),
+        "each": quartiles((sizes[:, -1] / sizes[:, 0]).T),
+        **{name: np.quantile(values, QUARTILES) for name, values in grown.items()},
+        "rank_correlation": spearmanr(grown["product"], grown["parity"]).statistic,
+    }
+
+
 @RECORD.section
 def settings() -> dict:
     """What `events` counts as drops, and as clustered."""
@@ -346,6 +377,12 @@ def walsh() -> dict | None:
 def curvature_() -> dict | None:
     """Hessians of the main ensemble."""
     return of_each(curvature_part, "main")
+
+
+@RECORD.section
+def influences_() -> dict | None:
+    """How the influences of the counted tokens grow in the main ensemble."""
+    return of_each(influences_part, "main")
 
 
 @RECORD.section

@@ -42,7 +42,12 @@ SAMPLES = {
         {"weights": [[-1.0, -0.5], [0.0, 0.0], [2.0, 1.0]], "softness": 0.3},
         {"weights": [[0.5, 0.5]] * 3},
     ],
-    "ideal_circuit": [{"length": 0.0}, {"length": 16.0, "angle": 180.0, "split": 1.0, "noise": 1.0}],
+    "ideal_circuit": [
+        {"query": [0.0, 0.0]},
+        {"query": [-16.0, 0.0], "split": 1.0, "noise": 1.0},
+        *({"query": query, "rest": [0.0, 2.0]} for query in ([2.0, 0.0], [8.0, 0.0])),
+    ],
+    "circuits": [{"seed": seed, "shown": shown} for seed in (2, 4, 11, 199) for shown in ("trained", "levels")],
     "gdpp": [{"context": n, "layers": 4, "scale": scale} for n in (3, 100) for scale in (0.5, 1.5)],
     "gradient_bound": [dict.fromkeys(("value", "receptors", "assemblers", "logits"), end) for end in (0.001, 10.0)],
     "image_steps": [
@@ -61,7 +66,8 @@ SAMPLES = {
     "one_step": [{"prompt": prompt, "examples": n} for prompt in range(10) for n in (1, 30)][::2],
     "second_valley": [{"start": start} for start in ([0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.4, 1.2])],
     "sandbox": [{"runs": (name,), "epoch": epoch} for epoch in (517, 0, 150, 1000) for name in run_names()],
-    "task_model": [{"model": model, "value_scale": 0.0} for model in ("random", "ideal")],
+    "spike_steps": [{"step": step} for step in (0, 1, 26, 31, 33, 64)],
+    "task_model": [{"model": model, "value_scale": 0.0} for model in ("trained", "untrained", "ideal")],
 }
 
 

@@ -57,7 +57,7 @@ def test_what_is_no_answer_gets_a_sentence(capsys, answer, says):
 def test_whole_numbers_have_no_neighbours(capsys):
     assert said(capsys, "ex-identify-positions", 17) == "right (a whole number)"
     assert said(capsys, "ex-identify-positions", torch.tensor(17.0)) == "right (a whole number)"
-    assert said(capsys, "ex-identify-positions", 16) == "not yet (a whole number)"
+    assert said(capsys, "ex-identify-positions", 16).startswith("not yet (a whole number)")
     assert said(capsys, "ex-identify-positions", 16.9) == "a whole number is wanted, not 16.9"
     assert neighbours(17, 0) == [17]
 

@@ -1,6 +1,7 @@
 import base64
 import itertools
 import json
+import math
 import re
 from fractions import Fraction
 
@@ -12,8 +13,12 @@ import traitlets
 from explorer_states import NAMES, explorers
 from helpers import image_steps
 from scipy.integrate import RK45
+from spike_steps import replay
+from torch.nn.functional import one_hot
 
-from attnopt.clustering import Settings, train
+from attnopt.clustering import Models, Settings, Task, dissect, load_run, train
+from attnopt.clustering.model import marks
+from attnopt.clustering.sandbox import PARTS
 from attnopt.explorers import (
     AttentionFieldExplorer,
     Explorer,
@@ -26,9 +31,11 @@ from attnopt.explorers import (
     OneLayerExplorer,
     Sandbox,
     SoftmaxExplorer,
+    SpikeStepsExplorer,
     StepSizesExplorer,
     TaskModelExplorer,
 )
+from attnopt.explorers.spike_steps import DATA, SHAPES, counted, recorded
 from attnopt.in_context import optimal_step_sizes, sample_grams, spectral_moments, step_loss
 from attnopt.softmax import softmax_jacobian
 from bookkit.explorers.base import MIME, MODULES, classic_script, module_text
@@ -140,19 +147,64 @@ def test_layers_at_the_ends_of_its_controls(model, scheme):
             assert (np.diff(numbers["losses"]) < 1e-9).all()
 
 
+def test_spike_steps_are_a_runs_own_and_their_rounding_changes_no_answer():
+    models, tokens, counts = recorded()
+    assert (len(models), counts.sum()) == (65, 2048)
+    with np.load(DATA, allow_pickle=False) as arrays:
+        about = json.loads(str(arrays["about"]))
+        np.testing.assert_array_equal(arrays["counts"], counted(about["seed"]))
+    assert about["provenance"]["command"] == "python experiments/spike_steps.py"
+    rows = replay(about["seed"], about["first"], 33).split([math.prod(SHAPES[name]) for name in PARTS], 1)
+    exact = Models({name: row.unflatten(1, SHAPES[name]) for name, row in zip(PARTS, rows, strict=True)}, "rms")
+    for step in (0, 25, 31, 32, 33):
+        here, there = (each[step].logits(tokens)[0] for each in (models, exact))
+        np.testing.assert_allclose(here.log_softmax(-1), there.log_softmax(-1), atol=5e-3)
+        wrong = [(logits.argmax(-1) != tokens[:, :5].sum(1) % 2).double() @ counts for logits in (here, there)]
+        assert wrong[0] == wrong[1] == SpikeStepsExplorer(step=step).compute()["wrong"] * 2048
+
+
+@pytest.mark.same_bits
+def test_replayed_steps_are_those_of_training():
+    settings = Settings(Task(2, 12, 5), n_train=64, batch_size=32)
+    trained = train([3], Settings(Task(2, 12, 5), n_train=64, batch_size=32, epochs=2)).models.weights
+    rows = replay(3, 3, 1, settings)
+    found = torch.cat([trained[name].double().flatten(1) for name in PARTS], 1)
+    np.testing.assert_allclose(rows[-1:], found, atol=1e-6)
+    assert (rows[0] - rows[1]).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("step", [1, 32, 33])
+def test_spike_steps_take_a_step_apart_as_the_dissection_does(step):
+    models, tokens, counts = recorded()
+    marked = marks(tokens, 2, torch.float64)[None].repeat_interleave(counts.long(), 1)
+    truth = one_hot(tokens[:, :5].sum(1) % 2, 2).double()[None].repeat_interleave(counts.long(), 1)
+    parts, numbers = dissect(models[step - 1], models[step], marked, truth), SpikeStepsExplorer(step=step).compute()
+    np.testing.assert_allclose((parts["loss"] + parts["rise"]).item(), numbers["loss"], rtol=1e-9)
+    np.testing.assert_allclose((parts["loss"] + parts["far sequence"]).item(), numbers["far"], rtol=1e-9)
+    np.testing.assert_allclose((parts["loss"] + parts["feed-forward"]).item(), numbers["layer"], rtol=1e-9)
+
+
 def test_ideal_circuit_is_right_as_built_and_bears_little():
     numbers = IdealCircuitExplorer().compute()
     assert numbers["accuracy"] == 1
     assert numbers["least"] == pytest.approx(7 / (7 + 5 * np.exp(8)))
     assert numbers["radius"] < 0.01 * numbers["gap"]
-    for strain in ({"length": 0.5}, {"angle": 90.0}, {"angle": -180.0}, {"split": 1.0}, {"noise": 0.5}):
+    for strain in ({"query": [0.5, 0.0]}, {"query": [0.0, 8.0]}, {"query": [-8.0, 0.0]}, {"split": 1.0}, {"noise": 0.5}):
         assert IdealCircuitExplorer(**strain).compute()["accuracy"] < 0.8
+    assert IdealCircuitExplorer(noise=0.15).compute()["accuracy"] < 0.5
     tokens = np.array(list(itertools.product((0, 1), repeat=12)))  # no query: the majority answers, six is a tie
     lead = np.sign(tokens.sum(1) - 6) * (2 * (tokens[:, :5].sum(1) % 2) - 1)
-    assert IdealCircuitExplorer(length=0.0).compute()["accuracy"] == ((lead + 1) / 2).mean()
-    assert IdealCircuitExplorer(split=1.0, length=16.0).compute()["permutation"] < 0.99
-    for length, angle, split, noise in itertools.product((0.0, 16.0), (-180.0, 0.0, 180.0), (0.0, 1.0), (0.0, 1.0)):
-        numbers = IdealCircuitExplorer(length=length, angle=angle, split=split, noise=noise).compute()
+    assert IdealCircuitExplorer(query=[0.0, 0.0]).compute()["accuracy"] == ((lead + 1) / 2).mean()
+    assert IdealCircuitExplorer(split=1.0, query=[16.0, 0.0]).compute()["permutation"] < 0.99
+    for query in ([2.0, 0.0], [0.0, 0.0], [0.0, 8.0]):  # the suffix's squares coincide: it is forgotten, whatever the query
+        numbers = IdealCircuitExplorer(query=query, rest=[0.0, 2.0]).compute()
+        assert numbers["suffix"] == pytest.approx(1, abs=1e-12)
+        assert numbers["permutation"] == pytest.approx(1, abs=1e-12)
+        assert numbers["radius"] < 1e-9 < 0.1 < numbers["gap"] or query[1]
+    for query, rest, split, noise in itertools.product(
+        ([0.0, 0.0], [16.0, -16.0], [-16.0, 0.0]), ([-1.0, 0.0], [0.0, 1.0], [2.5, -2.5]), (0.0, 1.0), (0.0, 1.0)
+    ):
+        numbers = IdealCircuitExplorer(query=query, rest=rest, split=split, noise=noise).compute()
         json.dumps(numbers, allow_nan=False)
         assert 0 <= numbers["accuracy"] <= 1
         assert numbers["least"] <= numbers["most"] + 1e-12
@@ -214,7 +266,7 @@ def test_one_layer_at_the_ends_of_its_controls(spectrum, examples):
         assert 1 / step == pytest.approx(value * (1 + 1 / examples) + 1 / numbers["common"], rel=1e-12)
 
 
-@pytest.mark.parametrize("model", ["random", "ideal"])
+@pytest.mark.parametrize("model", ["trained", "untrained", "ideal"])
 @pytest.mark.parametrize(("query", "value", "neurons"), [(0.0, 0.0, 0.0), (3.0, -2.0, 2.0), (1.0, 2.0, 1.0)])
 def test_task_model_at_the_ends_of_its_controls(model, query, value, neurons):
     for tokens in ([0] * 12, [1] * 12, [1, 0] * 6):
@@ -227,7 +279,11 @@ def test_task_model_at_the_ends_of_its_controls(model, query, value, neurons):
         if query == 0:
             assert numbers["attention"] == pytest.approx([1 / 12] * 12)
         if value == 0:
-            assert numbers["sequence"] == numbers["direction"] == numbers["output"] == [0, 0]
+            assert numbers["sequence"] == numbers["direction"] == [0, 0]
+            assert numbers["accuracy"] == 0.5
+            assert numbers["flips"] == [0] * 12
+        if neurons == 0:
+            assert numbers["pushes"] == pytest.approx([0] * len(numbers["activations"]))
         if (model, query, value, neurons) == ("ideal", 1, 1, 1):
             assert numbers["probabilities"][numbers["label"]] > 0.99
 
@@ -243,20 +299,48 @@ def test_task_model_built_by_hand_ignores_the_suffix_and_the_order():
         assert there["label"] == here["label"]
 
 
+@pytest.mark.parametrize(("model", "frame"), [("trained", -1), ("untrained", 0)])
+def test_task_model_is_a_recorded_run_in_unit_norm(model, frame):
+    run, tokens = load_run("success"), Task().all()[0][::97]
+    logits = run.models[len(run.epochs) - 1 if frame else 0].logits(tokens)[0]
+    for row, wanted in zip(tokens, logits, strict=True):
+        numbers = TaskModelExplorer(tokens=row.tolist(), model=model).compute()
+        assert numbers["logits"] == pytest.approx(wanted.tolist(), rel=0.01, abs=0.01)
+    assert numbers["accuracy"] == pytest.approx(run.history["all"][frame], abs=0.005)
+
+
+@pytest.mark.parametrize("model", ["trained", "untrained", "ideal"])
+def test_task_model_adds_its_pushes_and_names_the_tokens_that_decide(model):
+    generator = np.random.default_rng(1)
+    for tokens in generator.integers(0, 2, (5, 12)).tolist():
+        explorer = TaskModelExplorer(tokens=tokens, model=model)
+        numbers, weights = explorer.compute(), explorer.weights[model]
+        difference = np.subtract(weights["token"][1], weights["token"][0])
+        rest = difference @ np.add(numbers["sequence"], weights.get("assembler_bias", [0, 0]))
+        zero, one = numbers["logits"]
+        assert sum(numbers["pushes"]) + rest == pytest.approx(one - zero)
+        for t, flip in enumerate(numbers["flips"]):
+            turned = [1 - x if other == t else x for other, x in enumerate(tokens)]
+            below, above = TaskModelExplorer(tokens=turned, model=model).compute()["logits"]
+            assert flip == ((one > zero) != (above > below))
+        if model != "untrained":
+            assert numbers["flips"] == [1] * 5 + [0] * 7
+            assert numbers["accuracy"] == 1
+
+
 def test_task_model_refuses_weights_that_do_not_fit():
     good = TaskModelExplorer().weights
-    hidden = len(good["ideal"]["receptors"])
-    biases = {"receptor_biases": [0.0] * hidden, "assembler_bias": [0.0, 0.0]}
+    random = good["untrained"]
     for message, bad in (
-        ("weights must be of the models random and ideal", {"random": good["random"]}),
+        ("weights must be of the models trained, untrained, ideal", {"untrained": random}),
         (
             "weights of ideal: weights must be token, position, .*; missing",
             good | {"ideal": {"token": good["ideal"]["token"]}},
         ),
-        ("weights of random: query must have shape", good | {"random": good["random"] | {"query": [1.0]}}),
-        ("weights of random: position must have shape", good | {"random": good["random"] | {"position": [[1.0, 2.0]]}}),
-        ("weights of random must be finite", good | {"random": good["random"] | {"query": [1.0, float("nan")]}}),
-        ("weights of ideal must be assemblers, .*; got .*receptor_biases", good | {"ideal": good["ideal"] | biases}),
+        ("weights of untrained: query must have shape", good | {"untrained": random | {"query": [1.0]}}),
+        ("weights of untrained: position must have shape", good | {"untrained": random | {"position": [[1.0, 2.0]]}}),
+        ("weights of untrained must be finite", good | {"untrained": random | {"query": [1.0, float("nan")]}}),
+        ("weights of ideal: .*unknown .'keys'", good | {"ideal": good["ideal"] | {"keys": [[1.0]]}}),
     ):
         with pytest.raises(traitlets.TraitError, match=message):
             TaskModelExplorer(weights=bad)

@@ -15,11 +15,6 @@ REQUIRED = ("**What you need.**", "**Time to run.**")
 SECTIONS = ("## Exercises", "## What the papers say", "## Since then")
 # Chapters that have yet to be rewritten for the reader; the list may only shrink.
 OLD_FORM = {
-    "clustering/task_and_model",
-    "clustering/ideal_circuit",
-    "clustering/gradients_and_bound",
-    "clustering/two_phase_learning",
-    "clustering/loss_spikes",
     "clustering/circuits_in_the_wild",
     "clustering/what_decides",
 }

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from spike_floor import CALM, EPOCHS, train_on
 from torch.nn.functional import gelu, normalize, one_hot
 
 from attnopt.clustering import Course, Models, Settings, Task, Watch, dissect, find_spikes, normalise, train
@@ -97,6 +98,37 @@ def test_runs_at_different_epochs_go_on_side_by_side():
         pass
     assert state.steps.tolist() == [2, 6]
     assert torch.allclose(state.rows[1], alone.rows[0], atol=1e-6)
+
+
+def test_a_floor_under_adams_second_moments_shortens_steps_and_none_changes_nothing():
+    state = Course([3, 5], SMALL, torch.float64).initial()
+    before, course = state.rows.clone(), Course([3, 5], SMALL, torch.float64)
+    peak, lengths = train_on(course, state)
+    assert torch.equal(state.rows, before)  # it goes on from a copy
+    losses_after = []
+    for _ in range(EPOCHS):
+        for _ in course.epoch(state):
+            now = stages(course.models(state.rows), course.marks)
+            losses_after.append(losses(now["logits"], course.truth).mean(1))
+    assert len(lengths) == len(losses_after) == EPOCHS * 2
+    again = Course([3, 5], SMALL, torch.float64).initial()
+    start = losses(stages(course.models(again.rows), course.marks)["logits"], course.truth).mean(1)
+    torch.testing.assert_close(peak, torch.stack([start, *losses_after]).amax(0), rtol=1e-6, atol=1e-9)
+    slower = train_on(course, again, floor=1.0)[1]
+    assert (slower < 0.2 * lengths).all()
+    halved = train_on(course, again, rates=torch.tensor([[1.5e-3], [3e-3]]))[1]
+    torch.testing.assert_close(halved[0], torch.tensor([0.5, 1.0]).double() * lengths[0])
+
+
+def test_the_floor_keeps_fewer_spikes_away_than_steps_as_short():
+    found = results("spike_floor")["spikes"]
+    limit, there = np.array(found["threshold"]), np.array(found["as it was"])
+    assert (there > limit).mean() > 0.9
+    for floor in ("0.001", "0.01"):
+        assert max(found[f"factor {floor}"]) <= 1
+        gone = [(np.array(found[f"{kind} {floor}"]) <= limit)[there > limit].mean() for kind in ("floor", "shorter")]
+        assert gone[0] + 0.2 < gone[1]
+    assert CALM < 64  # within the epoch before
 
 
 def example(scale=1.0, seed=0, models=3, norm="unit"):
@@ -333,7 +365,7 @@ def test_stored_first_steps_over_the_threshold_are_like_the_steepest(stored):
 
 def test_stored_loss_sharpens_before_spikes_and_beyond_the_edge_in_a_quarter(stored):
     felt = np.array([s["felt"] for s in stored["onset"]])  # 1, 2, 3, 4, 16 and 48 steps before
-    assert felt.shape == (53, 6)
+    assert felt.shape == (len(stored["dissection"]["spikes"]), 6)
     middle = np.median(felt, 0)
     assert middle[0] > 2 * middle[-1]
     assert middle[-1] < 0.1

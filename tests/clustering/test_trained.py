@@ -6,7 +6,7 @@ import torch
 
 from attnopt.clustering import invariance, load_model, load_models
 from attnopt.clustering.interventions import answers, in_parts
-from attnopt.clustering.trained import DATA, TASK, packed, save_models, shortened, unpacked
+from attnopt.clustering.trained import DATA, TASK, load_overview, overview, packed, save_models, shortened, unpacked
 from bookkit.folder import results
 
 STORED = results("circuits_in_the_wild")["realisations"]
@@ -76,4 +76,15 @@ def test_packing_keeps_every_bit_and_shortening_rounds(tmp_path):
     save_models(tmp_path / "again.npz", models, {})
     with np.load(tmp_path / "again.npz") as arrays, np.load(DATA) as stored:
         assert all(np.array_equal(arrays[name], stored[name]) for name in models.weights)
-    assert DATA.stat().st_size < 100_000
+    assert DATA.stat().st_size < 110_000
+
+
+@pytest.mark.evidence("odonnat-realisations")
+def test_the_overview_is_that_of_the_weights():
+    """Of ten models drawn anew; those that never learned have integers that rounding decides."""
+    stored, seeds = load_overview(), torch.randperm(200)[:10]
+    found = overview(load_models()[seeds])
+    learned = found["accuracy"] > 0.55
+    for name, value in found.items():
+        torch.testing.assert_close(value[learned], stored[name][seeds][learned], atol=1.01e-4, rtol=0)
+    torch.testing.assert_close(found["accuracy"], stored["accuracy"][seeds], atol=0.01, rtol=0)

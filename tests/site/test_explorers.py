@@ -11,10 +11,13 @@ HANDLES = [
     "feature_flow",
     "forward_pass",
     "gdpp",
+    "gradient_bound",
+    "ideal_circuit",
     "layers",
     "one_step",
     "quadratic_field",
     "second_valley",
+    "spike_steps",
     "step_sizes",
 ]
 

@@ -11,8 +11,10 @@ from explorer_states import make
 from scipy.integrate import solve_ivp
 from scipy.optimize import linprog
 
+from attnopt.clustering.trained import load_overview
 from attnopt.explorers import (
     AttentionFieldExplorer,
+    CircuitsExplorer,
     FeatureFlowExplorer,
     ForwardPassExplorer,
     GdppExplorer,
@@ -24,6 +26,7 @@ from attnopt.explorers import (
     OneStepExplorer,
     SecondValleyExplorer,
     SoftmaxExplorer,
+    SpikeStepsExplorer,
     StepSizesExplorer,
     TaskModelExplorer,
 )
@@ -791,6 +794,66 @@ def test_the_tour_of_forward_pass_says_what_is_so(show):
     assert page.complaints == []
 
 
+@pytest.mark.parametrize("step", [1, 26, 32, 33])
+def test_spike_steps_says_what_the_step_did(step, show):
+    page = show(make("spike_steps", step=step))
+    numbers, said = SpikeStepsExplorer(step=step).compute(), status(mounted(page))
+    wrong = numbers["wrong"]
+    assert (f"{shown_number(100 * wrong, 1 if wrong < 0.01 else 0)} % are wrong" if wrong else "all are right") in said
+    assert f"The step is {shown_number(numbers['step_length'])} learning rates long" in said
+    assert f"by {shown_number(numbers['turn'], 1)}° on average, by {shown_number(numbers['largest'], 1)}° at most" in said
+    assert f"ξ is {shown_number(numbers['length'])} long on average" in said
+    assert_finite(mounted(page))
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("guessed", ["flip", "turn", "boundaries"])
+def test_spike_steps_asks_what_makes_the_loss_jump(guessed, show):
+    page = show(make("spike_steps"))
+    explorer = mounted(page, asking=True)
+    assert "after step 31" in explorer.inner_text()
+    assert "length 1 or more" not in explorer.inner_text()
+    explorer.get_by_role("button", name=guessed).click()
+    said, numbers = explorer.get_by_role("note").inner_text(), SpikeStepsExplorer().compute()
+    assert said.startswith("Yes, a few degrees do it." if guessed == "turn" else "A few degrees do it.")
+    assert f"by {shown_number(numbers['turn'], 1)}° on average, by {shown_number(numbers['largest'], 1)}° at most" in said
+    assert f"the loss would be {shown_number(numbers['layer'], 4)} instead of {shown_number(numbers['loss'])}" in said
+    assert numbers["largest"] < 10
+    assert 10 * numbers["layer"] < 2 * numbers["far"] < 0.2 * numbers["loss"]
+    assert "after step 32" in explorer.inner_text()
+    assert page.complaints == []
+
+
+def test_the_tour_of_spike_steps_says_what_is_so(show):
+    page = show(make("spike_steps"))
+    quiet, first, off, peak, back = (SpikeStepsExplorer(step=step).compute() for step in (1, 2, 26, 32, 33))
+    steps = [said for _, said in toured(mounted(page), 5)]
+    for step, said in zip((1, 2, 26, 32, 33), steps, strict=True):
+        assert said.startswith(f"After step {step} the loss is ")
+    assert quiet["wrong"] == first["wrong"] == back["wrong"] == 0
+    assert 1 / 55 < quiet["step_length"] < 1 / 45
+    assert np.linalg.norm(quiet["sequence"], axis=1).max() < 1
+    assert first["step_length"] > 5 * quiet["step_length"]
+    assert off["wrong"] > 0.01
+    assert off["step_length"] > 1
+    assert 0.09 < peak["wrong"] < 0.11
+    assert peak["turn"] < 3
+    assert page.complaints == []
+
+
+def test_a_click_on_the_curves_of_spike_steps_chooses_a_step(show):
+    page = show(make("spike_steps"))
+    explorer = mounted(page)
+    box = explorer.locator("svg").first.bounding_box()
+    page.mouse.click(box["x"] + box["width"] * 48 / 320, box["y"] + box["height"] * 230 / 324)
+    assert status(explorer).startswith("After step 0 the loss is 3.5 × 10⁻⁵. ")
+    page.mouse.click(box["x"] + box["width"] * 314 / 320, box["y"] + box["height"] * 230 / 324)
+    assert status(explorer).startswith("After step 64 ")
+    explorer.get_by_role("button", name="play").click()
+    page.wait_for_function("/After step [1-9] /.test(document.querySelector('[role=status]').textContent)")
+    assert page.complaints == []
+
+
 def test_layer_steps_asks_what_conditioning_changes(show):
     page = show(make("layer_steps"))
     explorer = mounted(page, asking=True)
@@ -1124,7 +1187,7 @@ def test_task_model_buttons_change_tokens_by_mouse_and_keyboard(show):
             button.click()
         tokens[position] = 1 - tokens[position]
         numbers = TaskModelExplorer(tokens=tokens).compute()
-        assert f"Label {numbers['label']}:" in status(explorer)
+        assert f": label {numbers['label']}." in status(explorer)
         assert f"probability {numbers['probabilities'][1]:.4f}" in status(explorer)
         assert f"prefix {100 * sum(numbers['attention'][:5]):.2f} %" in status(explorer)
     explorer.get_by_role("button", name="rotate the prefix").click()
@@ -1134,6 +1197,62 @@ def test_task_model_buttons_change_tokens_by_mouse_and_keyboard(show):
     shown = [explorer.get_by_role("button", name=f"token {t}", exact=True).inner_text() for t in range(1, 13)]
     assert shown == [str(x) for x in tokens]
     assert f"probability {TaskModelExplorer(tokens=tokens).compute()['probabilities'][1]:.4f}" in status(explorer)
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("guessed", "said"), [("all of the first five, no other", "So it is."), ("any of the twelve", "Not quite.")]
+)
+def test_task_model_asks_which_tokens_decide(guessed, said, show):
+    page = show(make("task_model"))
+    explorer = mounted(page, asking=True)
+    assert "a change of this token" not in explorer.inner_text()
+    explorer.get_by_role("button", name=guessed).click()
+    note = explorer.get_by_role("note").inner_text()
+    assert note.startswith(f"{said} A change of any one of the tokens 1–5 changes the answer, and of no other.")
+    assert "a change of this token" in explorer.inner_text()
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("touch", [False, True])
+def test_task_model_is_clicked_on_its_pictures(touch, show):
+    page = show(make("task_model"), **({"has_touch": True} if touch else {}))
+    explorer = mounted(page)
+
+    def press(picture, x, y):  # in the picture's units
+        box = explorer.locator("svg").nth(picture).bounding_box()
+        at = (box["x"] + x * box["width"] / 320, box["y"] + y * box["height"] / 238)
+        (page.touchscreen.tap if touch else page.mouse.click)(*at)
+
+    tokens = TaskModelExplorer().tokens
+    press(1, 40 + 274 / 12 * 1.5, 100)  # the second bar
+    tokens[1] = 1 - tokens[1]
+    numbers = TaskModelExplorer(tokens=tokens).compute()
+    assert f"label {numbers['label']}" in status(explorer)
+    assert explorer.get_by_role("button", name="token 2", exact=True).inner_text() == str(tokens[1])
+    x, y = numbers["embeddings"][7]  # which stands alone on the circle
+    press(0, 160 + 80 * x, 122 - 80 * y)
+    assert explorer.get_by_role("button", name="token 8", exact=True).inner_text() == str(1 - tokens[7])
+    press(2, 70, 210)  # far from all sentences
+    unchanged = status(explorer)
+    press(3, 100, 100)
+    assert status(explorer) == unchanged
+    explorer.get_by_role("radio", name="built by hand").check()
+    points = TaskModelExplorer(tokens=[1] * 12, model="ideal").compute()["sequence"]
+    reach = 1.15 * max(abs(value) for value in points)
+    press(2, 156 + 96 * points[0] / reach, 120 - 96 * points[1] / reach)
+    assert "The prefix holds 5 ones: label 1." in status(explorer)
+    assert page.complaints == []
+
+
+def test_task_model_knows_nothing_before_training(show):
+    page = show(make("task_model"))
+    explorer = mounted(page)
+    assert "Of all 4096 sentences it gets 100 % right." in status(explorer)
+    explorer.get_by_role("radio", name="before training").check()
+    accuracy = TaskModelExplorer(model="untrained").compute()["accuracy"]
+    assert f"Of all 4096 sentences it gets {100 * accuracy:.1f} % right." in status(explorer)
+    assert "No change of a single token changes the answer." in status(explorer)
     assert page.complaints == []
 
 
@@ -1154,26 +1273,65 @@ def test_task_model_built_by_hand_is_right_whatever_the_suffix(show):
     assert page.complaints == []
 
 
+@pytest.mark.parametrize("guessed", ["2, one a label", "6, one a number of ones"])
+def test_ideal_circuit_asks_how_many_clusters(guessed, show):
+    page = show(make("ideal_circuit"))
+    explorer = mounted(page, asking=True)
+    assert "4096 embeddings: where?" in explorer.inner_text()
+    explorer.get_by_role("button", name=guessed).click()
+    assert explorer.get_by_role("note").inner_text().startswith("Yes, six." if guessed[0] == "6" else "Six.")
+    assert "4096 embeddings: where?" not in explorer.inner_text()
+    assert page.complaints == []
+
+
 def test_ideal_circuit_shows_its_numbers_and_loses_them_under_strain(show):
     page = show(make("ideal_circuit"))
     explorer = mounted(page)
-    assert "Right on 100.0 % of the 4096 sequences. Suffix invariance 1.000" in status(explorer)
+    assert "Right on 100.0 % of the 4096 sequences. Six clusters" in status(explorer)
+    assert "each in a wedge of its own class. Suffix invariance 1.000" in status(explorer)
     assert "overlap" not in status(explorer)
     start = IdealCircuitExplorer().state()
     for label, name, value in (
-        ("query length", "length", 2.0),
-        ("query angle", "angle", 60.0),
+        ("query, first", "query", [2.0, 0.0]),
+        ("query, second", "query", [2.0, 1.0]),
+        ("suffix, first", "rest", [0.5, 0.0]),
+        ("suffix, second", "rest", [0.5, 2.0]),
         ("split positions", "split", 0.6),
         ("noise", "noise", 0.4),
     ):
-        explorer.get_by_role("slider", name=label).fill(f"{value:g}")
+        shown = value if isinstance(value, float) else value[label.endswith("second")]
+        explorer.get_by_role("slider", name=label).fill(f"{shown:g}")
         start[name] = value
         numbers = IdealCircuitExplorer(**start).compute()
         assert f"Right on {100 * numbers['accuracy']:.1f} %" in status(explorer)
         assert f"permutation invariance {numbers['permutation']:.3f}" in status(explorer)
         ends = dict.fromkeys(f"{100 * numbers[end]:.2f} %" for end in ("least", "most"))  # one if they are equal
-        assert f"get {' to '.join(ends)} of" in status(explorer)
+        assert f"gets {' to '.join(ends)} of" in status(explorer)
     assert "overlap" in status(explorer)
+    assert page.complaints == []
+
+
+def test_ideal_circuit_forgets_the_suffix_where_its_squares_coincide(show):
+    page = show(make("ideal_circuit"))
+    explorer = mounted(page)
+    explorer.get_by_role("slider", name="query, first").fill("2")
+    assert "Suffix invariance 0.975" in status(explorer)
+    page.evaluate("location.hash = '#ideal_circuit=query:2,0;rest:0,2'")
+    page.wait_for_function("document.querySelector('[role=status]').textContent.includes('Suffix invariance 1.000')")
+    assert "but not each in a wedge of its own class" in status(explorer)
+    assert "The suffix gets 33.99 % of the attention" in status(explorer)
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("guessed", ["it grows", "it shrinks with V"])
+def test_gradient_bound_asks_what_a_shorter_value_matrix_does(guessed, show):
+    page = show(make("gradient_bound"))
+    explorer = mounted(page, asking=True)
+    assert "and here?" in explorer.inner_text()
+    explorer.get_by_role("button", name=guessed).click()
+    ends = [GradientBoundExplorer(value=value).compute()["totals"][0] for value in (1.0, 0.01)]
+    told = f"t grows: from {ends[0]:.3g} to {ends[1]:.3g}."
+    assert explorer.get_by_role("note").inner_text().startswith(f"Yes, i{told}" if guessed == "it grows" else f"I{told}")
     assert page.complaints == []
 
 
@@ -1181,10 +1339,9 @@ def test_gradient_bound_says_what_is_broken(show):
     page = show(make("gradient_bound"))
     explorer = mounted(page)
     assert "16 of 16 sequences correct" in status(explorer)
-    assert "No printed term is broken." in status(explorer)
+    assert "None of its terms is broken." in status(explorer)
     explorer.get_by_role("slider", name="factor of V").press("Home")
-    assert "printed bound" in status(explorer)
-    assert ", broken. Broken term by term for query and value." in status(explorer)
+    assert ", broken. Of its terms those for query and value are broken." in status(explorer)
     explorer.get_by_role("radio", name="initial").check()
     correct = GradientBoundExplorer(model="initial", value=0.001).compute()["correct"]
     assert status(explorer).startswith(f"{correct} of 16 sequences correct")
@@ -1195,6 +1352,9 @@ def test_gradient_bound_says_what_is_broken(show):
         explorer.get_by_role("slider", name=name).press("End")
     for along in ("V", "W", "U", "logits"):
         explorer.get_by_role("group", name="curves over").get_by_role("radio", name=along, exact=True).check()
+    explorer.locator(".ao-handle").press("ArrowLeft")  # it moves the factor that the curves run over
+    assert explorer.get_by_role("slider", name="factor of logits").get_attribute("aria-valuetext") != "10.000"
+    assert explorer.get_by_role("slider", name="factor of V").get_attribute("aria-valuetext") == "10.000"
     assert_finite(explorer)
     assert page.complaints == []
 
@@ -1212,3 +1372,47 @@ def test_a_handle_follows_a_finger_all_the_way(name, show):
     after = handle.bounding_box()
     assert after["x"] - before["x"] == pytest.approx(40, abs=8)
     assert after["y"] - before["y"] == pytest.approx(-24, abs=8) or name in ("softmax", "feature_flow")
+
+
+@pytest.mark.parametrize(("seed", "shown"), [(2, "trained"), (7, "levels"), (4, "levels"), (10, "trained")])
+def test_circuits_says_what_the_model_counts(seed, shown, show):
+    explorer = CircuitsExplorer(seed=seed, shown=shown)
+    page, numbers = show(explorer), explorer.compute()
+    said = status(mounted(page))
+    percent = "100" if numbers["trained"] == 1 else shown_number(100 * numbers["trained"], 1)
+    assert said.startswith(f"Seed {seed} is right on {percent} % of all sequences. ")
+    if seed == 10:
+        assert "No count with small integers" in said
+    else:
+        counted = said.split("M = ")[1].split(",")[0].replace("− ", "+ −").replace("−", "-").split(" + ")
+        found = [0] * 12
+        for term in counted:
+            size, position = re.fullmatch(r"(-?\d*)x([₀-₉]+)", term).groups()
+            at = int("".join(str("₀₁₂₃₄₅₆₇₈₉".index(digit)) for digit in position))
+            found[at - 1] = int(f"{size}1" if size in ("", "-") else size)
+        assert found == numbers["m"]
+        assert f"with {numbers['count']} levels" in said
+        assert ("replaced by the mean" in said) == (shown == "levels")
+    assert_finite(mounted(page))
+    assert page.complaints == []
+
+
+def test_circuits_asks_for_the_suffix_and_a_click_chooses_a_model(show):
+    page = show(make("circuits"))
+    explorer = mounted(page, asking=True)
+    assert explorer.locator("svg").nth(1).get_by_text("?", exact=True).count() == 7
+    explorer.get_by_role("button", name="even ones").click()
+    said, known = explorer.get_by_role("note").inner_text(), load_overview()
+    won = known["accuracy"] > 0.9
+    behind = known["m"][won, 5:]
+    some = (behind != 0).any(1)
+    assert said.startswith(f"So it is. Of {int(won.sum())} successful models {int(some.sum())} have a weight other than 0")
+    assert (behind[some] % 2 == 0).all() == ("in each of them even ones only" in said)
+    box = explorer.locator("svg").first.bounding_box()
+    page.mouse.click(box["x"] + 0.3 * box["width"], box["y"] + 0.12 * box["height"])
+    assert not status(explorer).startswith("Seed 2 ")
+    for name in ("plain count", "mixed signs", "larger weights", "learned in part", "at chance"):
+        before = status(explorer)
+        explorer.get_by_role("button", name=name).click()
+        assert status(explorer) != before
+    assert page.complaints == []

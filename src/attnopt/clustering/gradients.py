@@ -1,4 +1,4 @@
-"""The loss's gradients in closed form, and bounds on their norm: the true one and the printed one."""
+"""The loss's gradients in closed form, and bounds on their norm: a true one and the paper's."""
 
 import math
 
@@ -118,7 +118,7 @@ def gradient_bound(models: Models, tokens: Tensor, targets: Tensor) -> Tensor:
 
 
 def gradient_bound_of_paper(models: Models, tokens: Tensor, targets: Tensor) -> Tensor:
-    """The printed bound on ‖∇L‖, which is false: √(B̃ E d_TV) with B̃ from (33) and the line below it.
+    """The paper's bound on ‖∇L‖, which is false: √(B̃ E d_TV) with B̃ from (33) and the line below it.
 
     Args:
         models: without biases, of the paper's norm "unit".
@@ -126,7 +126,7 @@ def gradient_bound_of_paper(models: Models, tokens: Tensor, targets: Tensor) -> 
         targets: labels 0 … p - 1, shape (n,) or (M, n).
 
     Returns:
-        The printed bound on the norm, not squared, shape (M,).
+        The paper's bound on the norm, not squared, shape (M,).
 
     Raises:
         TypeError: if tokens or targets are not integers.
@@ -141,7 +141,7 @@ def gradient_bound_of_paper(models: Models, tokens: Tensor, targets: Tensor) -> 
 
 
 def gradient_bound_terms_of_paper(models: Models, tokens: Tensor, targets: Tensor) -> Params:
-    """The printed bounds on the norm of each of the four gradients; those for query and value are false.
+    """The paper's bounds on the norm of each of the four gradients; those for query and value are false.
 
     They are √(E‖C_x‖²) times 2L√d‖V‖(1 + √(2/π)‖W‖²‖U‖), √d(1 + 2‖W‖‖U‖), 2‖U‖ and ‖W‖ (operator norms).
 

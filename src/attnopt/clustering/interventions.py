@@ -101,7 +101,7 @@ def replacements(models: Models, task: Task, weights: Tensor, generator: torch.G
         generator: draws the other sequences.
 
     Returns:
-        Shares, each (M,):
+        A dict of shares, each of shape (M,).
 
         - ``none``: accuracy as it is;
         - ``mean``: ξ replaced by the mean of its level, the rest thrown away;
@@ -141,7 +141,7 @@ def removals(models: Models, task: Task, generator: torch.Generator) -> dict[str
         generator: draws the other sequence whose attention is taken.
 
     Returns:
-        Shares:
+        A dict of shares.
 
         - ``query`` (M,): the query set to 0, so that attention is the same everywhere;
         - ``attention`` (M,): the attention that another random sequence gets;

@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 from attnopt.checks import check_count
+from attnopt.clustering.interventions import in_parts, level_means, levels, right
+from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import BIASES, TRAINED, Models
 from attnopt.clustering.task import Task
 
 DATA = Path(__file__).parents[1] / "data" / "trained_models.npz"
 TASK, NORM = Task(), "rms"  # what they were trained on, and with
 PARTS = ("token", "position", *TRAINED, *BIASES)
+OVERVIEW = ("m", "accuracy", "held", "explained", "suffix", "permutation")
 MANTISSA = 23  # bits that float32 has
 
 
@@ -48,6 +51,36 @@ def load_model(seed: int) -> Models:
     return models[int(seed)]
 
 
+@functools.cache
+def load_overview() -> dict[str, Tensor]:
+    """What is known of the models of `load_models`, so that a list of them need not be computed.
+
+    Returns:
+        ``m`` (200, 12), the integers of `Models.count`, and shares, each (200,): ``accuracy`` over all sequences, ``held``,
+        the accuracy with ξ replaced by the mean of its level of Σ m_t x_t, ``explained``, how much of the variance of ξ the
+        sum explains, and the invariances ``suffix`` and ``permutation``, these three to four digits.
+    """
+    with np.load(DATA, allow_pickle=False) as arrays:
+        return {name: torch.from_numpy(arrays[f"overview/{name}"]) for name in OVERVIEW}
+
+
+def overview(models: Models) -> dict[str, Tensor]:
+    """What `load_overview` returns, computed from the weights."""
+
+    def of_some(part: Models, _: int) -> dict[str, Tensor]:
+        m, explained = part.count(TASK)
+        tokens, targets = TASK.all()
+        sequence = part.sequences(tokens)
+        shares = {"explained": explained} | variance_shares(sequence, TASK)
+        return {
+            "m": m,
+            "accuracy": right(part, sequence, targets),
+            "held": right(part, level_means(sequence, levels(m, TASK)), targets),
+        } | {name: value.mul(1e4).round().div(1e4) for name, value in shares.items()}
+
+    return in_parts(models, of_some)
+
+
 def shortened(values: Tensor, bits: Tensor | int) -> Tensor:
     """float32 numbers rounded to so many bits after the leading one.
 
@@ -74,5 +107,6 @@ def unpacked(planes: np.ndarray) -> np.ndarray:
 def save_models(path: Path, models: Models, provenance: dict) -> None:
     """Write models, float32, and their provenance."""
     arrays = {name: packed(models.weights[name]) for name in PARTS}
+    arrays |= {f"overview/{name}": value.numpy() for name, value in overview(models.double()).items()}
     with path.open("wb") as stream:
         np.savez_compressed(stream, about=np.array(json.dumps({"provenance": provenance}, sort_keys=True)), **arrays)

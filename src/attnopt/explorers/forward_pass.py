@@ -4,7 +4,7 @@ import torch
 import traitlets
 from matplotlib.figure import Figure
 
-from attnopt.explorers.one_step import PROMPTS, REACH, SPACE, standard_normals
+from attnopt.explorers.one_step import PROMPTS, REACH, SPACE, contour, standard_normals
 from attnopt.in_context import linear_transformer
 from bookkit.explorers.base import Explorer, Interval, Numbers
 from bookkit.plotting import BLUE, ORANGE, PURPLE
@@ -78,13 +78,7 @@ class ForwardPassExplorer(Explorer):
         """The path in the plane of weights on the left, the row of labels on the right."""
         numbers, k = self.compute(), self.layers
         left, right = figure.subplots(1, 2)
-        ticks = torch.linspace(-SPACE, SPACE, 121, dtype=torch.float64)
-        u, v = torch.meshgrid(ticks, ticks, indexing="xy")
-        h11, h12, h22 = numbers["gram"]
-        du, dv = u - self.weights[0], v - self.weights[1]
-        loss = (h11 * du**2 + 2 * h12 * du * dv + h22 * dv**2) / 2
-        top = numbers["curvatures"][0]
-        left.contour(u, v, loss, [top / 8 * j**2 for j in range(1, 10)], colors="black", alpha=0.3, linewidths=0.8)
+        contour(left, numbers, self.weights)
         path, labels = torch.tensor(numbers["path"])[: k + 1], torch.tensor(numbers["labels"])[: k + 1]
         colour = ORANGE if self.mask == "on" else PURPLE
         left.plot(*path.T, "o-", color=colour, mec="black", ms=5, label="$w_0, w_1, \\dots$")

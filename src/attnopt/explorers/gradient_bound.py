@@ -1,4 +1,4 @@
-"""The gradient of a small clustering-head model beside its true bound and the printed one, as the weights are scaled."""
+"""The gradient of a small clustering-head model beside a true bound and the paper's, as the weights are scaled."""
 
 import torch
 import traitlets
@@ -13,7 +13,7 @@ from attnopt.clustering import (
     gradient_bound_terms_of_paper,
 )
 from bookkit.explorers.base import Explorer, Interval
-from bookkit.plotting import BLUE, GREEN, ORANGE
+from bookkit.plotting import GREEN, PURPLE
 
 LOWEST, HIGHEST, POINTS = 0.001, 10.0, 61
 SCALED = {"value": ("value",), "receptors": ("receptors",), "assemblers": ("assemblers",), "logits": ("value", "assemblers")}
@@ -53,8 +53,8 @@ class GradientBoundExplorer(Explorer):
 
     module = "gradient_bound"
     alt = (
-        "Left, on logarithmic axes: the gradient norm, our bound above it and the printed bound, as the value matrix is "
-        "scaled from a thousandth to ten; below about a hundredth the printed bound runs below the gradient. Right: the "
+        "Left, on logarithmic axes: the gradient norm, a true bound above it and the paper's bound, as the value matrix is "
+        "scaled from a thousandth to ten; below about a hundredth the paper's bound runs below the gradient. Right: the "
         "same three numbers for query, value, receptors and assemblers at the present scale."
     )
     model = traitlets.Enum(list(MODELS), default_value="solved").tag(sync=True)
@@ -81,14 +81,14 @@ class GradientBoundExplorer(Explorer):
         problem = self._models(factors), *Task(2, 4, 3).all()
         true = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in closed_form_gradients(*problem).values()])
         ours = torch.stack(list(gradient_bound_terms(*problem).values()))
-        printed = torch.stack(list(gradient_bound_terms_of_paper(*problem).values()))
+        theirs = torch.stack(list(gradient_bound_terms_of_paper(*problem).values()))
         return {
-            "terms": torch.stack([true, ours, printed]),
+            "terms": torch.stack([true, ours, theirs]),
             "totals": torch.stack([true.norm(dim=0), ours.norm(dim=0), gradient_bound_of_paper(*problem)]),
         }
 
     def compute(self) -> dict:
-        """Gradient, our bound and the printed bound along the chosen factor and, term by term, at its present value."""
+        """Gradient, true bound and the paper's bound along the chosen factor and, term by term, at its present value."""
         factors = torch.logspace(-3, 1, POINTS, dtype=torch.float64)
         here = torch.tensor([getattr(self, self.along)], dtype=torch.float64)
         now = self._numbers(here)
@@ -109,7 +109,7 @@ class GradientBoundExplorer(Explorer):
         """The curves on the left, the terms on the right."""
         numbers = self.compute()
         left, right = figure.subplots(1, 2)
-        looks = (("gradient", BLUE, "-", "o"), ("our bound", GREEN, "-", "^"), ("printed bound", ORANGE, "--", "s"))
+        looks = (("gradient", "black", "-", "o"), ("true bound", GREEN, "-", "^"), ("paper's bound", PURPLE, "--", "s"))
         for values, terms, (label, colour, dashes, marker) in zip(numbers["curves"], numbers["terms"], looks, strict=True):
             left.plot(numbers["factors"], values, dashes, color=colour, label=label)
             right.plot(range(4), terms, marker, color=colour, ms=7)

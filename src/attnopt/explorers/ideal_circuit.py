@@ -1,4 +1,4 @@
-"""The ideal clustering head under strain: its query turned, its positions split, its embeddings blurred."""
+"""The ideal clustering head under strain: its query turned, its positions moved and split, its embeddings blurred."""
 
 import math
 
@@ -6,10 +6,11 @@ import torch
 from matplotlib.figure import Figure
 
 from attnopt.clustering import Models, Task, invariance, spurious_attention
-from bookkit.explorers.base import Explorer, Interval
+from bookkit.explorers.base import Explorer, Interval, Numbers
 from bookkit.plotting import BLUE, GREY, ORANGE
 
 REACH, CELLS = 10.0, 80  # the plane of sequence embeddings, and its cells a side
+SPACE, ARROW = 2.7, 6.0  # the plane of embeddings, and how much shorter the query is drawn
 TIE = 1e-9  # logits no further apart are equal: right in half of the cases
 SUFFIXES = [37 * number % 128 for number in range(16)]  # those drawn with each prefix
 NOISE = [  # standard normal numbers, from a generator seeded with 0
@@ -22,8 +23,8 @@ class IdealCircuitExplorer(Explorer):
     """The circuit of Figure 1 for p = 2, k = 5, L = 12 in the plane, by default as built by hand, and what is left of it.
 
     Traits:
-        length: of the query.
-        angle: of the query, in degrees from where the prefix's embeddings lie.
+        query: q, a pair; the embeddings of the first five positions lie along (1, 0).
+        rest: where the positions of the suffix stand, a pair.
         split: how far apart the positions of each kind stand.
         noise: size of a fixed random displacement of all token and position embeddings.
     """
@@ -31,11 +32,11 @@ class IdealCircuitExplorer(Explorer):
     module = "ideal_circuit"
     alt = (
         "Left: normalised embeddings on a circle, dots for the first five positions and squares for the rest, with the "
-        "query as an arrow. Right: the sequence embeddings over the regions of the two classes, six tight clusters of "
-        "alternating class, each in a region of its own."
+        "query as an arrow towards the dots. Right: the sequence embeddings over the regions of the two classes, six tight "
+        "clusters on a line, numbered 0 to 5 and of alternating class, each in a region of its own."
     )
-    length = Interval(8.0, 0, 16)
-    angle = Interval(0.0, -180, 180)
+    query = Numbers([8.0, 0.0], -16, 16)
+    rest = Numbers([-1.0, 0.0], -2.5, 2.5)
     split = Interval(0.0, 0, 1)
     noise = Interval(0.0, 0, 1)
 
@@ -44,13 +45,12 @@ class IdealCircuitExplorer(Explorer):
         exact = {"dtype": torch.float64}
         away = torch.tensor(NOISE, **exact) * self.noise
         spread = [(t - 2) / 2 for t in range(5)] + [(t - 3) / 3 for t in range(7)]
-        side = [1.0] * 5 + [-1.0] * 7
-        position = torch.tensor([[x, self.split * y] for x, y in zip(side, spread, strict=True)], **exact)
-        turn = math.radians(self.angle)
+        places = [[1.0, 0.0]] * 5 + [self.rest] * 7
+        position = torch.tensor([[x, y + self.split * by] for (x, y), by in zip(places, spread, strict=True)], **exact)
         weights = {
             "token": torch.tensor([[0.0, -1.0], [0.0, 1.0]], **exact) + away[:2],
             "position": position + away[2:],
-            "query": torch.tensor([self.length * math.cos(turn), self.length * math.sin(turn)], **exact),
+            "query": torch.tensor(self.query, **exact),
             "value": 10 * torch.eye(2, **exact),
             "receptors": torch.tensor([[-8.0, 20.0], [-16.0, 20.0], [-8.0, -20.0], [-16.0, -20.0]], **exact),
             "assemblers": torch.tensor([[0.0] * 4, [-2.0, 4.5, 2.0, -4.5]], **exact),
@@ -81,6 +81,7 @@ class IdealCircuitExplorer(Explorer):
             "least": least.item(),
             "most": most.item(),
             "clusters": xi.unflatten(0, (32, 128))[:, SUFFIXES].tolist(),
+            "centres": centres.tolist(),
             "gap": between.min().item(),
             "radius": (xi - centres[counts]).norm(dim=1).max().item(),
             "map": (answers[:, 1] - answers[:, 0]).tolist(),
@@ -92,12 +93,14 @@ class IdealCircuitExplorer(Explorer):
         left, right = figure.subplots(1, 2)
         around = torch.linspace(0, 2 * math.pi, 200)
         left.plot(around.cos(), around.sin(), color=GREY, lw=0.8)
+        place = self.model().weights["position"][0]
         for colour, row in zip((BLUE, ORANGE), numbers["embeddings"], strict=True):
             for part, marker in ((row[:5], "o"), (row[5:], "s")):
-                left.scatter(*zip(*part, strict=True), c=colour, marker=marker, s=40)
-        query = self.model().weights["query"][0] / 16
-        left.annotate("", query.tolist(), (0, 0), arrowprops={"arrowstyle": "->"})
-        left.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal", xlabel="embeddings Z and query q")
+                left.scatter(*zip(*part, strict=True), c=colour, marker=marker, s=40, zorder=3)
+        for part, marker in ((place[:5], "o"), (place[5:], "s")):
+            left.scatter(*part.T, facecolors="none", edgecolors="black", marker=marker, s=40)
+        left.annotate("", [part / ARROW for part in self.query], (0, 0), arrowprops={"arrowstyle": "->", "lw": 1.8})
+        left.set(xlim=(-SPACE, SPACE), ylim=(-SPACE, SPACE), aspect="equal", xlabel="positions P, sums Z, query q")
         regions = torch.tensor(numbers["map"]).view(CELLS, CELLS) > 0
         extent = (-REACH, REACH, -REACH, REACH)
         for region, colour in ((~regions, BLUE), (regions, ORANGE)):
@@ -108,4 +111,8 @@ class IdealCircuitExplorer(Explorer):
         for number, points in enumerate(numbers["clusters"]):
             odd = number.bit_count() % 2
             right.scatter(*zip(*points, strict=True), c=(BLUE, ORANGE)[odd], marker="o^"[odd], s=12)
-        right.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), xlabel="sequence embeddings ξ")
+        for ones, (x, y) in enumerate(numbers["centres"]):
+            right.text(x + 0.8, y, str(ones), va="center", fontsize=9)
+        right.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), xlabel="sequence embeddings ξ; number of ones")
+        left.grid(False)
+        right.grid(False)

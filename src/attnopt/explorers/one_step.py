@@ -4,6 +4,7 @@ import math
 
 import torch
 import traitlets
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -28,6 +29,18 @@ def standard_normals(prompt: int) -> Tensor:
     pairs = zip(found[::2], found[1::2], strict=True)
     polar = ((math.sqrt(-2 * math.log(u)), 2 * math.pi * v) for u, v in pairs)
     return torch.tensor([[r * math.cos(turn), r * math.sin(turn)] for r, turn in polar], dtype=torch.float64)
+
+
+def contour(axis: Axes, numbers: dict, weights: list[float]) -> tuple[Tensor, Tensor, Tensor]:
+    """Level lines of the loss on the examples around w⋆ in the plane of weights, and the grid and the loss on it."""
+    ticks = torch.linspace(-SPACE, SPACE, 121, dtype=torch.float64)
+    u, v = torch.meshgrid(ticks, ticks, indexing="xy")
+    h11, h12, h22 = numbers["gram"]
+    du, dv = u - weights[0], v - weights[1]
+    loss = (h11 * du**2 + 2 * h12 * du * dv + h22 * dv**2) / 2
+    levels = [numbers["curvatures"][0] / 8 * k**2 for k in range(1, 10)]
+    axis.contour(u, v, loss, levels, colors="black", alpha=0.3, linewidths=0.8)
+    return u, v, loss
 
 
 class OneStepExplorer(Explorer):
@@ -99,13 +112,7 @@ class OneStepExplorer(Explorer):
             if math.hypot(u, v) > 1e-9:
                 left.axline((0, 0), (-v, u), linestyle=dashes, color=colour, lw=1.2, label=name)
         left.set(xlim=(-VIEW, VIEW), ylim=(-VIEW, VIEW), aspect="equal", xlabel="first covariate", ylabel="second")
-        ticks = torch.linspace(-SPACE, SPACE, 121, dtype=torch.float64)
-        u, v = torch.meshgrid(ticks, ticks, indexing="xy")
-        h11, h12, h22 = numbers["gram"]
-        du, dv = u - self.weights[0], v - self.weights[1]
-        loss = (h11 * du**2 + 2 * h12 * du * dv + h22 * dv**2) / 2
-        top = numbers["curvatures"][0]
-        right.contour(u, v, loss, [top / 8 * k**2 for k in range(1, 10)], colors="black", alpha=0.3, linewidths=0.8)
+        u, v, loss = contour(right, numbers, self.weights)
         if numbers["losses"]["start"] > 1e-9:
             right.contour(u, v, loss, [numbers["losses"]["start"]], colors="black", linestyles="--", linewidths=1)
         chain = torch.cat([torch.zeros(1, 2), torch.tensor(numbers["pushes"]).cumsum(0)])

@@ -1,14 +1,13 @@
 // Three tokens, three classes, two features: the descent field of one token, steps along it, and the attention matrix.
 
-import { arrow, axes, clipped, COLOURS, curve, drawn, line, mark, MARKS, show, softmaxOf, ticksUpTo } from "./common.js";
+import {
+  arrow, averaged, axes, clipped, COLOURS, curve, dot, drawn, line, mark, MARKS, minus, show, softmaxOf, ticksUpTo,
+} from "./common.js";
 import { explorer } from "./shell.js";
 
 const STEPS = 60, FAR = 50, PAIRS = [[0, 1], [0, 2], [1, 2]];
-const dot = ([a, b], [c, d]) => a * c + b * d;
 const cross = ([a, b], [c, d]) => a * d - b * c;
-const minus = ([a, b], [c, d]) => [a - c, b - d];
 const labelOf = ({ softness }, s) => [0, 1, 2].map((c) => (s === c ? 1 - softness : 0) + softness / 3);
-const averaged = (shares, vectors) => [0, 1].map((f) => shares.reduce((sum, share, c) => sum + share * vectors[c][f], 0));
 const transposed = (matrix) => [0, 1, 2].map((column) => matrix.map((row) => row[column]));
 
 // Attention, its output, gradient and cross-entropy at some tokens.

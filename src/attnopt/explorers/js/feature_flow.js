@@ -2,7 +2,8 @@
 // the cross-entropy is, in time.
 
 import {
-  axes, clamp, clipped, COLOURS, contours, curve, drawn, integrate, levelSets, line, mark, MARKS, power, show, softmaxOf, ticksUpTo,
+  averaged, axes, clamp, clipped, COLOURS, contours, curve, dot, drawn, integrate, levelSets, line, mark, MARKS, minus,
+  power, show, softmaxOf, ticksUpTo,
 } from "./common.js";
 import { explorer } from "./shell.js";
 
@@ -11,9 +12,6 @@ const TIMES = [0, ...Array.from({ length: 61 }, (_, k) => FIRST * 10 ** (k / 15)
 const softplus = (value) => Math.max(value, 0) + Math.log1p(Math.exp(-Math.abs(value)));
 const logistic = (value) => 1 / (1 + Math.exp(-value));
 const entropy = (distribution) => -distribution.reduce((sum, value) => sum + (value > 0 ? value * Math.log(value) : 0), 0);
-const dot = ([a, b], [c, d]) => a * c + b * d;
-const minus = ([a, b], [c, d]) => [a - c, b - d];
-const averaged = (shares, vectors) => [0, 1].map((f) => shares.reduce((sum, share, c) => sum + share * vectors[c][f], 0));
 const labelOf = (token, softness) => [0, 1, 2].map((c) => (c === token ? 1 - softness : 0) + softness / 3);
 const area = ([first, second, third]) => (second[0] - first[0]) * (third[1] - first[1]) - (second[1] - first[1]) * (third[0] - first[0]);
 

@@ -1,10 +1,11 @@
 // Layers of linear attention on one prompt: the row of labels layer by layer, and the weights that it follows.
 
-import { axes, clipped, COLOURS, curve, drawn, line, mark, show, standardNormals, star } from "./common.js";
+import {
+  axes, clipped, COLOURS, curve, dot, drawn, ellipse, line, mark, pair, show, standardNormals, star,
+} from "./common.js";
 import { explorer } from "./shell.js";
 
 const PROMPTS = 10, DEPTH = 8, PURPLE = "#CC79A7";
-const dot = ([a, b], [c, d]) => a * c + b * d;
 
 // The numbers that the picture shows; the Python class computes the same.
 export function compute({ weights, query, examples: n, prompt, step, spread, mask }) {
@@ -51,16 +52,10 @@ const controls = [
 ];
 
 function drawWeights(picture, now, { weights, mask }, layers, asking) {
-  const ticks = [-2, -1, 0, 1, 2], [a, b, c] = now.gram, [high, low] = now.curvatures;
+  const ticks = [-2, -1, 0, 1, 2];
   axes(picture, FRAME, { label: "first weight", low: -REACH, high: REACH, ticks }, { label: "second weight", low: -REACH, high: REACH, ticks });
-  const field = clipped(picture, FRAME), turn = 0.5 * Math.atan2(2 * b, a - c), [cos, sin] = [Math.cos(turn), Math.sin(turn)];
-  for (let k = 1; k <= 9; k++) {
-    const level = high / 8 * k * k, long = Math.min(Math.sqrt(2 * level / Math.max(low, 1e-9)), 60), short = Math.sqrt(2 * level / Math.max(high, 1e-9));
-    curve(field, Array.from({ length: 181 }, (_, j) => {
-      const [p, q] = [short * Math.cos(j * Math.PI / 90), long * Math.sin(j * Math.PI / 90)];
-      return place([weights[0] + cos * p - sin * q, weights[1] + sin * p + cos * q]);
-    }), { opacity: 0.3 });
-  }
+  const field = clipped(picture, FRAME);
+  for (let k = 1; k <= 9; k++) curve(field, ellipse(weights, now.gram, now.curvatures[0] / 8 * k * k).map(place), { opacity: 0.3 });
   const path = now.path.slice(0, layers + 1), fill = colourOf(mask);
   curve(field, path.map(place), { stroke: fill, "stroke-width": 2.5 });
   path.forEach((w, layer) => {
@@ -109,7 +104,6 @@ function draw([weights, labels], now, state, bounds, asking) {
 }
 
 const subscript = (value) => String(value).replace(/\d/g, (digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]);
-const pair = (values) => `(${values.map((value) => show(value)).join(", ")})`;
 
 function say(now, { layers, mask, examples: n }) {
   const w = now.path[layers], name = `w${subscript(layers)}`, entry = now.labels[layers].at(-1);

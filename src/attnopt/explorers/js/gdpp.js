@@ -62,19 +62,14 @@ const topOf = ({ scale, ...state }) => heightOf(scale ** 2 * bulkOf(state.table[
 
 // The right picture, in which a click chooses the number of layers of GD++.
 const SIDE = { low: 0.3, high: FAR + 0.7, ticks: [1, 2, 3, 4, 6, 8, 10, 12, 14] };
-function clickable(root, link) {
-  const svg = drawn("svg", { viewBox: BOX, role: "group", "aria-label": "The loss against the number of layers; a click on one to four chooses those of GD++" }, root);
-  svg.addEventListener("click", (event) => {
-    const { x } = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-    const layers = Math.round(SIDE.low + (SIDE.high - SIDE.low) * (x - FRAME[0]) / (FRAME[2] - FRAME[0]));
-    if (layers >= 1 && layers <= 4) link.update({ layers });
-  });
-  return drawn("g", {}, svg);
+function pick(x) {
+  const layers = Math.round(SIDE.low + (SIDE.high - SIDE.low) * (x - FRAME[0]) / (FRAME[2] - FRAME[0]));
+  return layers >= 1 && layers <= 4 ? { layers } : {};
 }
 
 const pictures = [
   { label: "The eigenvalues before each layer of GD++ and their errors before and after it, or what three methods leave of the error over the eigenvalue", box: BOX },
-  clickable,
+  { label: "The loss against the number of layers; a click on one to four chooses those of GD++", box: BOX, click: pick },
 ];
 const controls = [
   {
@@ -145,7 +140,6 @@ function drawResidual(left, now, { layers }) {
 }
 
 function drawLosses(right, now, { layers }, asking) {
-  right.replaceChildren();  // the shell empties its own pictures only
   const values = Object.values(now.losses).flat().filter((value) => value !== null), least = Math.min(...values);
   const bottom = 10 ** Math.floor(Math.log10(Math.max(least, 1e-9))), top = 10 ** clamp(Math.ceil(Math.log10(Math.max(...Object.values(now.losses).map((row) => row[layers - 1] ?? 1)))), 0, 6);
   const span = Math.round(Math.log10(top / bottom)), gap = span > 8 ? 2 : 1;
@@ -189,6 +183,7 @@ function say(now, { context, layers, scale }) {
 }
 
 const guess = {
+  tells: true,
   prompt: "Left, layers that move the covariates: each removes the error of eigenvalues at its bar, and carries the others on. How many plain layers, each with its best step, leave as little?",
   options: ["3 or 4", "5 to 8", "9 to 12", "more"],
   reveal(_, now, { layers }) {

@@ -1,6 +1,6 @@
-// The gradient of a small clustering-head model beside its true bound and the printed one, as the weights are scaled.
+// The gradient of a small clustering-head model beside a true bound and the paper's, as the weights are scaled.
 
-import { axes, clipped, COLOURS, curve, drawn, gelu, line, mark, normalBelow, power, softmaxOf } from "./common.js";
+import { axes, clamp, clipped, COLOURS, curve, dot, drawn, gelu, line, mark, normalBelow, power, softmaxOf } from "./common.js";
 import { explorer } from "./shell.js";
 
 const MODELS = {
@@ -29,9 +29,7 @@ function operatorNorm(matrix) {
   return Math.sqrt((a + c) / 2 + Math.hypot((a - c) / 2, b));
 }
 
-const dot = ([a, b], [c, d]) => a * c + b * d;
-
-// Norms of the four gradients, our bounds and the printed ones, with what the readout says beside.
+// Norms of the four gradients, the true bounds and the paper's, with what the readout says beside.
 function measure({ token, position, query, value, receptors, assemblers }) {
   const sums = { query: [0, 0], value: [0, 0, 0, 0], receptors: Array(8).fill(0), assemblers: Array(8).fill(0) };
   const add = (name, index, number) => { sums[name][index] += number / 16; };
@@ -94,12 +92,12 @@ export function compute(state) {
   return { factors, curves: [0, 1, 2].map((which) => along.map((totals) => totals[which])), ...measure(scaled(state)) };
 }
 
-const FRAME = [50, 34, 312, 268], FLOOR = 1e-16, NAMES = ["query", "value", "receptors", "assemblers"];
+const FRAME = [50, 34, 312, 268], FLOOR = 1e-16, NAMES = ["query", "value", "receptors", "assemblers"], PURPLE = "#CC79A7";
 const SIGNS = { value: "V", receptors: "W", assemblers: "U", logits: "logits" };
 const LOOKS = [
-  { name: "gradient", stroke: COLOURS[0], "stroke-dasharray": "none", "stroke-width": 3 },
-  { name: "our bound", stroke: COLOURS[2], "stroke-dasharray": "none", "stroke-width": 1.8 },
-  { name: "printed", stroke: COLOURS[1], "stroke-dasharray": "7 4", "stroke-width": 1.8 },
+  { name: "gradient", stroke: "currentColor", "stroke-dasharray": "none", "stroke-width": 2.6 },
+  { name: "true bound", stroke: COLOURS[2], "stroke-dasharray": "none", "stroke-width": 1.8 },
+  { name: "paper's", stroke: PURPLE, "stroke-dasharray": "7 4", "stroke-width": 2.2 },
 ];
 const written = (value) => (value === 0 ? "0" : value >= 0.01 && value < 10000 ? String(Number(value.toPrecision(3))) : value.toExponential(1).replace("-", "−"));
 
@@ -111,52 +109,94 @@ function decades(numbers) {
   return { low: 10 ** low, high: 10 ** high, scale: Math.log, text: power, ticks: Array.from({ length: Math.floor((high - low) / gap) + 1 }, (_, k) => 10 ** (low + gap * k)) };
 }
 
+// The handle sits on the gradient's curve; it moves along the axis of factors, and keys up and down do what right and left do.
+const LOWEST = 0.001, HIGHEST = 10, WIDTH = FRAME[2] - FRAME[0];
+const columnOf = (factor) => FRAME[0] + WIDTH * Math.log(factor / LOWEST) / Math.log(HIGHEST / LOWEST);
+function heightOf(now) {
+  const { low, high } = decades(now.curves.flat()), value = clamp(now.totals[0], low, high);
+  return FRAME[3] - (FRAME[3] - FRAME[1]) * Math.log(value / low) / Math.log(high / low);
+}
+function factorAt(x, y, state) {
+  const old = columnOf(state[state.along]), column = Math.abs(x - old) < 1e-9 ? old + heightOf(compute(state)) - y : x;
+  return LOWEST * (HIGHEST / LOWEST) ** clamp((column - FRAME[0]) / WIDTH, 0, 1);
+}
+
 const pictures = [
-  { label: "Gradient norm, our bound and the printed bound as one factor varies", box: "0 0 320 304" },
-  { label: "Gradient, our bound and the printed bound for query, value, receptors and assemblers", box: "0 0 320 304" },
+  { label: "Gradient norm, the true bound and the paper's bound as one factor varies", box: "0 0 320 304" },
+  { label: "Gradient, true bound and the paper's bound for query, value, receptors and assemblers", box: "0 0 320 304" },
 ];
 const controls = [
+  {
+    trait: "value", kind: "handle", label: "The factor", step: WIDTH / 40, mark: (node) => drawn("circle", { r: 6.5, fill: "currentColor" }, node),
+    get: (state) => state[state.along], put: (value, { along }) => ({ [along]: value }),
+    place: (factor, now) => [columnOf(factor), heightOf(now)], from: factorAt,
+  },
   { trait: "model", kind: "choice", label: "model", names: { solved: "solving", initial: "initial" } },
   { trait: "along", kind: "choice", label: "curves over", names: SIGNS },
   ...Object.entries(SIGNS).map(([trait, sign]) => ({ trait, label: `factor of ${sign}`, scale: "log", digits: 3 })),
 ];
 
-function draw([left, right], now, state) {
-  const factor = state[state.along];
-
-  const put = axes(left, FRAME, { label: `factor of ${SIGNS[state.along]}`, low: 0.001, high: 10, scale: Math.log, ticks: [0.001, 0.01, 0.1, 1, 10] }, { label: "norm", ...decades(now.curves.flat()) });
-  const field = clipped(left, FRAME), edges = decades(now.curves.flat());
-  line(field, put([factor, edges.low]), put([factor, edges.high]), { opacity: 0.6, "stroke-dasharray": "1 3" });
+function drawCurves(picture, now, state, asking) {
+  const factor = state[state.along], edges = decades(now.curves.flat());
+  const put = axes(picture, FRAME, { label: `factor of ${SIGNS[state.along]}`, low: LOWEST, high: HIGHEST, scale: Math.log, ticks: [0.001, 0.01, 0.1, 1, 10] }, { label: "norm", ...edges });
+  const field = clipped(picture, asking ? [columnOf(factor), ...FRAME.slice(1)] : FRAME);
+  line(picture, put([factor, edges.low]), put([factor, edges.high]), { opacity: 0.6, "stroke-dasharray": "1 3" });
   LOOKS.forEach(({ name, ...look }, which) => {
     curve(field, now.curves[which].map((value, k) => put([now.factors[k], Math.max(value, FLOOR / 10)])), look);
-    const x = [46, 132, 226][which];
-    line(left, [x, 17], [x + 22, 17], look);
-    drawn("text", { x: x + 26, y: 21, class: "ao-small" }, left, name);
+    const x = [46, 136, 232][which];
+    line(picture, [x, 17], [x + 22, 17], look);
+    drawn("text", { x: x + 26, y: 21, class: "ao-small" }, picture, name);
   });
+  if (asking) drawn("text", { x: (FRAME[0] + columnOf(factor)) / 2, y: (FRAME[1] + FRAME[3]) / 2, "text-anchor": "middle" }, picture, "and here?");
+}
 
+function drawTerms(picture, now) {
   const y = decades(now.terms.flat().filter((value) => value > 0));
-  const at = axes(right, FRAME, { label: "gradient in", low: 0, high: 4, ticks: [0.5, 1.5, 2.5, 3.5], text: (value) => NAMES[value - 0.5] }, { label: "norm", ...y });
+  const at = axes(picture, FRAME, { label: "gradient in", low: 0, high: 4, ticks: [0.5, 1.5, 2.5, 3.5], text: (value) => NAMES[value - 0.5] }, { label: "norm", ...y });
   NAMES.forEach((_, term) => {
     if (now.terms[0][term] < FLOOR) return;  // the logits are so large that no error is left to draw
     const places = now.terms.map((values) => at([term + 0.5, Math.max(values[term], y.low)]));
-    line(right, places[0], places[1], { opacity: 0.4 });
-    if (now.terms[2][term] < now.terms[0][term]) line(right, places[0], places[2], { stroke: COLOURS[1], "stroke-width": 2 });
-    [2, 1, 0].forEach((which) => mark(right, [0, 1, 2][which], places[which], 5, { fill: LOOKS[which].stroke, stroke: "currentColor" }));
+    line(picture, places[0], places[1], { opacity: 0.4 });
+    if (now.terms[2][term] < now.terms[0][term]) line(picture, places[0], places[2], { stroke: PURPLE, "stroke-width": 2 });
+    [2, 1, 0].forEach((which) => mark(picture, which, places[which], 5, { fill: LOOKS[which].stroke, stroke: "currentColor" }));
   });
   LOOKS.forEach(({ name, stroke }, which) => {
     const x = [56, 142, 236][which];
-    mark(right, which, [x, 17], 5, { fill: stroke, stroke: "currentColor" });
-    drawn("text", { x: x + 10, y: 21, class: "ao-small" }, right, name);
+    mark(picture, which, [x, 17], 5, { fill: stroke, stroke: "currentColor" });
+    drawn("text", { x: x + 10, y: 21, class: "ao-small" }, picture, name);
   });
 }
 
-function say(now) {
-  const [gradient, ours, printed] = now.totals, broken = NAMES.filter((_, term) => now.terms[2][term] < now.terms[0][term] * (1 - 1e-12));
-  const beside = (bound) => (gradient > 0 ? `, ${written(bound / gradient)} times as large` : "");
-  return `${now.correct} of 16 sequences correct, mean distance ${written(now.distance)}, least ‖ξ‖ ${written(now.least_length)}. `
-    + `Gradient norm ${written(gradient)}; our bound ${written(ours)}${beside(ours)}; printed bound ${written(printed)}`
-    + `${printed < gradient ? ", broken" : beside(printed)}. `
-    + (broken.length ? `Broken term by term for ${broken.join(" and ")}.` : "No printed term is broken.");
+function draw([curves, terms], now, state, bounds, asking) {
+  drawCurves(curves, now, state, asking);
+  drawTerms(terms, now);
 }
 
-export default explorer({ pictures, controls, compute, draw, say });
+function say(now) {
+  const [gradient, ours, theirs] = now.totals, broken = NAMES.filter((_, term) => now.terms[2][term] < now.terms[0][term] * (1 - 1e-12));
+  const beside = (bound) => (gradient > 0 ? `, ${written(bound / gradient)} times as large` : "");
+  return `${now.correct} of 16 sequences correct, mean distance from the labels ${written(now.distance)}, shortest ξ ${written(now.least_length)}. `
+    + `Gradient ${written(gradient)}; true bound ${written(ours)}${beside(ours)}; the paper's bound ${written(theirs)}`
+    + `${theirs < gradient ? ", broken" : beside(theirs)}. `
+    + (broken.length ? `Of its terms those for ${broken.join(" and ")} are broken.` : "None of its terms is broken.");
+}
+
+const guess = {
+  prompt: "This model answers all 16 sequences right. Make V a hundred times shorter: it stays right, and hardly less sure. What does its gradient do?",
+  tells: true,
+  options: ["it shrinks with V", "it stays about as it is", "it grows"],
+  reveal(answer, now, state) {
+    const [from, to] = [state, { ...state, value: state.value / 100 }].map((one) => measure(scaled(one)).totals[0]);
+    return `${answer === "it grows" ? "Yes, it grows" : "It grows"}: from ${written(from)} to ${written(to)}. V makes ξ, and the layer behind sees the direction of ξ. `
+      + "The shorter ξ is, the more a small push turns it. The paper's bound knows the lengths of V, W and U only, and shrinks.";
+  },
+};
+const tour = [
+  { set: { value: 0.01 }, say: "A hundredth of V: the gradient is almost at the paper's bound. The terms that break first are those for the query and V, which pass through the direction of ξ." },
+  { set: { value: 0.001 }, say: "A thousandth: the gradient is eight times the paper's bound. The true bound has 1/‖ξ‖ in it, and stays above." },
+  { set: { along: "logits" }, say: "Now V and U together: the logits. The model is right along the whole way, and its gradient falls, ever faster, and never to 0." },
+  { set: { along: "logits", logits: 4 }, say: "Four times the logits: the gradient is down to 0.00006, and still not 0. It keeps asking for longer logits." },
+  { set: { model: "initial", along: "logits" }, say: "A model that is wrong on most sequences: with longer logits it is wrong with more confidence, and the gradient grows." },
+];
+
+export default explorer({ pictures, controls, compute, draw, say, guess, tour });

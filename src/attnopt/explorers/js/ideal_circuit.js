@@ -1,6 +1,6 @@
 // The ideal clustering head under strain: embeddings and query on the left, clusters over the classes' regions on the right.
 
-import { arrow, axes, clipped, COLOURS, drawn, gelu, mark, show } from "./common.js";
+import { arrow, axes, clipped, COLOURS, dot, drawn, gelu, line, mark, show } from "./common.js";
 import { explorer } from "./shell.js";
 
 const REACH = 10, CELLS = 80, PREFIX = 5, LENGTH = 12;
@@ -17,7 +17,6 @@ function feedForward([x, y]) {
   return [x, RECEPTORS.reduce((sum, [u, v], i) => sum + ASSEMBLERS[i] * gelu((u * x + v * y) / length), y)];
 }
 
-const dot = (a, b) => a[0] * b[0] + a[1] * b[1];
 const squared = (a, b) => (a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2;
 const ones = (number) => { let count = 0; for (; number; number >>= 1) count += number & 1; return count; };
 
@@ -27,12 +26,12 @@ function meanOf(points) {
 }
 
 // The numbers that the picture shows; the Python class computes the same.
-export function compute({ length, angle, split, noise }) {
-  const turn = angle * Math.PI / 180, query = [length * Math.cos(turn), length * Math.sin(turn)];
+export function compute({ query, rest, split, noise }) {
   const token = [0, 1].map((v) => [noise * NOISE[v][0], 2 * v - 1 + noise * NOISE[v][1]]);
   const position = Array.from({ length: LENGTH }, (_, t) => {
     const y = t < PREFIX ? (t - 2) / 2 : (t - PREFIX - 3) / 3;
-    return [(t < PREFIX ? 1 : -1) + noise * NOISE[2 + t][0], split * y + noise * NOISE[2 + t][1]];
+    const [x, height] = t < PREFIX ? [1, 0] : rest;
+    return [x + noise * NOISE[2 + t][0], height + split * y + noise * NOISE[2 + t][1]];
   });
   const embeddings = token.map((e) => position.map((p) => {
     const sum = [e[0] + p[0], e[1] + p[1]], size = Math.hypot(...sum) || 1;
@@ -73,7 +72,7 @@ export function compute({ length, angle, split, noise }) {
   for (let i = 0; i < 6; i++) for (let j = 0; j < i; j++) gap = Math.min(gap, Math.sqrt(squared(centres[i], centres[j])));
   const cell = (index) => (index + 0.5) * 2 * REACH / CELLS - REACH;
   return {
-    embeddings,
+    embeddings, centres,
     accuracy: right / all.length,
     suffix: share(within),
     permutation: share(orders),
@@ -86,15 +85,24 @@ export function compute({ length, angle, split, noise }) {
   };
 }
 
-const FRAME = [50, 34, 304, 288];
+const FRAME = [50, 34, 304, 288], SPACE = 2.7, ARROW = 6, UNIT = (FRAME[2] - FRAME[0]) / (2 * SPACE);
+const CENTRE = [(FRAME[0] + FRAME[2]) / 2, (FRAME[1] + FRAME[3]) / 2];
+const place = ([x, y]) => [CENTRE[0] + UNIT * x, CENTRE[1] - UNIT * y];
+const back = (left, top) => [(left - CENTRE[0]) / UNIT, (CENTRE[1] - top) / UNIT];
+const tip = (query) => place(query.map((part) => part / ARROW));
 
 const pictures = [
-  { label: "Normalised embeddings of both tokens at all positions, with the query", box: "0 0 320 326" },
+  { label: "The plane of embeddings: positions, normalised sums of both tokens with them, and the query", box: "0 0 320 326" },
   { label: "Sequence embeddings over the regions of the two classes", box: "0 0 320 326" },
 ];
+const hollow = (parent, index, at) => mark(parent, index, at, 6.5, { fill: "none", stroke: "currentColor", "stroke-width": 2 });
 const controls = [
-  { trait: "length", label: "query length", step: 0.1, digits: 1 },
-  { trait: "angle", label: "query angle", step: 1, digits: 0 },
+  { trait: "query", kind: "handle", label: "The query", step: UNIT / 5, mark: (node) => drawn("circle", { r: 6, fill: "currentColor" }, node), place: tip, from: (left, top) => back(left, top).map((part) => ARROW * part) },
+  { trait: "rest", kind: "handle", label: "The positions of the suffix", step: UNIT / 5, mark: (node) => hollow(node, 2, [0, 0]), place, from: back },
+  { trait: "query", at: 0, label: "query, first", step: 0.1, digits: 1 },
+  { trait: "query", at: 1, label: "query, second", step: 0.1, digits: 1 },
+  { trait: "rest", at: 0, label: "suffix, first", step: 0.1, digits: 1 },
+  { trait: "rest", at: 1, label: "suffix, second", step: 0.1, digits: 1 },
   { trait: "split", label: "split positions", step: 0.01 },
   { trait: "noise", label: "noise", step: 0.01 },
 ];
@@ -104,22 +112,41 @@ function legend(parent, entries) {
     drawn("text", { x: x + 10, y: 21, class: "ao-small" }, parent, text);
   }
 }
+const sign = (index, colour) => (parent, x) => mark(parent, index, [x, 17], 5, { fill: colour, stroke: "currentColor" });
 
-function draw([left, right], now, state) {
-
-  const put = axes(left, FRAME, { label: "embeddings Z and query q", low: -1.25, high: 1.25, ticks: [-1, 0, 1] }, { label: "", low: -1.25, high: 1.25, ticks: [-1, 0, 1] });
-  const [cx, cy] = put([0, 0]);
-  drawn("circle", { cx, cy, r: put([1, 0])[0] - cx, fill: "none", stroke: "currentColor", opacity: 0.4 }, left);
+function drawEmbeddings(picture, now, { query, rest, split, noise }, asking) {
+  axes(picture, FRAME, { label: "positions P, sums Z, query q", low: -SPACE, high: SPACE, ticks: [-2, -1, 0, 1, 2] }, { label: "", low: -SPACE, high: SPACE, ticks: [-2, -1, 0, 1, 2] });
+  const field = clipped(picture, FRAME);
+  drawn("circle", { cx: CENTRE[0], cy: CENTRE[1], r: UNIT, fill: "none", stroke: "currentColor", opacity: 0.4 }, field);
+  [-1, 1].forEach((y, v) => {
+    const [left, top] = place([noise * NOISE[v][0], y + noise * NOISE[v][1]]);
+    line(field, [left - 4, top], [left + 4, top]);
+    line(field, [left, top - 4], [left, top + 4]);
+    drawn("text", { x: left, y: top + (y > 0 ? -7 : 16), "text-anchor": "middle", class: "ao-small ao-halo" }, field, `E(${v})`);
+  });
+  for (let t = 0; t < LENGTH; t++) {
+    const [x, height] = t < PREFIX ? [1, 0] : rest, y = split * (t < PREFIX ? (t - 2) / 2 : (t - PREFIX - 3) / 3);
+    hollow(field, t < PREFIX ? 0 : 2, place([x + noise * NOISE[2 + t][0], height + y + noise * NOISE[2 + t][1]])).setAttribute("opacity", 0.6);
+  }
   now.embeddings.forEach((row, v) => row.forEach((z, t) => {
-    mark(left, t < PREFIX ? 0 : 2, put(z), t < PREFIX ? 6 : 5, { fill: COLOURS[v], stroke: "currentColor", "fill-opacity": 0.8 });
+    mark(field, t < PREFIX ? 0 : 2, place(z), t < PREFIX ? 6 : 5, { fill: COLOURS[v], stroke: "currentColor", "fill-opacity": 0.8 });
   }));
-  const turn = state.angle * Math.PI / 180;
-  arrow(left, [cx, cy], put([state.length / 16 * Math.cos(turn), state.length / 16 * Math.sin(turn)]), { "stroke-width": 2.5 });
-  const dots = (index, colour) => (parent, x) => mark(parent, index, [x, 17], 5, { fill: colour, stroke: "currentColor" });
-  legend(left, [[38, dots(0, "none"), "first 5"], [98, dots(2, "none"), "the rest"], [164, dots(0, COLOURS[0]), "token 0"], [232, dots(0, COLOURS[1]), "token 1"]]);
+  arrow(picture, CENTRE, tip(query), { "stroke-width": 2.5 });
+  if (!asking) {
+    const [x, y] = tip(query);
+    drawn("text", { x: x + 10, y: y - 9, class: "ao-halo" }, picture, "q");
+  }
+  const outline = (index) => (parent, x) => mark(parent, index, [x, 17], 5, { fill: "none", stroke: "currentColor", "stroke-width": 1.6 });
+  legend(picture, [[30, sign(0, COLOURS[0]), "token 0"], [98, sign(0, COLOURS[1]), "token 1"], [166, outline(0), "first 5"], [230, outline(2), "the rest"]]);
+}
 
-  const at = axes(right, FRAME, { label: "sequence embeddings ξ", low: -REACH, high: REACH, ticks: [-10, -5, 0, 5, 10] }, { label: "", low: -REACH, high: REACH, ticks: [-10, -5, 0, 5, 10] });
-  const size = (FRAME[2] - FRAME[0]) / CELLS, fields = drawn("g", { "fill-opacity": 0.3, "shape-rendering": "crispEdges" }, right);
+function drawClusters(picture, now, asking) {
+  const scale = { low: -REACH, high: REACH, ticks: [-10, -5, 0, 5, 10] }, at = axes(picture, FRAME, { label: "sequence embeddings ξ", ...scale }, { label: "", ...scale });
+  if (asking) {
+    drawn("text", { x: CENTRE[0], y: CENTRE[1], "text-anchor": "middle" }, picture, "4096 embeddings: where?");
+    return;
+  }
+  const size = (FRAME[2] - FRAME[0]) / CELLS, fields = drawn("g", { "fill-opacity": 0.3, "shape-rendering": "crispEdges" }, picture);
   for (let row = 0; row < CELLS; row++) {
     for (let start = 0, end = 1; start < CELLS; start = end, end += 1) {  // runs of one class
       const above = now.map[CELLS * row + start] > 0;
@@ -127,20 +154,51 @@ function draw([left, right], now, state) {
       drawn("rect", { x: FRAME[0] + size * start, y: FRAME[3] - size * (row + 1), width: size * (end - start), height: size, fill: COLOURS[above ? 1 : 0] }, fields);
     }
   }
-  const inside = clipped(right, FRAME), seen = new Set();
+  const inside = clipped(picture, FRAME), seen = new Set();
   now.clusters.forEach((points, number) => points.forEach((xi) => {
     const odd = ones(number) % 2, [x, y] = at(xi), key = `${odd} ${Math.round(2 * x)} ${Math.round(2 * y)}`;
     if (!seen.has(key)) mark(inside, odd, [x, y], 4, { fill: COLOURS[odd], stroke: "currentColor", "stroke-width": 0.7 });
     seen.add(key);
   }));
-  legend(right, [[56, dots(0, COLOURS[0]), "sum even"], [138, dots(1, COLOURS[1]), "sum odd"]]);
+  if (2 * now.radius < now.gap) {
+    now.centres.forEach((centre, count) => {
+      const [x, y] = at(centre);
+      drawn("text", { x: x + 4 + UNIT * now.radius / 4 + 6, y: y + 4, class: "ao-small ao-halo" }, inside, String(count));
+    });
+  }
+  legend(picture, [[56, sign(0, COLOURS[0]), "sum even"], [132, sign(1, COLOURS[1]), "sum odd"]]);
+  drawn("text", { x: 304, y: 21, "text-anchor": "end", class: "ao-small" }, picture, "0 … 5: how many 1s");
+}
+
+function draw([embeddings, clusters], now, state, bounds, asking) {
+  drawEmbeddings(embeddings, now, state, asking);
+  drawClusters(clusters, now, asking);
 }
 
 function say(now) {
-  const per = (value, digits = 1) => `${show(100 * value, digits)} %`;
-  return `Right on ${per(now.accuracy)} of the 4096 sequences. Suffix invariance ${show(now.suffix, 3)}, permutation invariance ${show(now.permutation, 3)}. `
-    + `Spurious tokens get ${[...new Set([per(now.least, 2), per(now.most, 2)])].join(" to ")} of the attention. `
-    + `Clusters reach ${show(now.radius)} from their centres, which are at least ${show(now.gap)} apart${2 * now.radius < now.gap ? "" : ": they may overlap"}.`;
+  const per = (value, digits = 1) => `${show(100 * value, digits)} %`, apart = 2 * now.radius < now.gap;
+  return `Right on ${per(now.accuracy)} of the 4096 sequences. `
+    + (apart ? `Six clusters, one for each number of ones among the first five${now.accuracy === 1 ? ", each in a wedge of its own class. " : ", but not each in a wedge of its own class. "}`
+      : `Sequences stray up to ${show(now.radius)} from the centres of their clusters, which are at least ${show(now.gap)} apart: clusters may overlap. `)
+    + `Suffix invariance ${show(now.suffix, 3)}, permutation invariance ${show(now.permutation, 3)}. `
+    + `The suffix gets ${[...new Set([per(now.least, 2), per(now.most, 2)])].join(" to ")} of the attention.`;
 }
 
-export default explorer({ pictures, controls, compute, draw, say });
+const guess = {
+  prompt: "This head attends to the first five of twelve tokens, zeros and ones, and must say whether their sum is odd. 4096 sequences go through it. How many clusters do their embeddings ξ make?",
+  tells: true,
+  options: ["2, one a label", "6, one a number of ones", "32, one a prefix"],
+  reveal(answer) {
+    return `${answer === "6, one a number of ones" ? "Yes, six" : "Six"}. Attention averages the first five tokens. An average keeps how many ones there are, and forgets their order and what follows. `
+      + "It does not know odd from even: along the line the classes alternate, and the layer behind has to colour one cluster after the other.";
+  },
+};
+const tour = [
+  { set: { query: [2, 0] }, say: "A short query: the suffix gets a sixth of the attention, and each cluster is smeared." },
+  { set: { query: [2, 0], rest: [0, 2] }, say: "The same query, but the suffix's squares coincide. Whatever the suffix, it adds the same: the clusters are points again, moved, so that the layer's wedges no longer fit." },
+  { set: { rest: [0, 2] }, say: "With a long query and coinciding squares the head is right, and forgets the suffix exactly." },
+  { set: { split: 0.5 }, say: "Positions of the prefix that differ: tokens no longer add the same wherever they stand, and the order is seen." },
+  { set: { query: [0, 8] }, say: "A query that looks at ones instead of positions: it sees the suffix as well as the prefix." },
+];
+
+export default explorer({ pictures, controls, compute, draw, say, guess, tour });

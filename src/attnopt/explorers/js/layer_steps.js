@@ -1,6 +1,6 @@
 // Layers as steps on one prompt in the plane: the path of the weights, and the excess error for four preconditioners.
 
-import { axes, clipped, COLOURS, curve, drawn, line, power, show } from "./common.js";
+import { axes, clipped, COLOURS, curve, dot, drawn, ellipse, line, minus, power, show } from "./common.js";
 import { explorer } from "./shell.js";
 
 const PROMPTS = [
@@ -23,8 +23,6 @@ const LATENT = [0.9, 1.2], ANGLE = Math.PI / 6, METHODS = ["plain", "covariance"
 
 const apply = ([[a, b], [c, d]], [x, y]) => [a * x + b * y, c * x + d * y];
 const solve = ([[a, b], [c, d]], [x, y]) => [(d * x - b * y) / (a * d - b * c), (a * y - c * x) / (a * d - b * c)];
-const minus = ([a, b], [c, d]) => [a - c, b - d];
-const dot = ([a, b], [c, d]) => a * c + b * d;
 
 // The symmetric matrix with the given eigenvalues along axes turned by ANGLE.
 function turned(first, second) {
@@ -78,15 +76,6 @@ const STYLES = {
 const LABELS = { plain: "−γ I", covariance: "−γ Σ⁻¹", optimal: "optimal steps times Σ⁻¹", newton: "−γ H⁻¹ (Newton)" };
 const worded = (value) => (value !== 0 && (value < 5e-4 || value >= 1e4) ? value.toExponential(1).replace("-", "−") : show(value, 3));
 
-function ellipse(target, gram, level) {
-  const [large, small] = eigenvalues(gram), angle = Math.atan2(2 * gram[0][1], gram[0][0] - gram[1][1]) / 2;
-  const [c, s] = [Math.cos(angle), Math.sin(angle)];
-  return Array.from({ length: 97 }, (_, k) => {
-    const turn = (2 * Math.PI * k) / 96, u = Math.sqrt(2 * level / large) * Math.cos(turn), v = Math.sqrt(2 * level / small) * Math.sin(turn);
-    return [target[0] + c * u - s * v, target[1] + s * u + c * v];
-  });
-}
-
 const pictures = [
   { label: "The plane of weights: ellipses of equal least-squares loss, and the weights after each layer", box: "0 0 320 344" },
   { label: "The excess error after each layer, for four preconditioners", box: "0 0 320 344" },
@@ -115,7 +104,7 @@ function draw([left, right], now, { method, layers }) {
     { label: "second weight", low: low[1], high: low[1] + span, ticks: ticks(low[1]) });
   const inside = clipped(left, FRAME);
   for (const share of [2, 1, 0.4, 0.1, 0.02]) {
-    curve(inside, ellipse(target, now.gram, share * now.losses[0]).map(place), { opacity: share === 1 ? 0.7 : 0.35 });
+    curve(inside, ellipse(target, [...now.gram[0], now.gram[1][1]], share * now.losses[0]).map(place), { opacity: share === 1 ? 0.7 : 0.35 });
   }
   curve(inside, path.map(place), { stroke: style.stroke, "stroke-width": 2.5 });
   path.forEach((point, layer) => {

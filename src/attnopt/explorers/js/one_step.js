@@ -1,10 +1,11 @@
 // One prompt in two dimensions: one layer of linear attention predicts with the weights of one gradient step from 0.
 
-import { arrow, axes, clamp, clipped, COLOURS, curve, drawn, line, mark, show, standardNormals, star } from "./common.js";
+import {
+  arrow, axes, clamp, clipped, COLOURS, curve, dot, drawn, ellipse, line, mark, pair, show, standardNormals, star,
+} from "./common.js";
 import { explorer } from "./shell.js";
 
 const PROMPTS = 10, PURPLE = "#CC79A7", YELLOW = "#E69F00";
-const dot = ([a, b], [c, d]) => a * c + b * d;
 
 // The numbers that the picture shows; the Python class computes the same.
 export function compute({ weights, query, examples: n, prompt, step, spread }) {
@@ -87,17 +88,10 @@ function drawPrompt(picture, now, { weights, query }, asking) {
 }
 
 function drawWeights(picture, now, { weights, step }, asking) {
-  const { place, reach } = WEIGHTS, [a, b, c] = now.gram, [high, low] = now.curvatures;
+  const { place, reach } = WEIGHTS;
   axes(picture, FRAME, square2("first weight", reach), square2("second weight", reach));
-  const field = clipped(picture, FRAME), turn = 0.5 * Math.atan2(2 * b, a - c), [cos, sin] = [Math.cos(turn), Math.sin(turn)];
-  const contour = (level, look) => {
-    const long = Math.min(Math.sqrt(2 * level / Math.max(low, 1e-9)), 60), short = Math.sqrt(2 * level / Math.max(high, 1e-9));
-    curve(field, Array.from({ length: 181 }, (_, k) => {
-      const [p, q] = [short * Math.cos(k * Math.PI / 90), long * Math.sin(k * Math.PI / 90)];
-      return place([weights[0] + cos * p - sin * q, weights[1] + sin * p + cos * q]);
-    }), look);
-  };
-  for (let k = 1; k <= 9; k++) contour(high / 8 * k * k, { opacity: 0.3 });
+  const field = clipped(picture, FRAME), contour = (level, look) => curve(field, ellipse(weights, now.gram, level).map(place), look);
+  for (let k = 1; k <= 9; k++) contour(now.curvatures[0] / 8 * k * k, { opacity: 0.3 });
   if (now.losses.start > 1e-9) contour(now.losses.start, { "stroke-dasharray": "6 4", "stroke-width": 1.4 });
   const [x, y] = place([0, 0]);
   line(picture, [x - 6, y], [x + 6, y], { "stroke-width": 2 });
@@ -129,7 +123,6 @@ function draw([prompt, weights], now, state, bounds, asking) {
   drawWeights(weights, now, state, asking);
 }
 
-const pair = (values) => `(${values.map((value) => show(value)).join(", ")})`;
 const figures = (value) => (value < 0.0005 ? "0.000" : value < 1 ? show(value, 3) : String(Number(value.toPrecision(4))));
 
 function say(now, { examples: n, step }) {

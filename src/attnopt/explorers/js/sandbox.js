@@ -1,13 +1,12 @@
 // The visual sandbox: a recorded training run, frame by frame, and all that the model does in the plane.
 // A frame is its parameters; everything drawn is computed from them.
 
-import { arrow, clamp, COLOURS, curve, drawn, element, gelu, line, mark, show, softmaxOf } from "./common.js";
+import { arrow, clamp, COLOURS, curve, dot, drawn, element, gelu, line, mark, show, softmaxOf } from "./common.js";
 import { explorer } from "./shell.js";
 
 const CELLS = 24, FINE = 220, RING = 1440;  // cells a side of the tested map and of the drawn one; directions tabulated for it
 const LAYERS = [["token", "E"], ["position", "P"], ["query", "q"], ["value", "V"], ["receptors", "W"], ["assemblers", "U"]];
 const HUES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"];
-const dot = (a, b) => a[0] * b[0] + a[1] * b[1];
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const rows = (flat, width) => Array.from({ length: flat.length / width }, (_, row) => Array.from(flat.subarray(row * width, (row + 1) * width)));
 

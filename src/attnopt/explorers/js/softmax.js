@@ -1,11 +1,9 @@
 // Three scores and a temperature: softmax on the simplex, what a nudge of the scores does to it, log-sum-exp and the maximum.
 
-import { arrow, clamp, clipped, COLOURS, curve, drawn, line, mark, show, softmaxOf } from "./common.js";
+import { arrow, clamp, clipped, COLOURS, curve, dot, drawn, line, mark, minus, show, softmaxOf } from "./common.js";
 import { explorer } from "./shell.js";
 
 const ACROSS = [1 / Math.SQRT2, -1 / Math.SQRT2, 0], UP = [1, 1, -2].map((value) => value / Math.sqrt(6));  // basis of the plane sum = 0
-const dot = (a, b) => a.reduce((sum, value, index) => sum + value * b[index], 0);
-const minus = (a, b) => a.map((value, index) => value - b[index]);
 const jacobian = (weights, v) => weights.map((weight, index) => weight * (v[index] - dot(weights, v)));  // (diag s - s sᵀ) v
 
 // The numbers that the picture shows; the Python class computes the same.

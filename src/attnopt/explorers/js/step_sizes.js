@@ -65,7 +65,7 @@ function put(index) {
 
 const pictures = [
   { label: "The residual polynomial with its roots, and below it the mean spectrum and what is left of it", box: BOX },
-  clickable,
+  { label: "The loss per dimension for one to four layers; a click chooses their number", box: BOX, click: (x) => (x >= FRAME[0] ? { layers: columnAt(x) } : {}) },
 ];
 const controls = [
   ...Array.from({ length: DEPTH }, (_, index) => ({
@@ -94,15 +94,6 @@ const controls = [
   })),
 ];
 
-// The right picture, in which a click chooses the number of layers.
-function clickable(root, link) {
-  const svg = drawn("svg", { viewBox: BOX, role: "group", "aria-label": "The loss per dimension for one to four layers; a click chooses their number" }, root);
-  svg.addEventListener("click", (event) => {
-    const { x } = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-    if (x >= FRAME[0]) link.update({ layers: columnAt(x) });
-  });
-  return drawn("g", {}, svg);
-}
 const SIDE = { low: 0.5, high: DEPTH + 0.5 };
 const columnAt = (x) => clamp(Math.round(SIDE.low + DEPTH * (x - FRAME[0]) / (FRAME[2] - FRAME[0])), 1, DEPTH);
 
@@ -150,7 +141,6 @@ function axesRight(right, now, { dim }, asking) {
 }
 
 function drawLosses(right, now, state, asking) {
-  right.replaceChildren();  // the shell empties its own pictures only
   const { dim, layers, scheme } = state, column = (FRAME[2] - FRAME[0]) / DEPTH;
   for (let k = 1; k <= DEPTH; k++) drawn("rect", {
     x: FRAME[0] + (k - 1) * column, y: FRAME[1], width: column, height: FRAME[3] - FRAME[1] + 20, fill: "currentColor", opacity: k === layers ? 0.09 : 0, class: "ao-pick",
@@ -191,9 +181,10 @@ function say(now, { dim, n_context: context, layers, scheme }) {
 const guess = {
   prompt: "An error component of curvature λ is multiplied by r(λ), the coloured curve, which is 1 at 0. Drag its three roots, one a layer, until the coloured area is as small as you can make it.",
   options: ["these are my roots"],
-  reveal(_, { sizes, loss, best, losses }, state) {
+  tells: true,
+  reveal(own, { sizes, loss, best, losses }, state) {
     const roots = (values) => values.map((size) => 1 / size).sort((a, b) => a - b).map((value) => show(value)).join(", "), { dim, layers } = state;
-    return `Your roots ${roots(sizes)} leave ${percent(100 * loss / dim)} % of the error; the best, ${roots(sizesOf(state, "optimal", layers))}, leave ${percent(100 * best / dim)} %. `
+    return `${own ? "Your roots" : "The roots"} ${roots(sizes)} leave ${percent(100 * loss / dim)} % of the error; the best, ${roots(sizesOf(state, "optimal", layers))}, leave ${percent(100 * best / dim)} %. `
       + `One root for all layers leaves at least ${percent(100 * losses.constant[layers - 1] / dim)} %.`;
   },
 };

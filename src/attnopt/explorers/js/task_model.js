@@ -1,45 +1,126 @@
-// A sequence of zeros and ones on its way through the model in the plane: embeddings, attention, ξ, ψ, probabilities.
+// A sentence of zeros and ones on its way through the model in the plane: embeddings, attention, ξ, neurons, logits, answer.
 
 import {
-  arrow, axes, clipped, COLOURS, curve, drawn, gelu, line, mark, power, show, softmaxOf, ticksUpTo, tidy,
+  arrow, axes, clipped, COLOURS, dot, drawn, gelu, line, mark, minus, pair, show, softmaxOf, ticksUpTo, tidy,
 } from "./common.js";
 import { explorer } from "./shell.js";
 
-const LENGTH = 12, PREFIX = 5;
-const inner = (a, b) => a[0] * b[0] + a[1] * b[1];
+const LENGTH = 12, PREFIX = 5, ALL = 2 ** LENGTH, CELLS = 96, RING = 720;
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const normalised = (v) => (Math.hypot(...v) > 0 ? v.map((value) => value / Math.hypot(...v)) : [0, 0]);  // zero stays zero
+const bitsOf = (number) => Array.from({ length: LENGTH }, (_, t) => (number >> (LENGTH - 1 - t)) & 1);
+const labelOf = (tokens) => sum(tokens.slice(0, PREFIX)) % 2;
 
-// The chosen model with its factors.
+// The chosen model with its factors, and what its parts make of vectors.
 function scaled({ weights, model, query_scale, value_scale, neuron_scale }) {
   const chosen = weights[model], by = (factor, rows) => rows.map((row) => row.map((value) => factor * value));
-  return { ...chosen, query: chosen.query.map((value) => query_scale * value), value: by(value_scale, chosen.value), assemblers: by(neuron_scale, chosen.assemblers) };
+  const { token, position, receptors } = chosen, thresholds = chosen.receptor_biases ?? receptors.map(() => 0), shift = chosen.assembler_bias ?? [0, 0];
+  const query = chosen.query.map((value) => query_scale * value), value = by(value_scale, chosen.value), assemblers = by(neuron_scale, chosen.assemblers);
+  const table = token.map((e) => position.map((p) => normalised(e.map((part, index) => part + p[index]))));
+  const active = (direction) => receptors.map((row, index) => gelu(dot(row, direction) + thresholds[index]));
+  const added = (activations) => assemblers.map((row, axis) => dot(row, activations) + shift[axis]);
+  return { token, query, value, receptors, assemblers, table, active, added, difference: minus(token[1], token[0]) };
 }
 
-// What the neurons add to ξ, given its direction.
-function fired({ receptors, assemblers }, direction) {
-  const activations = receptors.map((row) => gelu(inner(row, direction)));
-  return assemblers.map((row) => row.reduce((total, value, index) => total + value * activations[index], 0));
+// From a sentence to its answer.
+function pass({ token, query, value, table, active, added }, tokens) {
+  const embeddings = tokens.map((x, t) => table[x][t]);
+  const attention = softmaxOf(embeddings.map((z) => dot(z, query) / Math.SQRT2)).weights;
+  const mixture = [0, 1].map((index) => sum(embeddings.map((z, t) => attention[t] * z[index])));
+  const sequence = value.map((row) => dot(row, mixture)), direction = normalised(sequence), activations = active(direction);
+  const output = added(activations).map((part, index) => sequence[index] + part), logits = token.map((row) => dot(row, output));
+  return { embeddings, attention, sequence, direction, activations, output, logits };
+}
+const answerOf = ([zero, one]) => Number(one > zero);
+
+// What does not depend on the sentence: ξ and the answers of all of them. The last one is kept.
+let kept = { key: null };
+function overAll(state) {
+  const key = [state.model, state.query_scale, state.value_scale, state.neuron_scale].join();
+  if (kept.key === key && kept.weights === state.weights) return kept;
+  const params = scaled(state), points = [];
+  let right = 0;
+  for (let number = 0; number < ALL; number++) {
+    const tokens = bitsOf(number), { sequence, logits } = pass(params, tokens);
+    points.push(sequence);
+    if (answerOf(logits) === labelOf(tokens)) right += 1;
+  }
+  return (kept = { key, weights: state.weights, params, points, accuracy: right / ALL });
 }
 
 // The numbers that the picture shows; the Python class computes the same.
 export function compute(state) {
-  const { tokens } = state, params = scaled(state), { token, position, query, value } = params;
-  const embeddings = tokens.map((x, t) => normalised(token[x].map((part, index) => part + position[t][index])));
-  const attention = softmaxOf(embeddings.map((z) => inner(z, query) / Math.SQRT2)).weights;
-  const mixture = [0, 1].map((index) => sum(embeddings.map((z, t) => attention[t] * z[index])));
-  const sequence = value.map((row) => inner(row, mixture)), direction = normalised(sequence);
-  const output = fired(params, direction).map((part, index) => sequence[index] + part);
-  const logits = token.map((row) => inner(row, output));
-  return { embeddings, attention, sequence, direction, output, logits, probabilities: softmaxOf(logits).weights, label: sum(tokens.slice(0, PREFIX)) % 2 };
+  const { tokens } = state, { params, accuracy } = overAll(state), found = pass(params, tokens), answer = answerOf(found.logits);
+  const turned = tokens.map((_, t) => tokens.map((x, other) => (other === t ? 1 - x : x)));
+  return {
+    ...found,
+    pushes: found.activations.map((value, index) => value * dot(params.difference, params.assemblers.map((row) => row[index]))),
+    probabilities: softmaxOf(found.logits).weights,
+    label: labelOf(tokens),
+    flips: turned.map((other) => Number(answerOf(pass(params, other).logits) !== answer)),
+    accuracy,
+  };
 }
 
-const CENTRE = [160, 156], RADIUS = 94;
-const place = ([x, y]) => [CENTRE[0] + RADIUS * x, CENTRE[1] - RADIUS * y];
-const look = (t) => (t < PREFIX ? { fill: COLOURS[0], stroke: "currentColor" } : { fill: "none", stroke: COLOURS[1], "stroke-width": 2.5 });
-const pair = (v) => `(${v.map((value) => show(value, Math.max(...v.map(Math.abs)) < 0.1 ? 4 : 2)).join(", ")})`;
+// The plane of ξ: its reach, the regions of the answers as rows of cells, the points without those that cover each other,
+// and the middles of the sentences with as many ones in the prefix, where these keep apart.
+function planeOf(state) {
+  const all = overAll(state);
+  if (all.plane) return all.plane;
+  const { points, params } = all, extent = Math.max(...points.flat().map(Math.abs));
+  const reach = 1.15 * Math.max(extent / Math.min(1, Math.abs(state.value_scale) || 1), 1e-3);
+  const turns = Array.from({ length: RING + 1 }, (_, index) => {
+    const turn = 2 * Math.PI * index / RING;
+    return dot(params.difference, params.added(params.active([Math.cos(turn), Math.sin(turn)])));
+  });
+  const margin = (xi) => {
+    const turn = (Math.atan2(xi[1], xi[0]) / (2 * Math.PI) + 1) % 1 * RING, low = Math.floor(turn);
+    return dot(params.difference, xi) + turns[low] + (turn - low) * (turns[low + 1] - turns[low]);
+  };
+  const cell = (index) => ((index + 0.5) * 2 / CELLS - 1) * reach, regions = [];
+  for (let row = 0; row < CELLS; row++) {
+    const ahead = Array.from({ length: CELLS }, (_, column) => Number(margin([cell(column), cell(row)]) > 0));
+    for (let start = 0, end = 1; start < CELLS; start = end, end += 1) {
+      while (end < CELLS && ahead[end] === ahead[start]) end += 1;
+      regions.push([row, start, end, ahead[start]]);
+    }
+  }
+  const shown = [new Map(), new Map()], groups = Array.from({ length: PREFIX + 1 }, () => []);
+  points.forEach((xi, number) => {
+    const ones = sum(bitsOf(number).slice(0, PREFIX));
+    shown[ones % 2].set(xi.map((part) => Math.round(part / reach * 160)).join(), xi);
+    groups[ones].push(xi);
+  });
+  const middles = groups.map((group) => [0, 1].map((axis) => sum(group.map((xi) => xi[axis])) / group.length));
+  const apart = (one, other) => Math.hypot(...minus(one, other));
+  const gap = Math.min(...middles.flatMap((one, i) => middles.slice(0, i).map((other) => apart(one, other))));
+  const radius = Math.max(...groups.flatMap((group, i) => group.map((xi) => apart(xi, middles[i]))));
+  return (all.plane = { reach, regions, shown: shown.map((some) => [...some.values()]), middles: 2 * radius < gap ? middles : [] });
+}
 
-// Positions as text, runs joined: 1-5, 8.
+const BOX = "0 0 320 238";
+const CENTRE = [160, 122], RADIUS = 80;
+const place = ([x, y]) => [CENTRE[0] + RADIUS * x, CENTRE[1] - RADIUS * y];
+const BARS = { left: 40, right: 314, high: 34, low: 178 }, UNIT = (BARS.right - BARS.left) / LENGTH;
+const FRAME = [60, 24, 252, 216];
+const put = (reach) => ([x, y]) => [156 + 96 * x / reach, 120 - 96 * y / reach];
+const kind = (t) => (t < PREFIX ? 0 : 2);
+const look = (x) => ({ fill: COLOURS[x], stroke: "currentColor" });
+const turn = (t) => ({ tokens }) => ({ tokens: tokens.map((x, other) => (other === t ? 1 - x : x)) });
+const title = (parent, text) => drawn("text", { x: 160, y: 13, "text-anchor": "middle" }, parent, text);
+const small = (parent, x, y, text, anchor = "start", more = "") => drawn("text", { x, y, "text-anchor": anchor, class: `ao-small ${more}` }, parent, text);
+
+// The nearest of places, if it is near.
+function nearest(places, [x, y], within) {
+  let best = null, least = within;
+  places.forEach(([u, v], index) => {
+    const far = Math.hypot(u - x, v - y);
+    if (far < least) [best, least] = [index, far];
+  });
+  return best;
+}
+
+// Positions as text, runs joined: 1–5, 8.
 function ranges(numbers) {
   const runs = [];
   for (const number of [...numbers].sort((a, b) => a - b)) {
@@ -61,10 +142,25 @@ function neighbours(angles, width) {
 }
 
 const pictures = [
-  { label: "The normalised embeddings of the twelve tokens on the unit circle, with the query", box: "0 0 320 304" },
-  { label: "The attention that each token receives", box: "0 0 320 304" },
-  { label: "The plane with the sequence embedding ξ, the output ψ and the feed-forward layer's curve", box: "0 0 320 304" },
-  { label: "The probabilities of the two labels", box: "0 0 320 304" },
+  {
+    label: "1: the normalised embeddings of the twelve tokens on the unit circle, with the query; a click changes a token", box: BOX,
+    click(x, y, state) {
+      const t = nearest(compute(state).embeddings.map(place), [x, y], 16);
+      return t === null ? {} : turn(t)(state);
+    },
+  },
+  {
+    label: "2: the attention that each token receives; a click changes a token", box: BOX,
+    click: (x, y, state) => (x >= BARS.left && x < BARS.right ? turn(Math.floor((x - BARS.left) / UNIT))(state) : {}),
+  },
+  {
+    label: "3: the plane of sequence embeddings ξ with those of all sentences and the regions of the answers; a click chooses a sentence", box: BOX,
+    click(x, y, state) {
+      const { points } = overAll(state), number = nearest(points.map(put(planeOf(state).reach)), [x, y], 20);
+      return number === null ? {} : { tokens: bitsOf(number) };
+    },
+  },
+  { label: "4: the neurons' activations and pushes, the logits and the answer", box: BOX },
 ];
 const TOKENS = { trait: "tokens", place: "ao-tokens", top: true };
 const controls = [
@@ -76,89 +172,149 @@ const controls = [
       "flip the suffix": ({ tokens }) => ({ tokens: tokens.map((x, t) => (t < PREFIX ? x : 1 - x)) }),
     },
   },
-  { trait: "model", kind: "choice", label: "model", names: { random: "random", ideal: "built by hand" } },
+  { trait: "model", kind: "choice", place: "ao-tokens", top: true, label: "model", names: { trained: "trained", untrained: "before training", ideal: "built by hand" } },
   { trait: "query_scale", label: "factor of q" },
   { trait: "value_scale", label: "factor of V" },
   { trait: "neuron_scale", label: "factor of U" },
 ];
 
-function draw([first, second, third, fourth], now, state) {
-  const { tokens } = state, params = scaled(state), { embeddings, attention, sequence, output, probabilities, label } = now;
-
-  drawn("text", { x: 160, y: 14, "text-anchor": "middle" }, first, "embeddings z and query q");
-  drawn("circle", { cx: CENTRE[0], cy: CENTRE[1], r: RADIUS, fill: "none", stroke: "currentColor", opacity: 0.5 }, first);
-  embeddings.forEach((z, t) => mark(first, tokens[t], place(z), 4 + 12 * Math.sqrt(attention[t]), { ...look(t), "fill-opacity": 0.75 }));
-  for (const group of neighbours(embeddings.map(([x, y]) => Math.atan2(y, x)), 0.16)) {
-    const angle = sum(group.map(([value]) => value)) / group.length, [x, y] = place([1.19 * Math.cos(angle), 1.19 * Math.sin(angle)]);
-    drawn("text", { x, y: y + 4, "text-anchor": Math.abs(Math.cos(angle)) < 0.5 ? "middle" : Math.cos(angle) > 0 ? "start" : "end", class: "ao-small ao-halo" }, first, ranges(group.map(([, t]) => t + 1)));
+function drawEmbeddings(picture, { embeddings, attention }, { tokens }, { query }) {
+  title(picture, "1. Embeddings z and query q");
+  drawn("circle", { cx: CENTRE[0], cy: CENTRE[1], r: RADIUS, fill: "none", stroke: "currentColor", opacity: 0.5 }, picture);
+  embeddings.forEach((z, t) => mark(picture, kind(t), place(z), 3 + 12 * Math.sqrt(attention[t]), { ...look(tokens[t]), "fill-opacity": 0.75, class: "ao-pick" }));
+  for (const group of neighbours(embeddings.map(([x, y]) => Math.atan2(y, x)), 0.2)) {
+    const angle = sum(group.map(([value]) => value)) / group.length, [x, y] = place([1.2 * Math.cos(angle), 1.2 * Math.sin(angle)]);
+    small(picture, x, y + 4, ranges(group.map(([, t]) => t + 1)), Math.abs(Math.cos(angle)) < 0.2 ? "middle" : Math.cos(angle) > 0 ? "start" : "end", "ao-halo");
   }
-  const length = Math.hypot(...params.query), reach = length > 0 ? 0.85 * (1 - Math.exp(-length)) / length : 0;
-  if (length > 0) arrow(first, CENTRE, place(params.query.map((part) => reach * part)), { "stroke-width": 2.5 });
-  [["0, prefix", 0, 0], ["1, prefix", 1, 0], ["0, suffix", 0, PREFIX], ["1, suffix", 1, PREFIX]].forEach(([text, kind, t], index) => {
-    mark(first, kind, [14 + 78 * index, 296], 5, look(t));
-    drawn("text", { x: 24 + 78 * index, y: 300, class: "ao-small" }, first, text);
+  const length = Math.hypot(...query), reach = length > 0 ? 0.85 * (1 - Math.exp(-length)) / length : 0;
+  if (length > 0) arrow(picture, CENTRE, place(query.map((part) => reach * part)), { "stroke-width": 2.5 });
+  ["0", "1"].forEach((text, index) => {
+    mark(picture, 0, [258, 216 + 16 * index], 5, look(index));
+    small(picture, 267, 220 + 16 * index, `token ${text}`);
+    mark(picture, 2 * index, [10, 216 + 16 * index], 4.5, { fill: "none", stroke: "currentColor" });
+    small(picture, 19, 220 + 16 * index, ["prefix", "suffix"][index]);
   });
+}
 
-  const top = Math.max(0.2, ...attention) * 1.1, [left, high, right, low] = [46, 34, 312, 252];
-  drawn("text", { x: 160, y: 14, "text-anchor": "middle" }, second, "attention s");
-  const unit = (right - left) / LENGTH, height = (value) => low - (low - high) * value / top;
-  line(second, [left, low], [right, low], { opacity: 0.5 });
+function drawAttention(picture, { attention, flips }, { tokens }, asking) {
+  const { left, right, high, low } = BARS, top = Math.max(0.15, ...attention) * 1.12, height = (value) => low - (low - high) * value / top;
+  title(picture, "2. Attention s, in per cent");
+  line(picture, [left, low], [right, low], { opacity: 0.5 });
   for (const value of ticksUpTo(top)) {
-    line(second, [left - 4, height(value)], [left, height(value)], { opacity: 0.5 });
-    drawn("text", { x: left - 6, y: height(value) + 4, "text-anchor": "end", class: "ao-small" }, second, tidy(value));
+    line(picture, [left - 4, height(value)], [left, height(value)], { opacity: 0.5 });
+    small(picture, left - 6, height(value) + 4, tidy(100 * value), "end");
   }
   attention.forEach((value, t) => {
-    const x = left + unit * t + 3;
-    drawn("rect", { x, y: height(value), width: unit - 6, height: Math.max(low - height(value), 0.5), ...look(t), "stroke-width": t < PREFIX ? 1 : 2.5 }, second);
-    drawn("text", { x: x + unit / 2 - 3, y: low + 16, "text-anchor": "middle" }, second, String(tokens[t]));
+    const x = left + UNIT * t, middle = x + UNIT / 2;
+    drawn("rect", { x: x + 3, y: height(value), width: UNIT - 6, height: Math.max(low - height(value), 0.5), ...look(tokens[t]) }, picture);
+    small(picture, middle, height(value) - 4, show(100 * value, value < 0.095 ? 1 : 0), "middle");
+    drawn("text", { x: middle, y: low + 15, "text-anchor": "middle" }, picture, String(tokens[t]));
+    if (!asking && flips[t]) drawn("rect", { x: x + 5, y: low + 19, width: UNIT - 10, height: 3, fill: COLOURS[2] }, picture);
+    drawn("rect", { x, y: high, width: UNIT, height: low - high + 24, fill: "transparent", class: "ao-pick" }, picture);
   });
-  line(second, [left + PREFIX * unit, high], [left + PREFIX * unit, low + 22], { "stroke-dasharray": "3 4", opacity: 0.6 });
+  line(picture, [left + PREFIX * UNIT, high - 8], [left + PREFIX * UNIT, low + 24], { "stroke-dasharray": "3 4", opacity: 0.7 });
   const onPrefix = sum(attention.slice(0, PREFIX));
   [["prefix", onPrefix, PREFIX / 2], ["suffix", 1 - onPrefix, (PREFIX + LENGTH) / 2]].forEach(([text, value, at]) => {
-    drawn("text", { x: left + unit * at, y: low + 36, "text-anchor": "middle" }, second, `${text} ${show(100 * value)} %`);
+    drawn("text", { x: left + UNIT * at, y: low + 37, "text-anchor": "middle" }, picture, `${text} ${show(100 * value)} %`);
   });
-
-  const ring = Array.from({ length: 721 }, (_, index) => fired(params, [Math.cos(Math.PI * index / 360), Math.sin(Math.PI * index / 360)]));
-  const extent = (points) => Math.max(...points.flat().map(Math.abs)), own = Math.max(0.1, extent([sequence, output]));
-  const span = 1.15 * Math.max(own, extent(ring)), frame = [46, 30, 286, 270];
-  drawn("text", { x: 166, y: 14, "text-anchor": "middle" }, third, "ξ, and ψ = ξ + Uσ(Wξ̄)");
-  const positive = span < 3 ? [ticksUpTo(span).at(-1)] : Array.from({ length: Math.floor(Math.log10(span)) + 1 }, (_, power) => 10 ** power);
-  const axis = { label: "", low: -span, high: span, ticks: [...positive.map((value) => -value), 0, ...positive], scale: span < 3 ? Number : Math.asinh };
-  const put = axes(third, frame, axis, axis);
-  const inside = clipped(third, frame), difference = params.token[1].map((part, index) => part - params.token[0][index]);
-  const across = normalised([-difference[1], difference[0]]), along = Array.from({ length: 121 }, (_, index) => Math.sinh((index / 60 - 1) * Math.asinh(2 * span)));
-  curve(inside, along.map((length) => put(across.map((part) => length * part))), { "stroke-dasharray": "6 4", opacity: 0.7 });
-  curve(inside, ring.map(put), { opacity: 0.6, "stroke-width": 1.5 });
-  arrow(inside, put(sequence), put(output), { "stroke-width": 1.5, opacity: 0.8 });
-  mark(inside, 0, put(sequence), 6, { fill: COLOURS[0], stroke: "currentColor" });
-  mark(inside, 2, put(output), 6, { fill: COLOURS[2], stroke: "currentColor" });
-  for (const v of [0, 1]) {
-    const [x, y] = normalised(difference).map((part, f) => (frame[f] + frame[f + 2]) / 2 + (f ? -1 : 1) * (2 * v - 1) * [88, 104][f] * part);
-    drawn("text", { x, y: y + 4, "text-anchor": "middle", class: "ao-halo" }, third, `answer ${v}`);
-  }
-  mark(third, 0, [92, 296], 5, { fill: COLOURS[0], stroke: "currentColor" });
-  drawn("text", { x: 102, y: 300, class: "ao-small" }, third, "ξ");
-  mark(third, 2, [132, 296], 5, { fill: COLOURS[2], stroke: "currentColor" });
-  drawn("text", { x: 142, y: 300, class: "ao-small" }, third, "ψ");
-  line(third, [170, 296], [192, 296], { opacity: 0.6, "stroke-width": 1.5 });
-  drawn("text", { x: 198, y: 300, class: "ao-small" }, third, "Uσ(W·)");
-
-  drawn("text", { x: 160, y: 14, "text-anchor": "middle" }, fourth, "probabilities");
-  probabilities.forEach((value, v) => {
-    const x = 80 + 100 * v, y = 250 - 200 * value;
-    drawn("rect", { x, y: 50, width: 60, height: 200, fill: "none", stroke: "currentColor", opacity: 0.3 }, fourth);
-    drawn("rect", { x, y, width: 60, height: 250 - y, fill: COLOURS[2], opacity: 0.85 }, fourth);
-    drawn("text", { x: x + 30, y: 42, "text-anchor": "middle" }, fourth, show(value, 4));
-    drawn("text", { x: x + 30, y: 270, "text-anchor": "middle" }, fourth, v === label ? `${v} ★` : `${v}`);
-  });
-  line(fourth, [66, 150], [254, 150], { "stroke-dasharray": "3 4", opacity: 0.6 });
-  drawn("text", { x: 160, y: 296, "text-anchor": "middle", class: "ao-small" }, fourth, "★ the label");
+  if (asking) return;
+  drawn("rect", { x: left, y: 228, width: 14, height: 3, fill: COLOURS[2] }, picture);
+  small(picture, left + 20, 233, "a change of this token changes the answer");
 }
 
-function say({ attention, sequence, output, probabilities, label }, { tokens }) {
+function drawPlane(picture, { sequence }, state) {
+  const { reach, regions, shown, middles } = planeOf(state), at = put(reach), size = 192 / CELLS, [left, , , bottom] = FRAME;
+  title(picture, `3. ξ = ${pair(sequence)} among those of all sentences`);
+  const fields = drawn("g", { "fill-opacity": 0.22, "shape-rendering": "crispEdges" }, picture);
+  for (const [row, start, end, ahead] of regions) drawn("rect", { x: left + size * start, y: bottom - size * (row + 1), width: size * (end - start), height: size, fill: COLOURS[ahead] }, fields);
+  const ticks = [-1, 0, 1].map((sign) => sign * ticksUpTo(0.9 * reach).at(-1)), axis = { label: "", low: -reach, high: reach, ticks };
+  axes(picture, FRAME, axis, axis);
+  const inside = clipped(picture, FRAME);
+  for (const ends of [[[-reach, 0], [reach, 0]], [[0, -reach], [0, reach]]]) line(inside, ...ends.map(at), { opacity: 0.2 });
+  shown.forEach((points, label) => {
+    const path = points.map((xi) => `M${at(xi).map((value) => value.toFixed(1)).join(" ")}h0`).join("");
+    drawn("path", { d: path, stroke: COLOURS[label], "stroke-width": 4, "stroke-linecap": "round", fill: "none", opacity: points.length > 400 ? 0.45 : 0.9 }, inside);
+  });
+  const wide = (axis) => Math.max(...middles.map((xi) => xi[axis])) - Math.min(...middles.map((xi) => xi[axis])), upright = wide(1) > wide(0);
+  middles.forEach((xi, ones) => {
+    const [x, y] = at(xi);
+    small(inside, upright ? x - 14 : x, upright ? y + 4 : y - 10, String(ones), "middle", "ao-halo");
+  });
+  const [x, y] = at(sequence);
+  drawn("circle", { cx: x, cy: y, r: 7, fill: "none", stroke: "currentColor", "stroke-width": 2.5 }, picture);
+  drawn("rect", { x: left, y: FRAME[1], width: 192, height: 192, fill: "transparent", class: "ao-pick" }, picture);
+  ["label 0", "label 1"].forEach((text, label) => {
+    mark(picture, 0, [264, 34 + 16 * label], 3, { fill: COLOURS[label] });
+    small(picture, 271, 38 + 16 * label, text);
+    drawn("rect", { x: 260, y: 70 + 18 * label, width: 8, height: 8, fill: COLOURS[label], "fill-opacity": 0.22 }, picture);
+    small(picture, 271, 78 + 18 * label, `answer ${label}`);
+  });
+  if (!middles.length) return;
+  small(picture, 260, 122, "0 … 5:");
+  small(picture, 260, 136, "ones in");
+  small(picture, 260, 150, "the prefix");
+}
+
+function drawNeurons(picture, now, { receptors }, asking) {
+  const { activations, pushes, logits, label } = now, order = receptors.map(([x, y], index) => [Math.atan2(y, x), index]).sort((a, b) => a[0] - b[0]).map(([, index]) => index);
+  const [left, right] = [40, 314], unit = (right - left) / order.length, gap = Math.min(1, unit / 6);
+  title(picture, `4. The ${order.length} neurons, the logits, the answer`);
+  const strip = (values, zero, up, down, text, hue) => {
+    const top = Math.max(...values, 0.05), least = Math.min(...values, 0), scale = Math.min(up / top, least < 0 ? down / -least : Infinity);
+    order.forEach((index, at) => {
+      const value = values[index] * scale;
+      drawn("rect", { x: left + unit * at + gap, y: Math.min(zero, zero - value), width: unit - 2 * gap, height: Math.max(Math.abs(value), 0.5), fill: hue(pushes[index]) }, picture);
+    });
+    line(picture, [left, zero], [right, zero], { opacity: 0.5 });
+    small(picture, left, zero - up - 3, text);
+  };
+  const hue = (push) => COLOURS[push > 0 ? 1 : 0], most = Math.max(...activations), up = sum(pushes.filter((push) => push > 0)), down = sum(pushes) - up;
+  strip(activations, 70, 32, 6, `activation, up to ${show(most, most < 1 ? 2 : 1)}`, () => "currentColor");
+  strip(pushes, 124, 26, 26, `push to answer 1: ${show(up, 1)} up, to 0: ${show(-down, 1)} down`, hue);
+  const widest = Math.max(...logits.map(Math.abs), 1e-9), middle = 195;
+  line(picture, [middle, 158], [middle, 201], { opacity: 0.5 });
+  logits.forEach((logit, v) => {
+    const y = 163 + 20 * v, size = 70 * logit / widest;
+    drawn("rect", { x: Math.min(middle, middle + size), y, width: Math.max(Math.abs(size), 0.5), height: 13, fill: COLOURS[v] }, picture);
+    drawn("text", { x: left, y: y + 11 }, picture, `ζ${"₀₁"[v]} = ${show(logit, Math.abs(logit) < 10 ? 2 : 1)}`);
+  });
+  const answer = answerOf(logits), undecided = Math.abs(logits[1] - logits[0]) < 1e-12;
+  drawn("text", { x: left, y: 227 }, picture, `label ${label}, answer ${undecided ? "undecided" : answer}`);
+  if (asking || undecided) return;
+  const right_ = answer === label;
+  drawn("text", { x: 168, y: 227, "font-weight": 600, style: `fill: ${right_ ? COLOURS[2] : "currentColor"}` }, picture, right_ ? "✓ right" : "✗ wrong");
+}
+
+function draw([first, second, third, fourth], now, state, bounds, asking) {
+  const { params } = overAll(state);
+  drawEmbeddings(first, now, state, params);
+  drawAttention(second, now, state, asking);
+  drawPlane(third, now, state);
+  drawNeurons(fourth, now, params, asking);
+}
+
+function which(flips) {
+  const found = flips.flatMap((flip, t) => (flip ? [t + 1] : []));
+  if (!found.length) return "No change of a single token changes the answer";
+  return found.length === 1 ? `Of all single tokens, a change of token ${found[0]} alone changes the answer` : `A change of any one of the tokens ${ranges(found)} changes the answer, and of no other`;
+}
+
+function say({ attention, sequence, output, probabilities, label, flips, accuracy }, { tokens }) {
   const onPrefix = sum(attention.slice(0, PREFIX)), count = sum(tokens.slice(0, PREFIX)), lead = probabilities[label] - 0.5;
-  return `Label ${label}: the prefix holds ${count} ${count === 1 ? "one" : "ones"}. Attention on the prefix ${show(100 * onPrefix)} %. `
-    + `ξ = ${pair(sequence)}, length ${show(Math.hypot(...sequence), 3)}; ψ = ${pair(output)}. Answer 1 with probability ${show(probabilities[1], 4)}, so the model is ${Math.abs(lead) < 1e-12 ? "undecided" : lead > 0 ? "right" : "not right"}.`;
+  return `The prefix holds ${count} ${count === 1 ? "one" : "ones"}: label ${label}. Attention on the prefix ${show(100 * onPrefix)} %. `
+    + `ξ = ${pair(sequence)}, length ${show(Math.hypot(...sequence), 3)}; ψ = ${pair(output)}. Answer 1 with probability ${show(probabilities[1], 4)}, so the model is ${Math.abs(lead) < 1e-12 ? "undecided" : lead > 0 ? "right" : "not right"}. `
+    + `${which(flips)}. Of all 4096 sentences it gets ${show(100 * accuracy, accuracy === 1 ? 0 : 1)} % right.`;
 }
 
-export default explorer({ pictures, controls, compute, draw, say });
+const FIRST = "all of the first five, no other", TWELVE = "any of the twelve", SOME = "some of the first five, no other";
+const guess = {
+  prompt: "The label is 1 if the first five tokens, the prefix, hold an odd number of ones. Change one token: which of the twelve can change the model's answer?",
+  options: [FIRST, TWELVE, SOME], tells: true,
+  reveal(guessed, { flips, accuracy }) {
+    const exact = flips.every((flip, t) => flip === Number(t < PREFIX)), verdict = guessed === undefined ? "" : (guessed === FIRST) === exact ? "So it is. " : "Not quite. ";
+    return `${verdict}${which(flips)}. `
+      + (accuracy === 1 ? "The model is right on all sentences, and each of the five decides alone. Click tokens, bars or dots to see how it is done." : "Click tokens, bars or dots to see why.");
+  },
+};
+
+export default explorer({ pictures, controls, compute, draw, say, guess });

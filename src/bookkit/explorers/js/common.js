@@ -126,9 +126,25 @@ export function curve(parent, points, attributes = {}) {
   return drawn("polyline", { points: places, fill: "none", stroke: "currentColor", "stroke-linejoin": "round", ...attributes }, parent);
 }
 
+// Of vectors: the inner product, the difference, and the average under shares.
+export const dot = (a, b) => a.reduce((sum, value, index) => sum + value * b[index], 0);
+export const minus = (a, b) => a.map((value, index) => value - b[index]);
+export const averaged = (shares, vectors) => vectors[0].map((_, f) => shares.reduce((sum, share, c) => sum + share * vectors[c][f], 0));
+
+// Points of the ellipse around a middle on which half the quadratic form of a matrix, its entries 11, 12 and 22, has a level.
+export function ellipse([x, y], [a, b, c], level) {
+  const middle = (a + c) / 2, radius = Math.hypot((a - c) / 2, b), turn = Math.atan2(2 * b, a - c) / 2, [cos, sin] = [Math.cos(turn), Math.sin(turn)];
+  const short = Math.sqrt(2 * level / Math.max(middle + radius, 1e-9)), long = Math.min(Math.sqrt(2 * level / Math.max(middle - radius, 1e-9)), 60);
+  return Array.from({ length: 181 }, (_, k) => {
+    const [p, q] = [short * Math.cos(k * Math.PI / 90), long * Math.sin(k * Math.PI / 90)];
+    return [x + cos * p - sin * q, y + sin * p + cos * q];
+  });
+}
+
 export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 export const show = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
 
+export const pair = (values) => `(${values.map((value) => show(value)).join(", ")})`;
 export const tidy = (value) => String(Number(value.toPrecision(6))).replace("-", "−");
 export const power = (value) => `10${String(Math.round(Math.log10(value))).replace(/./g, (sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)])}`;
 

@@ -1,6 +1,7 @@
 // The shell of every explorer: controls by mouse, touch and keyboard, the address, reset and link, a question put first, a
 // tour, and redrawing. A module calls it with
-//   pictures  each { label, box } for an SVG, or a function (root, link) that makes something else and returns its layer
+//   pictures  each { label, box } for an SVG, with `click`, if a click on it sets something: (x, y, state) => changes; or a
+//             function (root, link) that makes something else and returns its layer
 //   controls  a table, see below
 //   compute   (state) => numbers, or null while Python has yet to answer
 //   draw      (layers, numbers, state, bounds, asking): draws into the layers, those of SVGs emptied before
@@ -173,6 +174,9 @@ function play(row, { parent, link, status, root }) {
   return { node, set() {}, stop: pause };
 }
 
+// Where an event is, in the units of an SVG.
+const pointIn = (svg, { clientX, clientY }) => new DOMPoint(clientX, clientY).matrixTransform(svg.getScreenCTM().inverse());
+
 // A group of an SVG, drawn about its origin, draggable and movable with the arrow keys: `move(x, y)` in the picture's units,
 // by `step` of them a key. A finger may miss the mark by a little.
 function movable(node, { label, step, place, move }) {
@@ -188,8 +192,8 @@ function movable(node, { label, step, place, move }) {
   });
   node.addEventListener("pointermove", (event) => {
     if (!node.hasPointerCapture(event.pointerId)) return;
-    const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-    move(point.x, point.y);
+    const { x, y } = pointIn(svg, event);
+    move(x, y);
   });
   node.addEventListener("keydown", (event) => {
     if (!(event.key in STEPS)) return;
@@ -356,7 +360,11 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour }
       svgs = [];
       layers = pictures.map((one, index) => {
         if (typeof one === "function") return one(root, link);
-        svgs[index] = drawn("svg", { viewBox: one.box, role: "group", "aria-label": one.label }, root);
+        const svg = svgs[index] = drawn("svg", { viewBox: one.box, role: "group", "aria-label": one.label }, root);
+        if (one.click) svg.addEventListener("click", (event) => {
+          const { x, y } = pointIn(svg, event);
+          link.update(one.click(x, y, state()));
+        });
         return drawn("g", {}, svgs[index]);
       });
       for (const row of controls) if (!row.top && row.kind !== "handle") root.append(boxOf(row));

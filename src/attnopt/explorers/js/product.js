@@ -1,0 +1,208 @@
+// A recorded training run: the influences of the five counted tokens, the parity coefficient and its cost, and the loss, over
+// the epochs and, as bars to be dragged, at one of them.
+
+import { axes, clamp, clipped, COLOURS, curve, dot, drawn, gelu, line, power, show, tidy } from "./common.js";
+import { explorer } from "./shell.js";
+
+const LENGTH = 12, PREFIX = 5, ALL = 2 ** LENGTH, PURPLE = "#CC79A7", GREEN = COLOURS[2], FLOOR = 1e-15;
+const frameOf = ({ run, epoch, record }) => record[run].epochs.findLastIndex((one) => one <= epoch);
+const rms = (v) => v.map((part) => part / (Math.hypot(...v) / Math.SQRT2 + 1e-5));
+const ones = (number) => number.toString(2).replace(/0/g, "").length;
+
+// log cosh(m/2), by its series where the formula would cancel.
+function logCoshHalf(m) {
+  const size = Math.abs(m);
+  return size < 0.01 ? m * m / 8 - m ** 4 / 192 : Math.log1p(Math.exp(-size)) + size / 2 - Math.LN2;
+}
+
+// What token x at position t adds to the two sums whose ratio is ξ: the weight, and the weighted value.
+function sumsOf({ token, position, query, value }) {
+  return token.map((e) => position.map((p) => {
+    const z = rms([e[0] + p[0], e[1] + p[1]]), weight = Math.exp(dot(z, query) / Math.SQRT2);
+    return [weight, weight * dot(value[0], z), weight * dot(value[1], z)];
+  }));
+}
+
+// The numbers that the picture shows; the Python class computes the same. The last ones are kept.
+let kept = { key: null };
+export function compute(state) {
+  const { run, record, factors } = state, frame = frameOf(state), key = [run, frame, ...factors].join();
+  if (kept.key === key && kept.record === record) return kept.numbers;
+  const weights = Object.fromEntries(Object.entries(record[run].weights).map(([name, values]) => [name, values[frame]]));
+  const { token, receptors, assemblers, receptor_biases: thresholds, assembler_bias: shift } = weights, sums = sumsOf(weights);
+  const halves = sums[0].map((low, t) => low.map((part, axis) => (t < PREFIX ? factors[t] : 1) * (sums[1][t][axis] - part) / 2));
+  const ends = [-1, 1].map((sign) => sums[0].map((low, t) => low.map((part, axis) => (part + sums[1][t][axis]) / 2 + sign * halves[t][axis])));
+  const e = [token[1][0] - token[0][0], token[1][1] - token[0][1]], pushes = receptors.map((_, n) => e[0] * assemblers[0][n] + e[1] * assemblers[1][n]);
+  let parity = 0, cost = 0;
+  for (let number = 0; number < ALL; number++) {
+    let a = 0, b = 0, c = 0;
+    for (let t = 0; t < LENGTH; t++) {
+      const part = ends[(number >> (LENGTH - 1 - t)) & 1][t];
+      a += part[0];
+      b += part[1];
+      c += part[2];
+    }
+    const xi = [b / a, c / a], direction = rms(xi);
+    let m = e[0] * (xi[0] + shift[0]) + e[1] * (xi[1] + shift[1]);
+    for (let n = 0; n < receptors.length; n++) m += pushes[n] * gelu(receptors[n][0] * direction[0] + receptors[n][1] * direction[1] + thresholds[n]);
+    parity += ones(number >> (LENGTH - PREFIX)) % 2 ? m : -m;
+    cost += 2 * logCoshHalf(m);
+  }
+  parity /= ALL;
+  cost /= ALL;
+  const numbers = { influences: halves.slice(0, PREFIX).map((half) => 2 * Math.hypot(...half)), parity, cost, loss: Math.LN2 + (cost - parity) / 2 };
+  kept = { key, record, numbers };
+  return numbers;
+}
+
+const UPPER = [46, 18, 312, 132], MIDDLE = [46, 152, 312, 222], LOWER = [46, 242, 312, 284], BOX = "0 0 320 318";
+const INFLUENCE = { label: "influence", low: 0.003, high: 8, ticks: [0.01, 0.1, 1], scale: Math.log, text: String };
+const PARITY = { label: "|π|", low: 1e-11, high: 60, ticks: [1e-10, 1e-7, 1e-4, 0.1], scale: Math.log, text: power };
+const LOSS = { label: "loss", low: 0, high: 0.85, ticks: [0, 0.4, 0.8], text: tidy };
+const DASHES = ["none", "7 3", "2 3", "9 3 2 3", "14 3"];
+const lastOf = ({ run, record }) => record[run].epochs.at(-1);
+const across = (epoch, state) => UPPER[0] + (UPPER[2] - UPPER[0]) * epoch / lastOf(state);
+const height = ({ low, high, scale = Number }, [, top, , bottom]) => (value) => bottom - (bottom - top) * (scale(clamp(value, low, high)) - scale(low)) / (scale(high) - scale(low));
+const influenceAt = height(INFLUENCE, UPPER), parityAt = height(PARITY, MIDDLE), lossAt = height(LOSS, LOWER);
+const valueAt = (y) => INFLUENCE.low * (INFLUENCE.high / INFLUENCE.low) ** ((UPPER[3] - y) / (UPPER[3] - UPPER[1]));
+const column = (t) => UPPER[0] + (t + 0.5) * (UPPER[2] - UPPER[0]) / PREFIX;
+const nearest = (x, state) => {
+  const { epochs } = state.record[state.run];
+  return epochs.reduce((best, epoch) => (Math.abs(across(epoch, state) - x) < Math.abs(across(best, state) - x) ? epoch : best), epochs[0]);
+};
+const PLAIN = [1, 1, 1, 1, 1], KEY = 7.3, CHANGE = 4;
+
+const pictures = [
+  { label: "Over the epochs of a run: five influences, the parity coefficient with its cost, and the loss; a click chooses an epoch", box: BOX, click: (x, y, state) => (x >= UPPER[0] - 4 ? { epoch: nearest(x, state) } : {}) },
+  { label: "The same at the chosen epoch: five influences as bars that can be dragged, the parity coefficient, its cost and the loss", box: BOX },
+];
+const NAMES = { three: "three nearly blind at first", two: "two, after some epochs", none: "none for long", never: "never escapes" };
+const controls = [
+  {
+    trait: "epoch", kind: "handle", label: "The epoch on the curve of the loss", step: KEY,
+    mark: (node) => drawn("circle", { r: 6, fill: "currentColor" }, node),
+    place: (_, now, state) => [across(state.record[state.run].epochs[frameOf(state)], state), lossAt(state.record[state.run].loss[frameOf(state)])],
+    from(x, y, state) {  // a key goes to the next frame, up and down as right and left
+      const { epochs, loss } = state.record[state.run], frame = frameOf(state), dx = x - across(epochs[frame], state), dy = lossAt(loss[frame]) - y;
+      const key = [dx, dy].find((part, index) => Math.abs(Math.abs(part) - KEY) < 1e-6 && Math.abs([dy, dx][index]) < 1e-6);
+      return key === undefined ? nearest(x, state) : epochs[clamp(frame + Math.sign(key), 0, epochs.length - 1)];
+    },
+  },
+  ...PLAIN.map((_, t) => ({
+    trait: "factors", at: t, kind: "handle", picture: 1, label: `The influence of token ${t + 1}`, step: CHANGE,
+    mark: (node) => drawn("circle", { r: 6, fill: PURPLE, stroke: "currentColor" }, node),
+    place: (_, { influences }) => [column(t), influenceAt(influences[t])],
+    from(x, y, state) {
+      const base = state.record[state.run].influences[frameOf(state)][t], dx = x - column(t), by = Math.abs(Math.abs(dx) - CHANGE) < 1e-6 ? dx : 0;
+      return y - by > UPPER[3] - 1 ? 0 : clamp(valueAt(y - by) / base, 0, 2);
+    },
+  })),
+  { trait: "run", kind: "choice", top: true, place: "ao-tokens", label: "counted tokens that are nearly blind", names: NAMES, put: (run, { record }) => ({ run, epoch: START[run], factors: PLAIN }) },
+  { trait: "epoch", kind: "play", place: "ao-player", values: ({ run, record }) => record[run].epochs, stops: ["run", "factors"] },
+  { trait: "epoch", label: "epoch", place: "ao-player", values: ({ run, record }) => record[run].epochs },
+  {
+    trait: "factors", kind: "actions", place: "ao-player", label: "influences", acts: {
+      "as trained": () => ({ factors: PLAIN }),
+      "halve each": ({ factors }) => ({ factors: factors.map((factor) => factor / 2) }),
+      "blind the least": (state) => {
+        const { influences } = compute(state), least = influences.indexOf(Math.min(...influences));
+        return { factors: state.factors.map((factor, t) => (t === least ? 0 : factor)) };
+      },
+    },
+  },
+];
+const START = { three: 142, two: 216, none: 305, never: 497 };
+
+const small = (parent, x, y, text, anchor = "start", more = "") => drawn("text", { x, y, "text-anchor": anchor, class: `ao-small ${more}` }, parent, text);
+const log2 = (parent, inside) => line(inside, [LOWER[0], lossAt(Math.LN2)], [LOWER[2], lossAt(Math.LN2)], { "stroke-dasharray": "4 3", opacity: 0.6 });
+
+function drawRun(picture, state, asking) {
+  const { epochs, influences, parity, cost, loss } = state.record[state.run], last = epochs.at(-1), frame = frameOf(state);
+  const unit = [50, 100, 200, 250].find((one) => last / one <= 6), ticks = Array.from({ length: Math.floor(last / unit) + 1 }, (_, k) => k * unit);
+  const bare = { label: "", low: 0, high: last, ticks: [] };
+  axes(picture, UPPER, bare, INFLUENCE);
+  axes(picture, MIDDLE, bare, PARITY);
+  axes(picture, LOWER, { ...bare, label: "epoch", ticks }, LOSS);
+  small(picture, UPPER[0], 12, "influences ‖δₜ‖ of the counted tokens 1 to 5");
+  const least = influences[frame].indexOf(Math.min(...influences[frame])), fields = [UPPER, MIDDLE, LOWER].map((field) => clipped(picture, field));
+  PLAIN.forEach((_, t) => {
+    curve(fields[0], influences.map((row, at) => [across(epochs[at], state), influenceAt(row[t])]), { stroke: PURPLE, "stroke-width": t === least ? 3.2 : 1.7, "stroke-dasharray": DASHES[t] });
+  });
+  PLAIN.forEach((_, t) => {  // a number on each curve, at places of its own
+    const at = Math.min(epochs.length - 1, Math.round((0.06 + 0.09 * t) * (epochs.length - 1))), [x, y] = [across(epochs[at], state), influenceAt(influences[at][t])];
+    drawn("circle", { cx: x, cy: y, r: 7, style: "fill: var(--pst-color-background, var(--jp-layout-color0, Canvas))", stroke: PURPLE, "stroke-width": 1.5 }, picture);
+    small(picture, x, y + 4, String(t + 1), "middle");
+  });
+  if (asking) {
+    for (const [, top, , bottom] of [MIDDLE, LOWER]) drawn("text", { x: (UPPER[0] + UPPER[2]) / 2, y: (top + bottom) / 2 + 5, "text-anchor": "middle" }, picture, "?");
+    return;
+  }
+  line(picture, [across(epochs[frame], state), UPPER[1]], [across(epochs[frame], state), LOWER[3]], { "stroke-dasharray": "3 4", opacity: 0.7 });
+  curve(fields[1], cost.map((value, at) => [across(epochs[at], state), parityAt(value)]), { "stroke-dasharray": "5 3", opacity: 0.7, "stroke-width": 1.6 });
+  curve(fields[1], parity.map((value, at) => [across(epochs[at], state), parityAt(Math.abs(value))]), { stroke: GREEN, "stroke-width": 2.4 });
+  small(picture, UPPER[0], 147, "the parity coefficient, and its cost (dashed)");
+  log2(picture, fields[2]);
+  curve(fields[2], loss.map((value, at) => [across(epochs[at], state), lossAt(value)]), { "stroke-width": 2 });
+  small(picture, UPPER[0], 237, "loss, and log 2 (dashed)");
+}
+
+function drawBars(picture, now, state, asking) {
+  const { epochs, influences } = state.record[state.run], frame = frameOf(state), wide = 26, bare = { label: "", low: 0, high: 1, ticks: [] };
+  axes(picture, UPPER, bare, { ...INFLUENCE, label: "" });
+  small(picture, UPPER[0], 12, `at epoch ${epochs[frame]}: drag a bar`);
+  now.influences.forEach((value, t) => {
+    const y = influenceAt(value), was = influenceAt(influences[frame][t]);
+    drawn("rect", { x: column(t) - wide / 2, y, width: wide, height: Math.max(UPPER[3] - y, 0.5), fill: PURPLE, "fill-opacity": 0.55 }, picture);
+    line(picture, [column(t) - wide / 2 - 4, was], [column(t) + wide / 2 + 4, was], { opacity: 0.8 });
+    small(picture, column(t), UPPER[3] + 13, String(t + 1), "middle");
+  });
+  if (asking) return;
+  axes(picture, MIDDLE, bare, { ...PARITY, label: "" });
+  axes(picture, LOWER, bare, { ...LOSS, label: "" });
+  [["|π|", Math.abs(now.parity), GREEN, 0.3], ["its cost", now.cost, "currentColor", 0.7]].forEach(([text, value, fill, share]) => {
+    const x = MIDDLE[0] + share * (MIDDLE[2] - MIDDLE[0]), y = parityAt(value);
+    drawn("rect", { x: x - 30, y, width: 60, height: Math.max(MIDDLE[3] - y, 0.5), fill, "fill-opacity": 0.55 }, picture);
+    small(picture, x, MIDDLE[3] + 13, `${text}: ${worded(value)}`, "middle");
+  });
+  const inside = clipped(picture, LOWER), y = lossAt(now.loss);
+  log2(picture, inside);
+  line(inside, [LOWER[0] + 60, y], [LOWER[2] - 60, y], { "stroke-width": 4 });
+  const gap = now.loss - Math.LN2;
+  small(picture, (LOWER[0] + LOWER[2]) / 2, LOWER[3] + 16, `loss ${show(now.loss, 4)}, log 2 ${gap < 0 ? "−" : "+"} ${show(Math.abs(gap), 4)}`, "middle");
+}
+
+function draw([left, right], now, state, bounds, asking) {
+  drawRun(left, state, asking);
+  drawBars(right, now, state, asking);
+}
+
+function worded(value) {
+  const size = Math.abs(value);
+  if (size < FLOOR) return "0";
+  if (size >= 0.1) return show(value, 2);
+  const places = Math.floor(Math.log10(size) + 1e-9), digit = Math.round(value / 10 ** places);
+  return Math.abs(digit) === 10 ? `${digit < 0 ? "−" : ""}1 × ${power(10 ** (places + 1))}` : `${show(digit, 0)} × ${power(10 ** places)}`;
+}
+const listed = (words) => (words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`);
+
+function say(now, state) {
+  const { run, record, factors } = state, frame = frameOf(state), before = record[run].parity[frame], moved = factors.flatMap((factor, t) => (factor === 1 ? [] : [[t + 1, factor]]));
+  const start = `Epoch ${record[run].epochs[frame]}: the influences are ${listed(now.influences.map((value) => (value < 0.1 ? show(value, 3) : show(value))))}. `;
+  const pays = now.parity > now.cost ? "π exceeds its cost, and the loss is below log 2" : "π does not pay its cost, and the loss is above log 2";
+  const blind = moved.filter(([, factor]) => factor === 0).map(([t]) => t), share = Math.abs(before) > FLOOR ? now.parity / before : 0;
+  const change = !moved.length ? "" : blind.length ? `Without the influence of token ${listed(blind.map(String))}, π is 0, whatever the others are. `
+    : `With ${listed(moved.map(([t, factor]) => `that of token ${t} times ${show(factor)}`))}, π is ${show(share, Math.abs(share) < 0.1 ? 3 : 2)} times what it was. `;
+  return `${start}${change}π = ${worded(now.parity)}, its cost ${worded(now.cost)}: ${pays}.`;
+}
+
+const LAST = "only with the last";
+const guess = {
+  prompt: "Five counted tokens gain influence, one after another. When will the loss, still hidden, leave log 2?",
+  options: ["with the first", "when three have grown", LAST], tells: true,
+  reveal(guessed) {
+    return `${guessed === undefined ? "" : guessed === LAST ? "So it is. " : "Not yet. "}Token 4 is the last one, between the epochs 142 and 179, and with it the loss falls. `
+      + "The green line says why: π is a product in which each of the five is a factor. Drag a bar to zero to see it vanish, or move the epoch.";
+  },
+};
+
+export default explorer({ pictures, controls, compute, draw, say, guess });
