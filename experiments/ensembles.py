@@ -8,13 +8,14 @@ default settings takes about a second and a half.
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import lab
 import torch
 
-from attnopt.clustering import PAPER, Settings, Task, Training, Watch, ensemble, load_training
+from attnopt.clustering import PAPER, Models, Settings, Task, Training, Watch, ensemble, initial_models, load_training
 from attnopt.clustering.training.record import join
 
 CACHE = lab.CACHE / "ensembles"
@@ -25,12 +26,13 @@ ENDS = (0, EPOCHS)
 
 
 class Plan(NamedTuple):
-    """An ensemble: number of runs, settings, what is recorded, and the ensemble whose models it goes on from."""
+    """An ensemble: runs, settings, what is recorded, the ensemble whose models it goes on from, whether it is `nested`."""
 
     runs: int
     settings: Settings = PAPER
     watch: Watch = FINAL
     start: str | None = None
+    nested: bool = False
 
 
 def settings() -> dict[str, Plan]:
@@ -52,12 +54,13 @@ def settings() -> dict[str, Plan]:
     for dim in (3, 64):
         found[f"full_batch_dim_{dim}"] = Plan(20, Settings(dim=dim, batch_size=2048), Watch(5, ENDS))
     for factor, values in {
-        "learning_rate": (1e-3, 1e-2, 3e-2),
-        "mlp_discount": (0.1, 3.0, 10.0, 100.0),
+        "learning_rate": (1e-4, 3e-4, 1e-3, 1e-2, 3e-2, 1e-1),
+        "mlp_discount": (0.01, 0.1, 3.0, 10.0, 100.0),
         "width": (4, 8, 16, 64, 128),
         "batch_size": (512, 128, 64, 16, 8),
     }.items():
         found |= {f"{factor}_{value:g}": Plan(100, Settings(**{factor: value})) for value in values}
+    found |= {f"nested_{width}": Plan(100, Settings(width=width), nested=True) for width in (8, 16, 64, 128)}
     return found
 
 
@@ -69,9 +72,32 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(3 * 2**30 + seed)
 
 
+def nested(seeds: Sequence[int], width: int) -> Models:
+    """Models whose neurons are the first of those of the default width, further ones being added behind them.
+
+    What an assembler is drawn from, uniform in ± 1/√width, shrinks with the width: its numbers are rescaled.
+    """
+    start, usual = initial_models(seeds), PAPER.width
+    if width > usual:
+        draws = [torch.Generator().manual_seed(5 * 2**29 + seed) for seed in seeds]
+        sizes = PAPER.tokens, PAPER.task.length, PAPER.dim, width - usual
+        more = [Models.random(1, *sizes, norm=PAPER.norm, generator=draw, biases=True) for draw in draws]
+        more = Models.join(more).map(lambda value: value.to(torch.float32)).weights
+    weights, scale = start.weights, (usual / width) ** 0.5
+    neurons = {"receptors": 1, "receptor_biases": 1, "assemblers": 2}
+    parts = {name: weights[name].narrow(axis, 0, min(width, usual)) for name, axis in neurons.items()}
+    parts["assemblers"] = parts["assemblers"] * scale
+    if width > usual:
+        more["assemblers"] = more["assemblers"] * ((width - usual) / width) ** 0.5
+        parts = {name: torch.cat([part, more[name]], neurons[name]) for name, part in parts.items()}
+    return start.replace(**parts, assembler_bias=weights["assembler_bias"] * scale)
+
+
 def record(name: str, progress: bool = False) -> Training:
     """The ensemble of that name, trained unless it has been."""
     plan, start = settings()[name], None
+    if plan.nested:
+        start = nested(range(plan.runs), plan.settings.width)
     if plan.start:
         start = record(plan.start).models[: plan.runs]
         tokens, missing = start.weights["token"][:, : plan.settings.tokens], plan.settings.tokens - start.vocabulary

@@ -23,6 +23,7 @@ TOLERANCES = {
     "gdpp": (1e-6, 1e-9),
     "gradient_bound": (1e-6, 1e-12),
     "image_steps": (1e-9, 1e-10),
+    "product": (1e-7, 1e-12),
     "sandbox": (1e-6, 1e-9),
 }
 SAMPLES = {
@@ -64,6 +65,10 @@ SAMPLES = {
     "forward_pass": [{"examples": n, "mask": mask, "layers": k} for n in (1, 12) for mask in ("on", "off") for k in (0, 8)],
     "one_layer": [{"examples": n} for n in (1, 2, 40, 1000)],
     "one_step": [{"prompt": prompt, "examples": n} for prompt in range(10) for n in (1, 30)][::2],
+    "product": [
+        {"run": run, "epoch": epoch, "factors": [1.0, 0.5, 2.0, f, 1.0]}
+        for run, epoch, f in (("three", 0, 1.0), ("two", 400, 0.0), ("none", 269, 1.0), ("never", 1000, 0.0))
+    ],
     "second_valley": [{"start": start} for start in ([0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.4, 1.2])],
     "sandbox": [{"runs": (name,), "epoch": epoch} for epoch in (517, 0, 150, 1000) for name in run_names()],
     "spike_steps": [{"step": step} for step in (0, 1, 26, 31, 33, 64)],

@@ -15,7 +15,6 @@ REQUIRED = ("**What you need.**", "**Time to run.**")
 SECTIONS = ("## Exercises", "## What the papers say", "## Since then")
 # Chapters that have yet to be rewritten for the reader; the list may only shrink.
 OLD_FORM = {
-    "clustering/circuits_in_the_wild",
     "clustering/what_decides",
 }
 OLD_SECTIONS = ("## Exercises", "## What we showed", "## References")

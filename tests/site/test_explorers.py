@@ -15,6 +15,7 @@ HANDLES = [
     "ideal_circuit",
     "layers",
     "one_step",
+    "product",
     "quadratic_field",
     "second_valley",
     "spike_steps",

@@ -76,7 +76,7 @@ const pictures = [
   { label: "Over the epochs of a run: five influences, the parity coefficient with its cost, and the loss; a click chooses an epoch", box: BOX, click: (x, y, state) => (x >= UPPER[0] - 4 ? { epoch: nearest(x, state) } : {}) },
   { label: "The same at the chosen epoch: five influences as bars that can be dragged, the parity coefficient, its cost and the loss", box: BOX },
 ];
-const NAMES = { three: "three nearly blind at first", two: "two, after some epochs", none: "none for long", never: "never escapes" };
+const NAMES = { three: "three tokens at first", two: "two tokens, for long", none: "none, and it waits all the same", never: "always one or another" };
 const controls = [
   {
     trait: "epoch", kind: "handle", label: "The epoch on the curve of the loss", step: KEY,
@@ -97,17 +97,16 @@ const controls = [
       return y - by > UPPER[3] - 1 ? 0 : clamp(valueAt(y - by) / base, 0, 2);
     },
   })),
-  { trait: "run", kind: "choice", top: true, place: "ao-tokens", label: "counted tokens that are nearly blind", names: NAMES, put: (run, { record }) => ({ run, epoch: START[run], factors: PLAIN }) },
-  { trait: "epoch", kind: "play", place: "ao-player", values: ({ run, record }) => record[run].epochs, stops: ["run", "factors"] },
-  { trait: "epoch", label: "epoch", place: "ao-player", values: ({ run, record }) => record[run].epochs },
+  { trait: "epoch", label: "epoch", values: ({ run, record }) => record[run].epochs },
+  { trait: "run", kind: "select", label: "nearly blind", names: NAMES, put: (run) => ({ run, epoch: START[run], factors: PLAIN }) },
   {
-    trait: "factors", kind: "actions", place: "ao-player", label: "influences", acts: {
-      "as trained": () => ({ factors: PLAIN }),
+    trait: "factors", kind: "actions", place: "ao-tokens", label: "influences", acts: {
       "halve each": ({ factors }) => ({ factors: factors.map((factor) => factor / 2) }),
       "blind the least": (state) => {
         const { influences } = compute(state), least = influences.indexOf(Math.min(...influences));
         return { factors: state.factors.map((factor, t) => (t === least ? 0 : factor)) };
       },
+      "as trained": () => ({ factors: PLAIN }),
     },
   },
 ];
@@ -200,8 +199,8 @@ const guess = {
   prompt: "Five counted tokens gain influence, one after another. When will the loss, still hidden, leave log 2?",
   options: ["with the first", "when three have grown", LAST], tells: true,
   reveal(guessed) {
-    return `${guessed === undefined ? "" : guessed === LAST ? "So it is. " : "Not yet. "}Token 4 is the last one, between the epochs 142 and 179, and with it the loss falls. `
-      + "The green line says why: π is a product in which each of the five is a factor. Drag a bar to zero to see it vanish, or move the epoch.";
+    return `${guessed === undefined ? "" : guessed === LAST ? "So it is. " : "Not yet. "}Token 4 is the last one, between the epochs 142 and 179, and with it the loss falls: `
+      + "π (green) has all five as factors. Drag a bar to zero.";
   },
 };
 
