@@ -29,12 +29,14 @@ from attnopt.explorers import (
     LayersExplorer,
     LayerStepsExplorer,
     OneLayerExplorer,
+    ProductExplorer,
     Sandbox,
     SoftmaxExplorer,
     SpikeStepsExplorer,
     StepSizesExplorer,
     TaskModelExplorer,
 )
+from attnopt.explorers.product import RUNS
 from attnopt.explorers.spike_steps import DATA, SHAPES, counted, recorded
 from attnopt.in_context import optimal_step_sizes, sample_grams, spectral_moments, step_loss
 from attnopt.softmax import softmax_jacobian
@@ -264,6 +266,65 @@ def test_one_layer_at_the_ends_of_its_controls(spectrum, examples):
     for value, step in zip(spectrum, numbers["steps"], strict=True):
         assert step < min(1 / value, numbers["common"])
         assert 1 / step == pytest.approx(value * (1 + 1 / examples) + 1 / numbers["common"], rel=1e-12)
+
+
+@pytest.mark.parametrize(("run", "epoch"), [("three", 0), ("three", 179), ("two", 400), ("none", 269), ("never", 1000)])
+def test_product_is_the_run_as_recorded_where_no_factor_is_changed(run, epoch):
+    explorer = ProductExplorer(run=run, epoch=epoch)
+    numbers, one = explorer.compute(), explorer.record[run]
+    at = max(frame for frame, there in enumerate(one["epochs"]) if there <= epoch)
+    for name in ("influences", "parity", "cost", "loss"):
+        assert numbers[name] == pytest.approx(one[name][at], rel=1e-4, abs=1e-12)
+    model = load_run(RUNS[run][0]).at(one["epochs"][at])
+    tokens, labels = Task().all()
+    logits = model.logits(tokens)[0]
+    assert numbers["loss"] == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item(), rel=2e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize(("run", "epoch"), [("three", 142), ("two", 400), ("none", 870), ("never", 700)])
+def test_a_token_without_influence_leaves_no_parity(run, epoch):
+    whole = ProductExplorer(run=run, epoch=epoch).compute()
+    for t in range(5):
+        factors = [float(other != t) for other in range(5)]
+        numbers = ProductExplorer(run=run, epoch=epoch, factors=factors).compute()
+        assert abs(numbers["parity"]) < 1e-13
+        assert numbers["loss"] == pytest.approx(math.log(2) + numbers["cost"] / 2)
+        assert numbers["influences"] == pytest.approx(
+            [f * size for f, size in zip(factors, whole["influences"], strict=True)]
+        )
+
+
+def test_small_influences_are_factors():
+    part = lambda **traits: ProductExplorer(epoch=20, **traits).compute()["parity"]  # noqa: E731
+    assert part(factors=[0.5] * 5) / part() == pytest.approx(1 / 32, rel=0.1)
+    assert part(factors=[1, 1, 1, 0.5, 1]) / part() == pytest.approx(0.5, rel=1e-3)
+    assert part(factors=[2, 1, 1, 2, 1]) / part() == pytest.approx(4, rel=0.02)
+
+
+def test_product_refuses_a_record_that_does_not_fit():
+    good = ProductExplorer().record
+    three = good["three"]
+    token = three["weights"]["token"]
+    for message, bad in (
+        ("record must be of the runs three, two, none, never", {"three": three}),
+        ("record of three must have epochs, weights, influences", good | {"three": {"epochs": [0]}}),
+        ("record of three: .*missing", good | {"three": three | {"weights": {"token": token}}}),
+        ("epochs and curves must be as many", good | {"three": three | {"loss": three["loss"][1:]}}),
+        (
+            "weights must have the shapes",
+            good
+            | {
+                "three": three
+                | {"weights": three["weights"] | {"position": [row[1:] for row in three["weights"]["position"]]}}
+            },
+        ),
+        (
+            "weights must be finite",
+            good | {"three": three | {"weights": three["weights"] | {"token": [[[math.nan, 0], [0, 1]], *token[1:]]}}},
+        ),
+    ):
+        with pytest.raises(traitlets.TraitError, match=message):
+            ProductExplorer(record=bad)
 
 
 @pytest.mark.parametrize("model", ["trained", "untrained", "ideal"])

@@ -148,3 +148,30 @@ def test_arguments_that_do_not_fit_are_refused(change, error, said):
     given = {"models": random_models(), "task": TASK, "weights": torch.ones(3, 6, dtype=torch.int64), "generator": drawn()}
     with pytest.raises(error, match=said):
         replacements(**(given | change))
+
+
+def test_parts_are_joined_whatever_their_number():
+    models = random_models(5)
+    whole = replacements(models, TASK, torch.ones(5, 6, dtype=torch.int64), drawn())["none"]
+    for size in (1, 2, 5, 9):
+        begun = []
+
+        def of_some(part, at, begun=begun):
+            begun.append(at)
+            return {"none": accuracy(part.logits(TASK.all()[0]), TASK.all()[1])}
+
+        torch.testing.assert_close(in_parts(models, of_some, size)["none"], whole)
+        assert begun == list(range(0, 5, size))
+    with pytest.raises(TypeError, match="models must be Models"):
+        in_parts([models], dict)
+    with pytest.raises(ValueError, match="size"):
+        in_parts(models, dict, 0)
+
+
+def test_what_does_not_fit_a_task_or_a_generator_is_refused():
+    with pytest.raises(ValueError, match="task must have length 6"):
+        removals(random_models(), Task(2, 7, 3), drawn())
+    with pytest.raises(TypeError, match="generator"):
+        removals(random_models(), TASK, None)
+    with pytest.raises(TypeError, match="generator"):
+        donors(torch.zeros(1, 4, dtype=torch.int64), None)

@@ -40,7 +40,7 @@ def test_the_weights_give_the_records_numbers_again(found):
 
 def test_one_model_is_that_of_its_seed():
     models = load_models()
-    for seed in np.random.default_rng().integers(200, size=5):
+    for seed in (0, 199, *np.random.default_rng().integers(200, size=5)):
         one = load_model(seed)
         assert len(one) == 1
         assert all(torch.equal(value[0], models.weights[name][seed]) for name, value in one.weights.items())

@@ -24,6 +24,7 @@ from attnopt.explorers import (
     LayerStepsExplorer,
     OneLayerExplorer,
     OneStepExplorer,
+    ProductExplorer,
     SecondValleyExplorer,
     SoftmaxExplorer,
     SpikeStepsExplorer,
@@ -1372,6 +1373,44 @@ def test_a_handle_follows_a_finger_all_the_way(name, show):
     after = handle.bounding_box()
     assert after["x"] - before["x"] == pytest.approx(40, abs=8)
     assert after["y"] - before["y"] == pytest.approx(-24, abs=8) or name in ("softmax", "feature_flow")
+
+
+@pytest.mark.parametrize(("guessed", "said"), [("only with the last", "So it is."), ("with the first", "Not yet.")])
+def test_product_asks_when_the_loss_leaves_the_plateau(guessed, said, show):
+    page = show(make("product"))
+    explorer = mounted(page, asking=True)
+    assert "its cost" not in explorer.inner_text()
+    explorer.get_by_role("button", name=guessed).click()
+    note = explorer.get_by_role("note").inner_text()
+    assert note.startswith(f"{said} Token 4 is the last one, between the epochs 142 and 179")
+    record = ProductExplorer().record["three"]
+    before, after = (record["epochs"].index(epoch) for epoch in (142, 179))
+    least = [min(range(5), key=row.__getitem__) for row in record["influences"]]
+    assert set(least[: before + 1]) == {3}
+    assert record["influences"][after][3] > 10 * record["influences"][before][3]
+    assert record["loss"][after] < 0.6 < np.log(2) < record["loss"][before]
+    assert page.complaints == []
+
+
+def test_product_says_what_a_change_of_influences_does(show):
+    page = show(make("product"))
+    explorer = mounted(page)
+    assert "the influences are 0.54, 0.32, 0.84, 0.064 and 1.10. π = 8 × 10⁻⁵" in status(explorer)
+    explorer.get_by_role("button", name="blind the least").click()
+    assert "Without the influence of token 4, π is 0, whatever the others are. π = 0" in status(explorer)
+    explorer.get_by_role("button", name="as trained").press("Enter")
+    explorer.get_by_role("slider", name="epoch").press("Home")
+    explorer.get_by_role("button", name="halve each").click()
+    assert "π is 0.032 times what it was" in status(explorer)
+    for run in ("two", "none", "never"):
+        explorer.get_by_role("combobox", name="nearly blind").select_option(run)
+        assert_finite(explorer)
+        assert "π does not pay its cost" in status(explorer)
+        assert "times what it was" not in status(explorer)
+    explorer.get_by_role("combobox", name="nearly blind").select_option("two")
+    explorer.get_by_role("slider", name="epoch").press("End")
+    assert "π exceeds its cost, and the loss is below log 2" in status(explorer)
+    assert page.complaints == []
 
 
 @pytest.mark.parametrize(("seed", "shown"), [(2, "trained"), (7, "levels"), (4, "levels"), (10, "trained")])
