@@ -181,11 +181,14 @@ def sparsity_of(training: Training) -> dict:
 
 @RECORD.section
 def ablations() -> dict:
-    """Figure 16: accuracies of 100 runs a point; the default's are those of the first 100 seeds of "main"."""
+    """Figure 16: accuracies of 100 runs a point; the default's are those of the first 100 seeds of "main".
+
+    Under "nested" stand the widths whose neurons are the first of those of wider models, as in the released code.
+    """
     result = {}
-    for factor in ("batch_size", "width", "learning_rate", "mlp_discount"):
+    for factor in ("batch_size", "width", "learning_rate", "mlp_discount", "nested"):
         names = ["main", *(name for name in settings() if name.startswith(f"{factor}_"))]
-        points = {getattr(settings()[name].settings, factor): name for name in names}
+        points = {getattr(settings()[name].settings, factor.replace("nested", "width")): name for name in names}
         if factor == "batch_size":
             points[2048] = "full_batch"
         result[factor] = {

@@ -54,7 +54,7 @@ def settings() -> dict[str, Plan]:
     for dim in (3, 64):
         found[f"full_batch_dim_{dim}"] = Plan(20, Settings(dim=dim, batch_size=2048), Watch(5, ENDS))
     for factor, values in {
-        "learning_rate": (1e-4, 3e-4, 1e-3, 1e-2, 3e-2, 1e-1),
+        "learning_rate": (1e-4, 3e-4, 1e-3, 1e-2, 3e-2),
         "mlp_discount": (0.01, 0.1, 3.0, 10.0, 100.0),
         "width": (4, 8, 16, 64, 128),
         "batch_size": (512, 128, 64, 16, 8),

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
-from ensembles import seeded
+from ensembles import nested, seeded
 from joblib import parallel_config
 
 from attnopt.clustering import Settings, Watch, ensemble, initial_models, train
@@ -124,7 +124,24 @@ def test_test_sequences_and_added_tokens_have_streams_of_their_own():
     """The CPU's generator reads the last 32 bits of a seed: 2³² + 7 begins the numbers of 7 again."""
     generators = [torch.Generator().manual_seed(seed) for seed in (*range(1001), TEST_SEED)]
     generators += [seeded(seed) for seed in range(1001)]
+    generators += [torch.Generator().manual_seed(5 * 2**29 + seed) for seed in range(1001)]  # of `nested`
     first = [torch.rand(1, dtype=torch.float64, generator=generator).item() for generator in generators]
     assert len(set(first)) == len(first)
     again = torch.rand(1, dtype=torch.float64, generator=torch.Generator().manual_seed(2**32 + 7)).item()
     assert again == first[7]
+
+
+def test_neurons_of_a_narrower_model_are_the_first_of_a_wider_one():
+    narrow, usual, wide = (nested(range(3), width).weights for width in (8, 32, 128))
+    assert all(torch.equal(value, usual[name]) for name, value in initial_models(range(3)).weights.items())
+    for less, more, few in ((narrow, usual, 8), (usual, wide, 32)):
+        assert torch.equal(less["receptors"], more["receptors"][:, :few])
+        assert torch.equal(less["receptor_biases"], more["receptor_biases"][:, :few])
+        ratio = (more["receptors"].shape[1] / few) ** 0.5
+        torch.testing.assert_close(less["assemblers"], ratio * more["assemblers"][:, :, :few])
+        torch.testing.assert_close(less["assembler_bias"], ratio * more["assembler_bias"])
+        assert all(torch.equal(less[name], more[name]) for name in ("token", "position", "query", "value"))
+    drawn = initial_models(range(3), Settings(width=128)).weights
+    for name in ("receptors", "assemblers", "receptor_biases"):
+        assert wide[name].shape == drawn[name].shape
+        assert wide[name].abs().max() == pytest.approx(drawn[name].abs().max().item(), rel=0.05)

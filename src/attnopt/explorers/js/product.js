@@ -76,7 +76,7 @@ const pictures = [
   { label: "Over the epochs of a run: five influences, the parity coefficient with its cost, and the loss; a click chooses an epoch", box: BOX, click: (x, y, state) => (x >= UPPER[0] - 4 ? { epoch: nearest(x, state) } : {}) },
   { label: "The same at the chosen epoch: five influences as bars that can be dragged, the parity coefficient, its cost and the loss", box: BOX },
 ];
-const NAMES = { three: "three tokens at first", two: "two tokens, for long", none: "none, and it waits all the same", never: "always one or another" };
+const NAMES = { three: "three tokens at first", two: "two tokens, for long", none: "none, and yet it waits", never: "always one or another" };
 const controls = [
   {
     trait: "epoch", kind: "handle", label: "The epoch on the curve of the loss", step: KEY,
@@ -110,7 +110,7 @@ const controls = [
     },
   },
 ];
-const START = { three: 142, two: 216, none: 305, never: 497 };
+const START = { three: 142, two: 216, none: 269, never: 497 };
 
 const small = (parent, x, y, text, anchor = "start", more = "") => drawn("text", { x, y, "text-anchor": anchor, class: `ao-small ${more}` }, parent, text);
 const log2 = (parent, inside) => line(inside, [LOWER[0], lossAt(Math.LN2)], [LOWER[2], lossAt(Math.LN2)], { "stroke-dasharray": "4 3", opacity: 0.6 });
