@@ -1421,7 +1421,7 @@ def test_circuits_says_what_the_model_counts(seed, shown, show):
     percent = "100" if numbers["trained"] == 1 else shown_number(100 * numbers["trained"], 1)
     assert said.startswith(f"Seed {seed} is right on {percent} % of all sequences. ")
     if seed == 10:
-        assert "No count with small integers" in said
+        assert "No count with odd weights" in said
     else:
         counted = said.split("M = ")[1].split(",")[0].replace("− ", "+ −").replace("−", "-").split(" + ")
         found = [0] * 12

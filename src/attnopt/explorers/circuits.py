@@ -83,7 +83,8 @@ class CircuitsExplorer(Explorer):
         numbers, known = self.compute(), load_overview()
         (runs, bars), (circle, plane) = figure.subplots(2, 2)
         tokens, targets = TASK.all()
-        fits = (known["explained"] > FITS) & (known["accuracy"] > LEARNED)
+        odd = torch.tensor([1] * TASK.k + [0] * (TASK.length - TASK.k))
+        fits = (known["explained"] > FITS) & (known["accuracy"] > LEARNED) & (known["m"].abs() % 2 == odd).all(1)
         for seed in range(MODELS):
             count = len(levels(known["m"][seed][None], TASK)[0].unique()) if fits[seed] else 100
             colour = GREEN if known["accuracy"][seed] > SUCCESS else GREY
@@ -91,7 +92,7 @@ class CircuitsExplorer(Explorer):
             if seed == self.seed:
                 runs.plot(min(count, 100), known["accuracy"][seed], "o", mfc="none", color="black", ms=9)
         runs.set(xscale="log", xlabel="levels of M", ylabel="accuracy", xticks=[6, 10, 20, 40, 100])
-        runs.set_xticklabels(["6", "10", "20", "40", "none fits"])
+        runs.set_xticklabels(["6", "10", "20", "40", "none"])
         bars.bar(range(1, 13), numbers["m"], color=["black" if value % 2 else GREY for value in numbers["m"]])
         bars.axvline(TASK.k + 0.5, color=GREY, ls=":")
         bars.set(xlabel="position", ylabel="$m_t$", xticks=range(1, 13))

@@ -76,12 +76,13 @@ export function compute(state) {
   };
 }
 
-// How many levels each model's count has, or NONE where no count fits; which kind it is.
+// How many levels each model's count has, or NONE where none that knows the label fits; which kind it is.
 let known = {};
 function listed(data) {
   if (known.data === data) return known;
   const counts = data.m.map((m, seed) => {
-    if (!(data.explained[seed] > FITS && data.accuracy[seed] > LEARNED)) return NONE;
+    const knows = m.every((value, t) => Math.abs(value) % 2 === (t < PREFIX ? 1 : 0));
+    if (!(knows && data.explained[seed] > FITS && data.accuracy[seed] > LEARNED)) return NONE;
     let found = new Set([0]);
     for (const value of m) found = new Set([...found, ...[...found].map((level) => level + value)]);
     return Math.min(found.size, NONE);
@@ -101,7 +102,7 @@ const next = (kind) => ({ data, seed }) => {
 };
 
 const BOX = "0 0 320 264", FRAME = [52, 22, 308, 218];
-const wide = { label: "levels of M", low: 5, high: 130, ticks: [6, 10, 20, 40, NONE], scale: Math.log, text: (value) => (value === NONE ? "no count" : tidy(value)) };
+const wide = { label: "levels of M", low: 5, high: 130, ticks: [6, 10, 20, 40, NONE], scale: Math.log, text: (value) => (value === NONE ? "none" : tidy(value)) };
 const tall = { label: "accuracy", low: 0.45, high: 1.03, ticks: [0.5, 0.6, 0.7, 0.8, 0.9, 1] };
 const part = ({ low, high, scale = Number }, value) => (scale(value) - scale(low)) / (scale(high) - scale(low));
 const shifted = (seed) => 1 + 0.05 * Math.sin(2.4 * seed);  // so that points are seen beside each other
@@ -131,7 +132,7 @@ const controls = [
       "plain count": next("plain"), "mixed signs": next("signs"), "larger weights": next("other"), "learned in part": next("part"), "at chance": next("never"),
     },
   },
-  { trait: "shown", kind: "choice", label: "ξ", names: { trained: "as trained", levels: "replaced by the mean of its level" } },
+  { trait: "shown", kind: "choice", label: "ξ", hidden: ({ data, seed, shown }) => shown === "trained" && listed(data).counts[seed] === NONE, names: { trained: "as trained", levels: "replaced by the mean of its level" } },
   { trait: "seed", label: "seed" },
 ];
 
@@ -153,12 +154,15 @@ function drawRuns(picture, { data, seed }) {
   small(picture, 72, 210, "failure");
 }
 
-function drawWeights(picture, { m }, asking) {
+function drawWeights(picture, { m }, { data, seed }, asking) {
+  const fits = listed(data).counts[seed] !== NONE;
   const top = Math.max(3, ...m.map(Math.abs)), left = 40, unit = 22.5, zero = 112, scale = 76 / top;
   title(picture, "2. What it counts: M = Σ mₜ xₜ");
+  if (!fits) small(picture, left + unit * LENGTH / 2, zero - 30, "none with odd weights in front, even ones behind", "middle");
   m.forEach((value, t) => {
     const x = left + unit * t, odd = Math.abs(value) % 2 === 1, size = Math.abs(value) * scale;
     small(picture, x + unit / 2, 222, String(t + 1), "middle");
+    if (!fits) return;
     if (asking && t >= PREFIX) { small(picture, x + unit / 2, zero - 4, "?", "middle"); return; }
     if (value) drawn("rect", { x: x + 4, y: value > 0 ? zero - size : zero, width: unit - 8, height: size, fill: odd ? "currentColor" : "none", stroke: "currentColor", "stroke-width": 1.6 }, picture);
     small(picture, x + unit / 2, value > 0 ? zero - size - 4 : value < 0 ? zero + size + 13 : zero - 4, tidy(value), "middle");
@@ -201,8 +205,8 @@ function drawClusters(picture, { levels }, state) {
     const path = [...group.values()].map((xi) => `M${at(xi).map((value) => value.toFixed(1)).join(" ")}h0`).join("");
     drawn("path", { d: path, stroke: COLOURS[label], "stroke-width": state.shown === "levels" ? 7 : 4, "stroke-linecap": "round", fill: "none", opacity: 0.6 }, picture);
   });
-  if (levels.length <= 20) {
-    if (state.data.explained[state.seed] > FITS) curve(picture, levels.map(([, , x, y]) => at([x, y])), { opacity: 0.35 });
+  if (levels.length <= 20 && listed(state.data).counts[state.seed] !== NONE) {
+    if (listed(state.data).counts[state.seed] !== NONE) curve(picture, levels.map(([, , x, y]) => at([x, y])), { opacity: 0.35 });
     levels.forEach(([level, , x, y]) => small(picture, at([x, y])[0], at([x, y])[1] - 7, tidy(level), "middle", "ao-halo"));
   }
   ["label 0", "label 1"].forEach((text, label) => {
@@ -214,7 +218,7 @@ function drawClusters(picture, { levels }, state) {
 
 function draw([first, second, third, fourth], now, state, bounds, asking) {
   drawRuns(first, state);
-  drawWeights(second, now, asking);
+  drawWeights(second, now, state, asking);
   drawEmbeddings(third, now);
   drawClusters(fourth, now, state);
 }
@@ -227,7 +231,7 @@ function written(m) {
 function say({ m, count, trained, accuracy }, { data, seed, shown }) {
   const fits = listed(data).counts[seed] !== NONE, explained = data.explained[seed];
   const first = `Seed ${seed} is right on ${percent(trained)} % of all sequences`;
-  if (!fits) return `${first}. No count with small integers describes its ξ.`;
+  if (!fits) return `${first}. No count with odd weights on the prefix and even ones on the suffix describes its ξ.`;
   return `${first}. It counts M = ${written(m)}, with ${count} levels, and M explains ${percent(explained)} % of the variance of ξ. `
     + (shown === "levels" ? `With every ξ replaced by the mean of its level it is right on ${percent(accuracy)} %.` : `Suffix invariance ${show(data.suffix[seed])}, permutation invariance ${show(data.permutation[seed])}.`);
 }
