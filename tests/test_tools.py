@@ -361,8 +361,7 @@ GOOD = (ROOT / "tools" / "chapter_template.md").read_text(encoding="utf-8")
 def test_the_template_and_the_book_are_in_style():
     assert prose.faults(GOOD, chapter=True) == []
     for path in notebooks.sources():
-        old = path.relative_to(notebooks.BOOK).with_suffix("").as_posix() in prose.OLD_FORM
-        assert prose.faults(path.read_text(encoding="utf-8"), chapter=path.parent != notebooks.BOOK, old=old) == []
+        assert prose.faults(path.read_text(encoding="utf-8"), chapter=path.parent != notebooks.BOOK) == []
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,6 @@ CELL = re.compile(r"^(```\{code-cell\} ipython3\n)(.*?)(^```$)", re.M | re.S)
 HEADER = re.compile(r"\A(---\n.*?^---\n|(?::\w[^\n]*\n)+\n?)?", re.M | re.S)
 REQUIRED = ("**What you need.**", "**Time to run.**")
 SECTIONS = ("## Exercises", "## What the papers say", "## Since then")
-# Chapters that have yet to be rewritten for the reader; the list may only shrink.
-OLD_FORM: set[str] = set()
-OLD_SECTIONS = ("## Exercises", "## What we showed", "## References")
 EXERCISE = re.compile(r"^:::\{exercise\}(.*)$", re.M)
 ASKED = re.compile(r" (●○○|●●○|●●●) · \d+ (minutes|hours?) · (by hand|in code|research)")
 TEACHING = 15  # lines of a cell that stays open, and at most so many cells:
@@ -66,8 +63,8 @@ def prose_lines(text: str) -> list[tuple[int, str]]:
     return found
 
 
-def faults(text: str, chapter: bool, old: bool = False) -> list[str]:
-    """Ways in which a text breaks the style; `chapter` adds what every chapter must have, or, `old`, had to have before."""
+def faults(text: str, chapter: bool) -> list[str]:
+    """Ways in which a text breaks the style; `chapter` adds what every chapter must have."""
     found = []
     if formatted(text) != text:
         found.append("code cells are not formatted: `.venv/bin/python tools/prose.py --fix`")
@@ -115,11 +112,10 @@ def faults(text: str, chapter: bool, old: bool = False) -> list[str]:
         if TWO_SENTENCES.search(line)
     ]
     if chapter:
-        sections = OLD_SECTIONS if old else SECTIONS
-        found += [f"lacks `{part}`" for part in (*REQUIRED, *sections) if part not in text]
-        places = [text.find(section) for section in sections]
+        found += [f"lacks `{part}`" for part in (*REQUIRED, *SECTIONS) if part not in text]
+        places = [text.find(section) for section in SECTIONS]
         if places != sorted(places):
-            found.append(f"its last sections must be {', '.join(sections)}, in this order")
+            found.append(f"its last sections must be {', '.join(SECTIONS)}, in this order")
         if not cells or "hide-input" not in split(cells[0][1])[0]:
             found.append(f"line {cells[0][0] if cells else 1}: the first cell sets up: fold it with `:tags: [hide-input]`")
         exercises = EXERCISE.findall(text)
@@ -127,7 +123,6 @@ def faults(text: str, chapter: bool, old: bool = False) -> list[str]:
             found.append(f"has {len(exercises)} exercises; three to five are wanted")
         if text.count(":::{solution-start}") != len(exercises) or text.count(":::{solution-end}") != len(exercises):
             found.append("not every exercise has a solution")
-    if chapter and not old:
         found += [
             f"the exercise `{head.strip()}` lacks how hard, how long and of which kind: `●●○ · 15 minutes · by hand`"
             for head in exercises
@@ -158,8 +153,7 @@ def main() -> None:
         if "--fix" in sys.argv[1:] and formatted(text) != text:
             text = formatted(text)
             path.write_text(text, encoding="utf-8", newline="\n")
-        name = path.relative_to(BOOK).with_suffix("").as_posix()
-        for fault in faults(text, chapter=path in with_kernel and path.parent != BOOK, old=name in OLD_FORM):
+        for fault in faults(text, chapter=path in with_kernel and path.parent != BOOK):
             print(f"{path.relative_to(ROOT)}: {fault}")
             bad += 1
     if bad:

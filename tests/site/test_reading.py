@@ -1,17 +1,12 @@
 """What a reader meets as a chapter opens, held to the budgets of tools/reading.py."""
 
-import prose
 import pytest
 import reading
 
 
 @pytest.mark.parametrize("name", reading.chapters())
-def test_a_chapter_keeps_to_the_budgets_unless_it_has_the_old_form(name, open_page):
-    broken = reading.over(reading.measure(open_page(f"{name}.html")))
-    if name in prose.OLD_FORM:
-        assert broken, f"{name} keeps to every budget: take it from the list in tools/prose.py"
-    else:
-        assert broken == []
+def test_a_chapter_keeps_to_the_budgets(name, open_page):
+    assert reading.over(reading.measure(open_page(f"{name}.html"))) == []
 
 
 def test_what_breaks_a_budget_is_named():
