@@ -1,10 +1,11 @@
 """The shipped models against the numbers drawn from the ensemble before their weights were shortened."""
 
+import circuits_in_the_wild as experiment
 import numpy as np
 import pytest
 import torch
 
-from attnopt.clustering import invariance, load_model, load_models
+from attnopt.clustering import attention_by_pair, invariance, load_model, load_models
 from attnopt.clustering.interventions import answers, in_parts
 from attnopt.clustering.trained import DATA, TASK, load_overview, overview, packed, save_models, shortened, unpacked
 from bookkit.folder import results
@@ -88,3 +89,24 @@ def test_the_overview_is_that_of_the_weights():
     for name, value in found.items():
         torch.testing.assert_close(value[learned], stored[name][seeds][learned], atol=1.01e-4, rtol=0)
     torch.testing.assert_close(found["accuracy"], stored["accuracy"][seeds], atol=0.01, rtol=0)
+
+
+@pytest.mark.evidence("odonnat-sparsity", "odonnat-initialisation")
+def test_sparsity_norms_and_attention_of_the_chapters_come_from_the_weights():
+    record = results("circuits_in_the_wild")
+    accuracy = load_overview()["accuracy"]
+    success, learned = accuracy > 0.9, accuracy > 0.55
+    models = load_models()
+    dense, thresholds = -experiment.sparse(models), np.array(record["sparsity"]["thresholds"])
+    found = np.array([experiment.auc(dense[success, at], dense[~success, at]) for at in range(len(thresholds))])
+    there = thresholds >= 1e-3
+    np.testing.assert_allclose(found[there], np.array(record["sparsity"]["2"]["auc"])[there], atol=0.02)
+    norm = experiment.receptor_norm(models)
+    assert experiment.auc(norm[success], norm[~success]) == pytest.approx(record["sparsity"]["norm_auc"], abs=0.01)
+    pairs = in_parts(
+        models[learned], lambda part, _: {"pairs": attention_by_pair(part.stages(TOKENS)["attention"], TOKENS)}
+    )["pairs"]
+    stored = np.array(record["initialisation"]["pairs_after"])[learned]
+    np.testing.assert_allclose(pairs.flatten(1), stored, atol=0.01)
+    mass = pairs.mean(1)[:, : TASK.k].sum(1)
+    np.testing.assert_allclose(mass, np.array(STORED["mass"])[learned], atol=0.01)
