@@ -238,7 +238,7 @@ function say({ m, count, trained, accuracy }, { data, seed, shown }) {
 
 const ZERO = "only 0", EVEN = "even ones", ANY = "any";
 const guess = {
-  prompt: "Right: the integers with which the chosen model counts ones, those of the suffix hidden. The label is the parity of the first five. Which integers do the successful models have on the suffix?",
+  prompt: "Picture 2 has the integers with which the chosen model counts ones, those of the suffix hidden. The label is the parity of the first five. Which integers do the successful models have on the suffix?",
   options: [ZERO, EVEN, ANY], tells: true,
   reveal(guessed, now, { data }) {
     const won = data.m.filter((_, seed) => data.accuracy[seed] > SUCCESS), some = won.filter((m) => m.slice(PREFIX).some((value) => value)), even = some.filter((m) => m.slice(PREFIX).every((value) => value % 2 === 0));
