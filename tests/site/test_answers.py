@@ -214,7 +214,7 @@ def test_each_form_has_a_name_of_its_own_and_answers_for_itself(show_answers):
     field.fill("7/2")
     field.press("Enter")
     page.get_by_text("Not yet (to 3 digits).").wait_for()
-    assert said(page, COVERAGE).inner_text().strip() == "Not yet (to 3 digits)."  # there is no hint
+    assert said(page, COVERAGE).inner_text().strip().startswith("Not yet (to 3 digits). Hint: ")
     whole = page.get_by_label("Your answer (a whole number)")
     for typed, answer in (
         ("9.5", "A whole number is wanted, not 9.5."),

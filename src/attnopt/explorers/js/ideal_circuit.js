@@ -115,7 +115,7 @@ function legend(parent, entries) {
 const sign = (index, colour) => (parent, x) => mark(parent, index, [x, 17], 5, { fill: colour, stroke: "currentColor" });
 
 function drawEmbeddings(picture, now, { query, rest, split, noise }, asking) {
-  axes(picture, FRAME, { label: "positions P, sums Z, query q", low: -SPACE, high: SPACE, ticks: [-2, -1, 0, 1, 2] }, { label: "", low: -SPACE, high: SPACE, ticks: [-2, -1, 0, 1, 2] });
+  axes(picture, FRAME, { label: "positions P, sums Z, q / 6", low: -SPACE, high: SPACE, ticks: [-2, -1, 0, 1, 2] }, { label: "", low: -SPACE, high: SPACE, ticks: [-2, -1, 0, 1, 2] });
   const field = clipped(picture, FRAME);
   drawn("circle", { cx: CENTRE[0], cy: CENTRE[1], r: UNIT, fill: "none", stroke: "currentColor", opacity: 0.4 }, field);
   [-1, 1].forEach((y, v) => {
