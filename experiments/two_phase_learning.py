@@ -60,13 +60,13 @@ from attnopt.clustering import (
     Watch,
     curvature,
     find_drops,
+    influences,
     log_cosh_half,
     margins,
     parity_coefficient,
     train,
     training_data,
 )
-from attnopt.explorers.product import influences
 
 RECORD, TASK = Record("two_phase_learning", digits=4), Task()
 LEFT, LEVELS, SOLVED = 0.6, {"escape_early": 0.65, "escape_late": 0.5}, 0.9

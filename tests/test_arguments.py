@@ -288,6 +288,7 @@ EXEMPT = {
     # which take what others have made
     clustering.save_training, clustering.load_training,  # tested with files, in tests/clustering/test_training.py
     clustering.run_names, clustering.load_run,  # in tests/clustering/test_sandbox.py
+    clustering.influences,  # in tests/clustering/test_plateau.py
     clustering.load_model, clustering.load_models,  # in tests/clustering/test_trained.py
     clustering.levels, clustering.replacements, clustering.removals,  # in tests/clustering/test_interventions.py
 }  # fmt: skip

@@ -13,13 +13,13 @@ from attnopt.clustering import (
     Task,
     curvature,
     find_drops,
+    influences,
     initial_models,
     log_cosh_half,
     margins,
     parity_coefficient,
     walsh,
 )
-from attnopt.explorers.product import influences
 from bookkit.folder import results
 
 

@@ -24,7 +24,7 @@ from attnopt.clustering.gradients import (
 from attnopt.clustering.interventions import levels, removals, replacements
 from attnopt.clustering.invariance import invariance, spurious_attention
 from attnopt.clustering.model import Models, normalise
-from attnopt.clustering.plateau import curvature, find_drops, log_cosh_half, margins, parity_coefficient, walsh
+from attnopt.clustering.plateau import curvature, find_drops, influences, log_cosh_half, margins, parity_coefficient, walsh
 from attnopt.clustering.sandbox import Run, load_run, run_names
 from attnopt.clustering.spikes import Course, Spike, State, dissect, find_spikes
 from attnopt.clustering.task import Task
@@ -70,6 +70,7 @@ __all__ = [
     "gradient_bound_terms",
     "gradient_bound_terms_of_paper",
     "ideal_circuit",
+    "influences",
     "initial_models",
     "invariance",
     "levels",

@@ -157,8 +157,8 @@ def removals(models: Models, task: Task, generator: torch.Generator) -> dict[str
     tokens, targets = task.all()
     table = models.table()
     marked = marks(tokens, task.p, table.dtype)
-    rows = _rows(models, table)
-    uniform = _rows(models.replace(query=torch.zeros_like(models.weights["query"])), table)
+    rows = models.summands(table)
+    uniform = models.replace(query=torch.zeros_like(models.weights["query"])).summands(table)
     sums = _summed(marked, rows)
     elsewhere = torch.randperm(len(tokens), generator=generator)
     scores = models.scores(table).exp()
@@ -166,23 +166,16 @@ def removals(models: Models, task: Task, generator: torch.Generator) -> dict[str
     paid = (paid / paid.sum(-1, keepdim=True))[:, elsewhere]
     values = table @ models.weights["value"].mT.unsqueeze(1)
     mixed = torch.zeros_like(sums[..., :-1])
-    positions = []
+    positions, halves = [], models.summands(table.mean(1))
     for t in range(task.length):
         mixed += paid[..., t : t + 1] * values[:, :, t][:, tokens[:, t]]
-        middle = _rows(models, table.mean(1, keepdim=True))[:, 0, t]
-        positions.append(right(models, _divided(sums - rows[:, :, t][:, tokens[:, t]] + middle.unsqueeze(1)), targets))
+        positions.append(right(models, _divided(sums - rows[:, :, t][:, tokens[:, t]] + halves[:, t].unsqueeze(1)), targets))
     return {
         "query": right(models, _divided(_summed(marked, uniform)), targets),
         "attention": right(models, mixed, targets),
         "positions": torch.stack(positions, 1),
         "neurons": _without_neurons(models, _divided(sums), targets),
     }
-
-
-def _rows(models: Models, table: Tensor) -> Tensor:
-    """(eˢVZ, eˢ) of every pair of a table (M, …, d): what a sequence adds up, see `Models.sequences`; (M, …, d + 1)."""
-    paid = models.scores(table).exp().unsqueeze(-1)
-    return torch.cat([paid * torch.einsum("m...d,med->m...e", table, models.weights["value"]), paid], -1)
 
 
 def _summed(marked: Tensor, rows: Tensor) -> Tensor:

@@ -189,6 +189,16 @@ class Models:
         embeddings = self.table() if embeddings is None else embeddings
         return torch.einsum("m...d,md->m...", embeddings, self.weights["query"]) / self.dim**0.5
 
+    def summands(self, embeddings: Tensor | None = None) -> Tensor:
+        """(eˢVz, eˢ) of embeddings (M, …, d), those of the table unless given, shape (M, …, d + 1).
+
+        What each adds to the numerator and the denominator of ξ. Nothing is subtracted from a score s before exponentiating.
+        """
+        embeddings = self.table() if embeddings is None else embeddings
+        powers = self.scores(embeddings).exp().unsqueeze(-1)
+        values = (embeddings.flatten(1, -2) @ self.weights["value"].mT).view_as(embeddings)
+        return torch.cat([powers * values, powers], -1)
+
     def activations(self, direction: Tensor) -> Tensor:
         """What the neurons are before the GELU (M, n, h), from ξ normalised (M, n, d)."""
         activations = direction @ self.weights["receptors"].mT
@@ -294,14 +304,15 @@ class Models:
         if tokens.ndim != 2:
             raise ValueError(f"tokens must have shape (n, L), the same sequences for all models, got {tuple(tokens.shape)}")
         table = self.table().flatten(1, 2)
-        scores, values = self.scores(table).unsqueeze(-1), table @ self.weights["value"].mT
+        scores, values = self.scores(table), table @ self.weights["value"].mT
         numbers, largest = torch.finfo(scores.dtype), max(values.abs().max().item(), 1.0)
         safe = min(math.log(numbers.max / self.length / largest), -math.log(numbers.tiny))
         if not scores.abs().max() < safe:
             raise ValueError(f"scores must lie within ±{safe:.0f}, got one of size {scores.abs().max().item():.4g}")
-        rows = torch.cat([scores.exp() * values, scores.exp()], -1)
         marked = marks(tokens, self.vocabulary, table.dtype)
-        sums = (marked @ rows.permute(1, 0, 2).flatten(1)).unflatten(1, (len(self), self.dim + 1)).movedim(0, 1)
+        sums = (
+            (marked @ self.summands(table).permute(1, 0, 2).flatten(1)).unflatten(1, (len(self), self.dim + 1)).movedim(0, 1)
+        )
         return sums[..., :-1] / sums[..., -1:]
 
     def count(self, task: Task) -> tuple[Tensor, Tensor]:

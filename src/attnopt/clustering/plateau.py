@@ -16,11 +16,23 @@ def margins(models: Models) -> Tensor:
         TypeError: if ``models`` is none.
         ValueError: if the models have another vocabulary than two tokens, or 2ᴸ exceeds 2²⁴.
     """
-    check_models(models)
-    if models.vocabulary != 2:
-        raise ValueError(f"models must have two tokens, got {models.vocabulary}")
+    _check_two_tokens(models)
     logits = models.logits(Task(2, models.length, 1).all()[0])
     return logits[..., 1] - logits[..., 0]
+
+
+def influences(models: Models) -> Tensor:
+    """‖δ_t‖, by how much the two tokens at a position differ in what they add to the sums whose ratio is ξ, shape (M, L).
+
+    Raises:
+        TypeError: if ``models`` is none.
+        ValueError: if the models have another vocabulary than two tokens.
+
+    Source: the chapter "Two phases, or how training leaves the plateau".
+    """
+    _check_two_tokens(models)
+    zero, one = models.summands().unbind(1)
+    return (one - zero).norm(dim=-1)
 
 
 def walsh(values: Tensor) -> Tensor:
@@ -154,3 +166,9 @@ def find_drops(loss: Tensor, fall: float = 0.1, window: int = 20, smooth: int = 
         top = int(part.argmax())
         drops.append((first + top, first + top + int(part[top:].argmin())))
     return drops
+
+
+def _check_two_tokens(models: Models) -> None:
+    check_models(models)
+    if models.vocabulary != 2:
+        raise ValueError(f"models must have two tokens, got {models.vocabulary}")

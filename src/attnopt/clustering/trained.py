@@ -11,12 +11,21 @@ from torch import Tensor
 from attnopt.checks import check_count
 from attnopt.clustering.interventions import in_parts, level_means, levels, right
 from attnopt.clustering.invariance import variance_shares
-from attnopt.clustering.model import BIASES, TRAINED, Models
+from attnopt.clustering.model import Models
 from attnopt.clustering.task import Task
 
 DATA = Path(__file__).parents[1] / "data" / "trained_models.npz"
 TASK, NORM = Task(), "rms"  # what they were trained on, and with
-PARTS = ("token", "position", *TRAINED, *BIASES)
+SHAPES = {  # of the weights of a model of that setting
+    "token": (2, 2),
+    "position": (12, 2),
+    "query": (2,),
+    "value": (2, 2),
+    "receptors": (32, 2),
+    "assemblers": (2, 32),
+    "receptor_biases": (32,),
+    "assembler_bias": (2,),
+}
 OVERVIEW = ("m", "accuracy", "held", "explained", "suffix", "permutation")
 MANTISSA = 23  # bits that float32 has
 
@@ -32,7 +41,7 @@ def load_models() -> Models:
     Source: Odonnat, Bouaziz, Cabannes (2025), section 3; trained by ``experiments/trained_models.py``.
     """
     with np.load(DATA, allow_pickle=False) as arrays:
-        return Models({name: torch.from_numpy(unpacked(arrays[name])).double() for name in PARTS}, NORM)
+        return Models({name: torch.from_numpy(unpacked(arrays[name])).double() for name in SHAPES}, NORM)
 
 
 def load_model(seed: int) -> Models:
@@ -106,7 +115,7 @@ def unpacked(planes: np.ndarray) -> np.ndarray:
 
 def save_models(path: Path, models: Models, provenance: dict) -> None:
     """Write models, float32, and their provenance."""
-    arrays = {name: packed(models.weights[name]) for name in PARTS}
+    arrays = {name: packed(models.weights[name]) for name in SHAPES}
     arrays |= {f"overview/{name}": value.numpy() for name, value in overview(models.double()).items()}
     with path.open("wb") as stream:
         np.savez_compressed(stream, about=np.array(json.dumps({"provenance": provenance}, sort_keys=True)), **arrays)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from attnopt.clustering import Task, load_model, load_models
 from attnopt.clustering.interventions import answers, level_means, levels
-from attnopt.clustering.trained import PARTS, load_overview
+from attnopt.clustering.trained import SHAPES, load_overview
 from bookkit.explorers.base import Explorer
 from bookkit.plotting import BLUE, GREEN, GREY, ORANGE
 
@@ -20,7 +20,7 @@ MOST = 60  # levels that are told apart
 
 def _data() -> dict:
     """The weights of all models as the page carries them, and what is known of each."""
-    weights = torch.cat([load_models().weights[name].flatten(1) for name in PARTS], 1).float().numpy()
+    weights = torch.cat([load_models().weights[name].flatten(1) for name in SHAPES], 1).float().numpy()
     found = {name: value.tolist() for name, value in load_overview().items()}
     return found | {"weights": base64.b64encode(np.ascontiguousarray(weights.astype("<f4")).tobytes()).decode()}
 

@@ -7,7 +7,8 @@ import torch
 import traitlets
 from matplotlib.figure import Figure
 
-from attnopt.clustering import Models, Task, load_run, log_cosh_half, margins, parity_coefficient
+from attnopt.clustering import Models, Task, influences, load_run, log_cosh_half, margins, parity_coefficient
+from attnopt.clustering.trained import SHAPES
 from bookkit.explorers.base import Explorer, Numbers
 from bookkit.plotting import GREEN, GREY, PURPLE
 
@@ -18,30 +19,7 @@ RUNS = {  # the recorded run, the last epoch shown, and every how many-th frame 
     "none": ("pattern", 880, 3),
     "never": ("failure", 1000, 5),
 }
-SHAPES = {
-    "token": (2, 2),
-    "position": (12, 2),
-    "query": (2,),
-    "value": (2, 2),
-    "receptors": (32, 2),
-    "assemblers": (2, 32),
-    "receptor_biases": (32,),
-    "assembler_bias": (2,),
-}
 CURVES = ("influences", "parity", "cost", "loss")
-
-
-def sums_of(models: Models) -> torch.Tensor:
-    """What token x at position t adds to the two sums whose ratio is ξ, the weight first, shape (M, 2, L, 3)."""
-    table = models.table()
-    weights = models.scores(table).exp().unsqueeze(-1)
-    return torch.cat([weights, weights * (table @ models.weights["value"].mT.unsqueeze(1))], -1)
-
-
-def influences(models: Models) -> torch.Tensor:
-    """‖δ_t‖ of every position, shape (M, L)."""
-    sums = sums_of(models)
-    return (sums[:, 1] - sums[:, 0]).norm(dim=-1)
 
 
 def _digits(value, count: int = 6):
@@ -136,13 +114,13 @@ class ProductExplorer(Explorer):
     def compute(self) -> dict:
         """The five influences at the epoch, times their factors, and what π, its cost and the loss are with them."""
         model = _as_models(self.record[self.run]["weights"])[self._frame()]
-        sums, factors = sums_of(model)[0], torch.ones(TASK.length, 1, dtype=torch.float64)
+        sums, factors = model.summands()[0], torch.ones(TASK.length, 1, dtype=torch.float64)
         factors[: TASK.k, 0] = torch.tensor(self.factors, dtype=torch.float64)
         middle, half = sums.mean(0), factors * (sums[1] - sums[0]) / 2
         ends = torch.stack([middle - half, middle + half])
         tokens = TASK.all()[0]
         total = ends[tokens, torch.arange(TASK.length)].sum(1)
-        logits = model.classify((total[:, 1:] / total[:, :1]).unsqueeze(0))[0]
+        logits = model.classify((total[:, :-1] / total[:, -1:]).unsqueeze(0))[0]
         margin = logits[:, 1] - logits[:, 0]
         parity, cost = parity_coefficient(margin, TASK.k).item(), 2 * log_cosh_half(margin).mean().item()
         return {

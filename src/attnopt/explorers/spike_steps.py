@@ -15,8 +15,9 @@ from torch.nn.functional import one_hot
 
 from attnopt.clustering import Models, Task, training_data
 from attnopt.clustering.model import marks
-from attnopt.clustering.sandbox import PARTS, sentence_parts
+from attnopt.clustering.sandbox import sentence_parts
 from attnopt.clustering.spikes import GROUPS, losses, stages
+from attnopt.clustering.trained import SHAPES
 from bookkit.explorers.base import Explorer
 from bookkit.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE
 
@@ -25,16 +26,6 @@ RATE = 3e-3  # Adam's learning rate
 STEPS, PEAK = 64, 32
 TURNS = 240  # directions whose answers are looked at
 TASK = Task()
-SHAPES = {
-    "token": (2, 2),
-    "position": (12, 2),
-    "query": (2,),
-    "value": (2, 2),
-    "receptors": (32, 2),
-    "assemblers": (2, 32),
-    "receptor_biases": (32,),
-    "assembler_bias": (2,),
-}
 
 
 def counted(seed: int) -> np.ndarray:
@@ -48,8 +39,8 @@ def recorded() -> tuple[Models, Tensor, Tensor]:
     """The models after every step, the training sequences that differ, and how often each stands there."""
     with np.load(DATA, allow_pickle=False) as arrays:
         rows, counts = torch.from_numpy(arrays["weights"].astype(np.float64)), torch.from_numpy(arrays["counts"])
-    parts = rows.split([math.prod(SHAPES[name]) for name in PARTS], 1)
-    weights = {name: part.unflatten(1, SHAPES[name]) for name, part in zip(PARTS, parts, strict=True)}
+    parts = rows.split([math.prod(shape) for shape in SHAPES.values()], 1)
+    weights = {name: part.unflatten(1, shape) for (name, shape), part in zip(SHAPES.items(), parts, strict=True)}
     tokens = torch.tensor(list(itertools.product((0, 1), repeat=TASK.length)))
     return Models(weights, "rms"), tokens[counts > 0], counts[counts > 0].double()
 
@@ -65,7 +56,7 @@ def curves() -> tuple[list[float], list[float]]:
     """After every step the loss on the training set; of every step its length, root mean square over rate."""
     models, tokens, counts = recorded()
     loss = torch.cat([_mean_losses(models[k].logits(tokens), tokens, counts) for k in range(len(models))])
-    rows = torch.cat([models.weights[name].flatten(1) for name in PARTS], 1)
+    rows = torch.cat([models.weights[name].flatten(1) for name in SHAPES], 1)
     return loss.tolist(), (rows.diff(dim=0) / RATE).square().mean(1).sqrt().tolist()
 
 
