@@ -1,6 +1,8 @@
 // The 200 trained models as points, and the circuit of the one that is chosen: its integers, embeddings, and clusters.
 
-import { arrow, axes, COLOURS, curve, dot, drawn, gelu, line, mark, minus, show, tidy } from "./common.js";
+import {
+  arrow, axes, bytesOf, COLOURS, curve, dot, drawn, gelu, line, mark, minus, rms, show, small, tidy, title,
+} from "./common.js";
 import { explorer } from "./shell.js";
 
 const LENGTH = 12, PREFIX = 5, ALL = 2 ** LENGTH, MOST = 60, NEURONS = 32, MODELS = 200;
@@ -8,12 +10,11 @@ const SUCCESS = 0.9, FITS = 0.95, LEARNED = 0.55, NONE = 100;
 const SIZES = { token: [2, 2], position: [LENGTH, 2], query: [2], value: [2, 2], receptors: [NEURONS, 2], assemblers: [2, NEURONS], receptor_biases: [NEURONS], assembler_bias: [2] };
 const bitOf = (number, t) => (number >> (LENGTH - 1 - t)) & 1;
 const LABELS = Array.from({ length: ALL }, (_, number) => [0, 1, 2, 3, 4].reduce((sum, t) => sum + bitOf(number, t), 0) % 2);
-const rms = (v) => v.map((part) => part / (Math.hypot(...v) / Math.SQRT2 + 1e-5));
 
 // The weights of a seed, from the page's one text.
 let texts = new Map();
 function weightsOf({ weights }, seed) {
-  if (!texts.has(weights)) texts = new Map([[weights, new Float32Array(Uint8Array.from(atob(weights), (sign) => sign.charCodeAt(0)).buffer)]]);
+  if (!texts.has(weights)) texts = new Map([[weights, new Float32Array(bytesOf(weights).buffer)]]);
   const all = texts.get(weights), found = {};
   let at = all.length / MODELS * seed;
   for (const [name, shape] of Object.entries(SIZES)) {
@@ -110,8 +111,6 @@ function spot(data, seed) {
   const { counts } = listed(data);
   return [FRAME[0] + (FRAME[2] - FRAME[0]) * part(wide, counts[seed] * shifted(seed)), FRAME[3] - (FRAME[3] - FRAME[1]) * part(tall, data.accuracy[seed])];
 }
-const small = (parent, x, y, text, anchor = "start", more = "") => drawn("text", { x, y, "text-anchor": anchor, class: `ao-small ${more}` }, parent, text);
-const title = (parent, text) => drawn("text", { x: 160, y: 13, "text-anchor": "middle" }, parent, text);
 
 const pictures = [
   {

@@ -1,6 +1,6 @@
 // An image moved by gradient steps z <- z + h (C - softmax(θz + b)) θ: what moves it, the picture or the imposed label C?
 
-import { clamp, COLOURS, drawn, element, line, show, softmaxOf } from "./common.js";
+import { bytesOf, clamp, COLOURS, drawn, element, line, show, softmaxOf } from "./common.js";
 import { explorer } from "./shell.js";
 
 const SIDE = 28, PIXELS = SIDE * SIDE, COUNT = 10, ITERATIONS = 5;
@@ -12,8 +12,7 @@ const digits = (value, count) => value.toLocaleString("en", { maximumSignificant
 const kept = new Map();
 function unpack(name, text, decode) {
   if (kept.get(name)?.text !== text) {
-    const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-    kept.set(name, { text, array: decode(new DataView(bytes.buffer)) });
+    kept.set(name, { text, array: decode(new DataView(bytesOf(text).buffer)) });
   }
   return kept.get(name).array;
 }

@@ -1,12 +1,11 @@
 // A recorded training run: the influences of the five counted tokens, the parity coefficient and its cost, and the loss, over
 // the epochs and, as bars to be dragged, at one of them.
 
-import { axes, clamp, clipped, COLOURS, curve, dot, drawn, gelu, line, power, show, tidy } from "./common.js";
+import { axes, clamp, clipped, COLOURS, curve, dot, drawn, gelu, line, power, rms, show, small, tidy } from "./common.js";
 import { explorer } from "./shell.js";
 
 const LENGTH = 12, PREFIX = 5, ALL = 2 ** LENGTH, PURPLE = "#CC79A7", GREEN = COLOURS[2], FLOOR = 1e-15;
 const frameOf = ({ run, epoch, record }) => record[run].epochs.findLastIndex((one) => one <= epoch);
-const rms = (v) => v.map((part) => part / (Math.hypot(...v) / Math.SQRT2 + 1e-5));
 const ones = (number) => number.toString(2).replace(/0/g, "").length;
 
 // log cosh(m/2), by its series where the formula would cancel.
@@ -112,7 +111,6 @@ const controls = [
 ];
 const START = { three: 142, two: 216, none: 269, never: 497 };
 
-const small = (parent, x, y, text, anchor = "start", more = "") => drawn("text", { x, y, "text-anchor": anchor, class: `ao-small ${more}` }, parent, text);
 const log2 = (parent, inside) => line(inside, [LOWER[0], lossAt(Math.LN2)], [LOWER[2], lossAt(Math.LN2)], { "stroke-dasharray": "4 3", opacity: 0.6 });
 
 function drawRun(picture, state, asking) {

@@ -1,13 +1,14 @@
 // The visual sandbox: a recorded training run, frame by frame, and all that the model does in the plane.
 // A frame is its parameters; everything drawn is computed from them.
 
-import { arrow, clamp, COLOURS, curve, dot, drawn, element, gelu, line, mark, show, softmaxOf } from "./common.js";
+import {
+  arrow, bytesOf, clamp, COLOURS, curve, dot, drawn, element, gelu, line, mark, show, softmaxOf, sum,
+} from "./common.js";
 import { explorer } from "./shell.js";
 
 const CELLS = 24, FINE = 220, RING = 1440;  // cells a side of the tested map and of the drawn one; directions tabulated for it
 const LAYERS = [["token", "E"], ["position", "P"], ["query", "q"], ["value", "V"], ["receptors", "W"], ["assemblers", "U"]];
 const HUES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"];
-const sum = (values) => values.reduce((total, value) => total + value, 0);
 const rows = (flat, width) => Array.from({ length: flat.length / width }, (_, row) => Array.from(flat.subarray(row * width, (row + 1) * width)));
 
 function normalised(norm, [x, y]) {
@@ -22,7 +23,7 @@ function unpack(run) {
   if (unpacked.has(run)) return unpacked.get(run);
   const count = run.epochs.length, parts = {};
   for (const [name, { step, values }] of Object.entries(run.params)) {
-    const integers = new Int16Array(Uint8Array.from(atob(values), (letter) => letter.charCodeAt(0)).buffer);
+    const integers = new Int16Array(bytesOf(values).buffer);
     parts[name] = (frame) => Float64Array.from(integers.subarray(frame * integers.length / count, (frame + 1) * integers.length / count), (value) => value * step);
   }
   const at = (frame) => {

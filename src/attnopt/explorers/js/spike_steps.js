@@ -1,6 +1,6 @@
 // One loss spike, step by step: the loss and the length of Adam's steps, and the plane of sequence embeddings.
 
-import { axes, clamp, clipped, COLOURS, curve, dot, drawn, gelu, line, power, show } from "./common.js";
+import { axes, bytesOf, clamp, clipped, COLOURS, curve, dot, drawn, gelu, line, power, show, sum } from "./common.js";
 import { explorer } from "./shell.js";
 
 const LAST = 64, PEAK = 32, TURNS = 240, LENGTH = 12, PREFIX = 5, RATE = 3e-3, PURPLE = "#CC79A7", GREY = "#8a8a8a", GREEN = COLOURS[2];
@@ -8,7 +8,6 @@ const SIZES = { token: 4, position: 24, query: 2, value: 4, receptors: 64, assem
 const COUNT = Object.values(SIZES).reduce((sum, size) => sum + size, 0), LAYER = ["receptors", "assemblers", "thresholds", "shift"];
 const pairs = (flat) => Array.from({ length: flat.length / 2 }, (_, row) => [flat[2 * row], flat[2 * row + 1]]);
 const bits = (number, length) => Array.from({ length }, (_, t) => (number >> (length - 1 - t)) & 1);
-const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 // The sentences of the picture: every count in up to three orders, each with four suffixes.
 const SUFFIXES = (() => {
@@ -25,9 +24,9 @@ const SHOWN = PREFIXES.flatMap((prefix) => SUFFIXES.map((suffix) => [...prefix, 
 const unpacked = new WeakMap();
 function unpack(data) {
   if (unpacked.has(data)) return unpacked.get(data);
-  const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)), counts = bytes(data.counts), total = sum([...counts]);
+  const counts = bytesOf(data.counts), total = sum([...counts]);
   const found = {
-    flat: new Float32Array(bytes(data.weights).buffer),
+    flat: new Float32Array(bytesOf(data.weights).buffer),
     set: [...counts].flatMap((count, number) => (count ? [{ tokens: bits(number, LENGTH), share: count / total }] : [])),
     loss: data.loss,
   };

@@ -1,12 +1,12 @@
 // A sentence of zeros and ones on its way through the model in the plane: embeddings, attention, ξ, neurons, logits, answer.
 
 import {
-  arrow, axes, clipped, COLOURS, dot, drawn, gelu, line, mark, minus, pair, show, softmaxOf, ticksUpTo, tidy,
+  arrow, axes, clipped, COLOURS, dot, drawn, gelu, line, mark, minus, pair, show, small, softmaxOf, sum, ticksUpTo, tidy,
+  title,
 } from "./common.js";
 import { explorer } from "./shell.js";
 
 const LENGTH = 12, PREFIX = 5, ALL = 2 ** LENGTH, CELLS = 96, RING = 720;
-const sum = (values) => values.reduce((total, value) => total + value, 0);
 const normalised = (v) => (Math.hypot(...v) > 0 ? v.map((value) => value / Math.hypot(...v)) : [0, 0]);  // zero stays zero
 const bitsOf = (number) => Array.from({ length: LENGTH }, (_, t) => (number >> (LENGTH - 1 - t)) & 1);
 const labelOf = (tokens) => sum(tokens.slice(0, PREFIX)) % 2;
@@ -107,8 +107,6 @@ const put = (reach) => ([x, y]) => [156 + 96 * x / reach, 120 - 96 * y / reach];
 const kind = (t) => (t < PREFIX ? 0 : 2);
 const look = (x) => ({ fill: COLOURS[x], stroke: "currentColor" });
 const turn = (t) => ({ tokens }) => ({ tokens: tokens.map((x, other) => (other === t ? 1 - x : x)) });
-const title = (parent, text) => drawn("text", { x: 160, y: 13, "text-anchor": "middle" }, parent, text);
-const small = (parent, x, y, text, anchor = "start", more = "") => drawn("text", { x, y, "text-anchor": anchor, class: `ao-small ${more}` }, parent, text);
 
 // The nearest of places, if it is near.
 function nearest(places, [x, y], within) {

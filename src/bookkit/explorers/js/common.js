@@ -126,6 +126,18 @@ export function curve(parent, points, attributes = {}) {
   return drawn("polyline", { points: places, fill: "none", stroke: "currentColor", "stroke-linejoin": "round", ...attributes }, parent);
 }
 
+// A line of small text, and the title of a picture 320 wide.
+export const small = (parent, x, y, text, anchor = "start", more = "") => drawn("text", { x, y, "text-anchor": anchor, class: `ao-small ${more}` }, parent, text);
+export const title = (parent, text) => drawn("text", { x: 160, y: 13, "text-anchor": "middle" }, parent, text);
+
+// The bytes of a base64 text.
+export const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+
+export const sum = (values) => values.reduce((total, value) => total + value, 0);
+
+// RMS-norm in the plane, as `normalise` has it.
+export const rms = (v) => v.map((part) => part / (Math.hypot(...v) / Math.SQRT2 + 1e-5));
+
 // Of vectors: the inner product, the difference, and the average under shares.
 export const dot = (a, b) => a.reduce((sum, value, index) => sum + value * b[index], 0);
 export const minus = (a, b) => a.map((value, index) => value - b[index]);
