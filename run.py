@@ -480,7 +480,7 @@ def main() -> None:
         film = ["-m", "attnopt.explorers.video", options.run, "--every", options.every, *output]
         call([PYTHON, *film], "No film was written: see above.")
     elif options.command == "bench":
-        for name in ("in_context", "training"):
+        for name in ("in_context", "training", "laboratory"):
             quick = ["--quick"] if options.quick else []
             call([PYTHON, f"benchmarks/{name}.py", *quick], "The benchmark failed: see above.")
     else:

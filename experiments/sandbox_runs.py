@@ -1,7 +1,9 @@
 """The recorded runs of the visual sandbox: typical ones out of 200, and one that goes on from p = 2 to p = 3.
 
     python experiments/sandbox_runs.py
+    python experiments/sandbox_runs.py tell
 
+The second only reads the recorded frames again and describes the runs anew.
 Writes src/attnopt/data/sandbox_runs.npz. The 200 runs are those of the ensemble "main" (experiments/ensembles.py), which is
 trained unless it has been; of these are chosen
 
@@ -22,6 +24,9 @@ those of the last call. The frames are the epochs at equal distances along the c
 epochs about its largest jump.
 """
 
+import dataclasses
+import json
+import sys
 import time
 
 import numpy as np
@@ -32,13 +37,20 @@ from torch import Tensor
 
 from attnopt.clustering import Models, Run, Settings, Task, Training, Watch, train
 from attnopt.clustering.invariance import variance_shares
-from attnopt.clustering.sandbox import DATA, LAYERS, pack, save_runs
+from attnopt.clustering.sandbox import DATA, LAYERS, RECORDED, WITH_BIAS, load_run, pack, read_frames, run_names, save_runs
 
 FRAMES, THINNED = 120, 5  # frames a run, about; epochs from one point of the history to the next
 TASK, EPOCHS = Task(), 1000
 PREFIX = TASK.k
-WITH_BIAS = {"receptors": "receptor_biases", "assemblers": "assembler_bias"}
-HISTORY = {"loss": "loss", "train": "accuracy", "unseen": "accuracy_unseen", "all": "accuracy_all"}
+TITLES = {
+    "success": "success",
+    "failure": "failure",
+    "spike": "loss spike",
+    "faulty_attention": "faulty attention",
+    "partial_invariance": "partial invariance",
+    "pattern": "pattern",
+    "fine_tuning": "fine-tuning",
+}
 SETTINGS = {"n_train": 2048, "epochs": EPOCHS, "batch_size": 32, "learning_rate": 3e-3, "optimiser": "Adam", "width": 32}
 
 
@@ -81,19 +93,6 @@ def choose(training: Training, spurious: Tensor) -> dict[str, int]:
     }
 
 
-def best_pattern(training: Training, model: int) -> tuple[list[int], float]:
-    """The pattern that starts with 0 from which to count differing prefix tokens, and what this explains of their mean ξ."""
-    means = training.models[model].double().sequences(TASK.all()[0])[0].unflatten(0, (2**PREFIX, -1)).mean(1)
-    prefixes, found = Task(2, PREFIX, PREFIX).all()[0], []
-    for pattern in prefixes[: len(prefixes) // 2]:
-        count = (prefixes != pattern).sum(1)
-        centres = torch.stack([means[count == number].mean(0) for number in range(PREFIX + 1)])
-        share = 1 - (means - centres[count]).square().sum() / (means - means.mean(0)).square().sum()
-        found.append((share.item(), pattern.tolist()))
-    share, pattern = max(found)
-    return pattern, share
-
-
 def chosen_epochs(losses: Tensor) -> np.ndarray:
     """Epochs for frames: denser where the loss changes, every one about its largest jump, the first and the last."""
     logarithms = losses.double().clamp(min=1e-6).log()
@@ -116,72 +115,91 @@ def frame_of(training: Training, model: int, epoch: int) -> Models:
     return training.snapshots[epoch][model].double()
 
 
-def recorded(name: str, title: str, description: str, training: Training, model: int, seed: int, task: Task = TASK) -> Run:
+def recorded(name: str, training: Training, model: int, seed: int, task: Task = TASK) -> Run:
     """One model of a training with snapshots of every epoch, as a run."""
     history = {key: values[:, model] for key, values in training.history.items() if key != "epoch"}
     epochs = chosen_epochs(history["loss"])
     points = np.union1d(epochs, np.arange(0, len(history["loss"]), THINNED))
     frames = [frame_of(training, model, epoch) for epoch in epochs]
-    shares = [variance_shares(frame.sequences(task.all()[0]), task) for frame in frames]
     norms = {
         layer: torch.stack([history[f"gradient_{part}"] for part in (layer, WITH_BIAS.get(layer)) if part]).norm(dim=0)
         for layer in LAYERS
     }
-    return Run(
+    shares = [variance_shares(frame.sequences(task.all()[0]), task) for frame in frames]
+    invariances = {key: torch.cat([share[key] for share in shares]).numpy().round(4) for key in shares[0]}
+    run = Run(
         name=name,
-        title=title,
-        description=description,
+        title=TITLES[name],
+        description="",
         task=task,
         norm=training.models.norm,
         settings=SETTINGS | {"seed": seed},
         epochs=epochs,
         packed=pack(Models.join(frames).weights),
-        frames={key: torch.cat([share[key] for share in shares]).numpy().round(4) for key in ("suffix", "permutation")},
+        frames=invariances | read_frames(Models.join(frames), task),
         history={"epoch": points}
-        | {ours: np.array(rounded(history[theirs][points], 4 if ours != "loss" else 3)) for ours, theirs in HISTORY.items()}
+        | {ours: np.array(rounded(history[theirs][points], 4 if ours != "loss" else 3)) for ours, theirs in RECORDED.items()}
         | {layer: np.array(rounded(values[points], 3)) for layer, values in norms.items()},
     )
+    return dataclasses.replace(run, description=described(run))
 
 
-def described(training: Training, spurious: Tensor, kinds: dict[str, int]) -> dict[str, tuple[str, str]]:
-    """Title and sentence of each kind."""
-    history = training.history
-    at = lambda name, kind: history[name][-1, kinds[kind]].item()  # noqa: E731
-    jump = int(history["loss"][:, kinds["spike"]].diff().argmax()) + 1
-    pattern, explained = best_pattern(training, kinds["pattern"])
-    spelled = "".join(str(token) for token in pattern)
-    before, top = history["loss"][jump - 1 : jump + 1, kinds["spike"]].tolist()
-    share = lambda kind: f"{100 * spurious[kinds[kind]].item():.0f} %"  # noqa: E731
-    return {
-        "success": (
-            "success",
-            f"From epoch {reached(training)[kinds['success']]} on nearly all answers are right: there are six clusters, one "
-            "for each number of ones in the prefix.",
-        ),
-        "failure": (
-            "failure",
-            f"After {EPOCHS} epochs {100 * at('accuracy_all', 'failure'):.0f} % are right, as by guessing.",
-        ),
+def described(run: Run) -> str:
+    """What a chooser says of a run, from what it recorded."""
+    history, frames, seed = run.history, run.frames, run.settings["seed"]
+    if run.name == "fine_tuning":
+        return (
+            f"Seed {seed}. Trained on sequences of zeros and ones, the model goes on with p = 3: token 2 had an embedding "
+            f"before, but no sequence contained it. At the end {percent(history['all'][-1])} of all answers are right."
+        )
+    m, explained = frames["m"][-1].astype(int), frames["explained"][-1]
+    spelled = f"{spell(m[:PREFIX])} | {spell(m[PREFIX:])}"
+    low = history["epoch"][history["all"] < 0.98]
+    first = history["epoch"][(history["all"] >= 0.98).argmax()]
+    jump = int(np.diff(history["loss"]).argmax())
+    told = {
+        "success": f"98 % of all answers are right for the first time at epoch {first}, then less again, last at {low[-1]}.",
+        "failure": f"After {EPOCHS} epochs {percent(history['all'][-1], 0)} of all answers are right, as by guessing.",
         "spike": (
-            "loss spike",
-            f"The loss has fallen to {before:.1g} when at epoch {jump}, in one epoch, it rises to {top:.2g}; it recovers.",
+            f"The loss has fallen to {history['loss'][jump]:.1g} when within epoch {history['epoch'][jump + 1]} it rises to "
+            f"{history['loss'][jump + 1]:.2g}; it recovers."
         ),
         "faulty_attention": (
-            "faulty attention",
-            f"{share('faulty_attention')} of the attention goes to spurious tokens, but the value matrix sends them where "
-            "they make no difference.",
+            f"{percent(spurious_share(run.models[[-1]]).item(), 0)} of the attention goes to tokens of the suffix, where "
+            "0 and 1 add nearly the same, so that they do not count."
         ),
         "partial_invariance": (
-            "partial invariance",
-            f"All answers are right, although the suffix still moves the sequence embeddings: suffix invariance is "
-            f"{at('suffix', 'partial_invariance'):.2f}.",
+            f"All answers are right at the end, although the suffix moves ξ (suffix invariance {frames['suffix'][-1]:.2f}): "
+            "two of its positions count minus two."
         ),
         "pattern": (
-            "pattern",
-            f"All answers are right, but the model does not count ones: it counts where the prefix differs from {spelled}, "
-            f"which explains {100 * explained:.1f} % of the variance between prefixes.",
+            f"All answers are right at the end, although ξ depends on the order of the prefix (permutation invariance "
+            f"{frames['permutation'][-1]:.2f}): m has both signs."
         ),
-    }
+    }[run.name]
+    count = f"m = {spelled} explains {percent(explained)} of the variance of ξ." if abs(m).max() < 10 else "No small m fits."
+    return f"Seed {seed}. {told} {count}"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share in percent."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def spell(numbers: np.ndarray) -> str:
+    """Integers with spaces between."""
+    return " ".join(str(number).replace("-", "−") for number in numbers)
+
+
+def tell_again() -> None:
+    """Read the frames of the runs and describe them anew, without training."""
+    with np.load(DATA, allow_pickle=False) as arrays:
+        said = json.loads(str(arrays["about"]))["provenance"]
+    runs = [load_run(name) for name in run_names()]
+    runs = [dataclasses.replace(run, frames=run.frames | read_frames(run.models, run.task)) for run in runs]
+    save_runs(DATA, [dataclasses.replace(run, title=TITLES[run.name], description=described(run)) for run in runs], said)
+    for run in runs:
+        print(run.name, described(run), sep=": ")
 
 
 def main() -> None:
@@ -191,12 +209,11 @@ def main() -> None:
     trained = record("main")
     spurious = spurious_share(trained.models)
     kinds = choose(trained, spurious)
-    told = described(trained, spurious, kinds)
     seeds = sorted(set(kinds.values()))
     watch = Watch(snapshots=range(EPOCHS + 1))
     again = train(seeds, watch=watch, checkpoint=CACHE / "sandbox.npz", progress=True)
     assert torch.equal(again.history["loss"], trained.history["loss"][:, seeds])
-    runs = [recorded(kind, *told[kind], again, seeds.index(seed), seed) for kind, seed in kinds.items()]
+    runs = [recorded(kind, again, seeds.index(seed), seed) for kind, seed in kinds.items()]
 
     before, after = record("vocabulary_10"), record("tuned_p3")
     accuracy, loss = after.history["accuracy_all"][-1], after.history["loss"][-1]
@@ -206,16 +223,11 @@ def main() -> None:
     file = CACHE / "sandbox_p3.npz"
     tuned = train([seed], Settings(Task(3)), watch, start=start, checkpoint=file, progress=True)
     assert tuned.history["loss"][-1, 0] == loss[seed]
-    solved = 100 * before.history["accuracy_all"][-1, seed]
-    text = (
-        f"Trained on sequences of zeros and ones, {solved:.0f} % of them right, the model goes on with p = 3. The token "
-        f"2 had an embedding before, but no sequence contained it. At the end {100 * accuracy[seed]:.1f} % are right."
-    )
-    runs.append(recorded("fine_tuning", "fine-tuning", text, tuned, 0, seed, Task(3)))
+    runs.append(recorded("fine_tuning", tuned, 0, seed, Task(3)))
     for run in runs:
         print(f"{run.name:20} seed {run.settings['seed']:3}, {len(run.epochs)} frames: {run.description}")
     save_runs(DATA, runs, provenance("python experiments/sandbox_runs.py", time.perf_counter() - began))
 
 
 if __name__ == "__main__":
-    guarded(main)
+    guarded(tell_again if sys.argv[1:] == ["tell"] else main)

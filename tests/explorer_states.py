@@ -3,8 +3,10 @@
 import itertools
 import random
 
+import torch
 from helpers import image_steps
 
+from attnopt.clustering import Models
 from attnopt.clustering.sandbox import run_names
 from attnopt.explorers import KINDS
 
@@ -19,6 +21,7 @@ TOLERANCES = {
     "one_layer": (1e-6, 1e-7),
     "second_valley": (1e-6, 1e-6),  # the solvers'
     "layer_steps": (1e-6, 1e-9),
+    "layer_training": (1e-6, 1e-7),  # the solvers'
     "step_sizes": (1e-9, 1e-11),
     "gdpp": (1e-6, 1e-9),
     "gradient_bound": (1e-6, 1e-12),
@@ -26,6 +29,29 @@ TOLERANCES = {
     "product": (1e-7, 1e-12),
     "sandbox": (1e-6, 1e-9),
 }
+LIVE = [
+    (2, 12, 5, 2, 32, "rms"),
+    (2, 5, 2, 2, 3, "unit"),
+    (2, 6, 6, 1, 4, "rms"),
+    (3, 4, 2, 3, 5, "unit"),
+    (5, 16, 3, 2, 7, "rms"),
+]
+
+
+def live_frame(p, length, k, dim, width, norm):
+    """What the page sends of a training of its own, with random weights and some neurons and a position switched off."""
+    generator = torch.Generator().manual_seed(p * length + k)
+    models = Models.random(1, p, length, dim, width, norm=norm, generator=generator, biases=True)
+    shares = {"loss": 0.5, "train": 0.75, "unseen": None, "all": 0.5, "suffix": None, "permutation": 0.25, "parity": None}
+    return {
+        "p": p, "length": length, "k": k, "norm": norm, "epoch": 1.5, "frame": 96,
+        "weights": {name: value[0].tolist() for name, value in models.weights.items()},
+        "neurons": [int(at != 1) for at in range(width)],
+        "positions": [int(at != 2) for at in range(length)],
+        "evaluation": shares | {"influences": None},
+    }  # fmt: skip
+
+
 SAMPLES = {
     "attention_field": [
         {"weights": weights, "axis": axis, "softness": softness, "steps": 3, "selected": 1}
@@ -62,6 +88,12 @@ SAMPLES = {
     "layers": [  # beyond all bounds
         {"model": model, "scheme": "strang", "step": 4.0, "layers": 3, "scale": 3.0} for model in ("linear", "quadratic")
     ],
+    "layer_training": [  # equal starts, all or some, a difference that is small, and steps that blow up
+        *({"starts": [0.3] * 4, "layers": layers, "tied": tied} for layers, tied in ((1, False), (4, False), (4, True))),
+        {"starts": [0.3, 1.2, 0.3, 0.3], "layers": 4},
+        {"starts": [0.3, 0.301, 0.302, 0.303], "layers": 4, "n_context": 100, "time": 0.7},
+        *({"starts": [3.0, -1.0, 2.0, 2.5], "layers": 4, "dim": dim, "n_context": n} for dim, n in ((10, 2), (1, 100))),
+    ],
     "forward_pass": [{"examples": n, "mask": mask, "layers": k} for n in (1, 12) for mask in ("on", "off") for k in (0, 8)],
     "one_layer": [{"examples": n} for n in (1, 2, 40, 1000)],
     "one_step": [{"prompt": prompt, "examples": n} for prompt in range(10) for n in (1, 30)][::2],
@@ -70,7 +102,10 @@ SAMPLES = {
         for run, epoch, f in (("three", 0, 1.0), ("two", 400, 0.0), ("none", 269, 1.0), ("never", 1000, 0.0))
     ],
     "second_valley": [{"start": start} for start in ([0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.4, 1.2])],
-    "sandbox": [{"runs": (name,), "epoch": epoch} for epoch in (517, 0, 150, 1000) for name in run_names()],
+    "sandbox": [
+        *({"run": "own", "live": live_frame(*sizes)} for sizes in LIVE),
+        *({"runs": (name,), "epoch": epoch} for epoch in (517, 0, 150, 1000) for name in run_names()),
+    ],
     "spike_steps": [{"step": step} for step in (0, 1, 26, 31, 33, 64)],
     "task_model": [{"model": model, "value_scale": 0.0} for model in ("trained", "untrained", "ideal")],
 }

@@ -225,19 +225,21 @@ def test_video_draws_frames_and_hands_them_to_ffmpeg(tmp_path):
     assert "film.mp4: 3 frames, 9.7 MB" in said
 
 
-def test_bench_runs_both_benchmarks_and_quickly_writes_nothing(tmp_path):
+def test_bench_runs_all_benchmarks_and_quickly_writes_nothing(tmp_path):
     folder = commands.make(tmp_path)
     for name in ("benchmarks", "experiments"):
         shutil.copytree(ROOT / name, folder / name)
     (folder / "results").mkdir()
     said = command(folder, "bench", "--quick")
-    first, second = (json.loads(text) for text in re.findall(r"^\{.*?^\}", said, re.M | re.S))
+    first, second, *third = (json.loads(text) for text in re.findall(r"^\{.*?^\}", said, re.M | re.S))
     assert first["moments"]["equal"]
     assert 0.13 < first["exact loss"]["exact_loss"] < 0.14
     assert first["exact loss"]["ratio"] > 1
     assert len(first["training"]["losses"]) == 2
     assert len(second["models·epochs a second"]) == 7
     assert all(rate["cpu"] > 0 for rate in second["models·epochs a second"].values())
+    assert len(third) == ("no Chromium could be started" not in said)
+    assert all(rate["clock"] > 0 for found in third for rate in found["models·epochs a second"].values())
     assert not list((folder / "results").iterdir())
 
 

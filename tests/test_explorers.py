@@ -1,4 +1,5 @@
 import base64
+import dataclasses
 import itertools
 import json
 import math
@@ -10,15 +11,16 @@ import pytest
 import scipy.integrate
 import torch
 import traitlets
-from explorer_states import NAMES, explorers
+from explorer_states import NAMES, explorers, live_frame
 from helpers import image_steps
 from scipy.integrate import RK45
 from spike_steps import replay
 from torch.nn.functional import one_hot
 
-from attnopt.clustering import Models, Settings, Task, dissect, load_run, train
+from attnopt.clustering import Models, Settings, Task, Watch, dissect, load_models, load_run, train
 from attnopt.clustering.model import marks
 from attnopt.clustering.sandbox import PARTS
+from attnopt.clustering.trained import load_overview
 from attnopt.explorers import (
     AttentionFieldExplorer,
     Explorer,
@@ -28,6 +30,7 @@ from attnopt.explorers import (
     IdealCircuitExplorer,
     LayersExplorer,
     LayerStepsExplorer,
+    LayerTrainingExplorer,
     OneLayerExplorer,
     ProductExplorer,
     Sandbox,
@@ -417,16 +420,81 @@ def test_what_an_explorer_does_not_have_is_named():
         Sandbox(frame=3)
 
 
-def test_sandbox_says_that_it_shows_recorded_runs_only():
-    training = train([0], Settings(epochs=1))
+def test_sandbox_says_what_it_can_show():
+    training = train([0, 1], Settings(epochs=1))
     for runs in ((training,), (training.models,), (3,)):
-        with pytest.raises(TypeError, match=r"runs must be names of recorded runs \(.*success\), which alone it shows; got"):
-            Sandbox(runs=runs)
-    for runs in ((), "success", training.models, 3):
-        with pytest.raises(ValueError, match="runs must be a sequence of names of recorded runs"):
-            Sandbox(runs=runs)
+        with pytest.raises(
+            TypeError, match=r"runs must be names of recorded runs \(.*success\) or runs, or one Models or .*; got"
+        ):
+            Sandbox(runs)
+    for runs in ((), "success", 3):
+        with pytest.raises(ValueError, match="runs must be names of recorded runs or runs, Models or a Training"):
+            Sandbox(runs)
     with pytest.raises(ValueError, match="name must be one of the recorded runs"):
         Sandbox(runs=("unknown",))
+    run = dataclasses.replace(load_run("success"), name="own")
+    for runs in ((run,), ("success", "success")):
+        with pytest.raises(ValueError, match="runs must have names of their own, other than 'own'"):
+            Sandbox(runs)
+    with pytest.raises(ValueError, match="task must have length 12"):
+        Sandbox(training, task=Task(2, 8, 3))
+    with pytest.raises(ValueError, match="must have the task's 2 tokens"):
+        Sandbox(Models.random(1, 3, 12, norm="rms", generator=torch.Generator()))
+    with pytest.raises(ValueError, match="norm must be"):
+        Sandbox(Models.random(1, 2, 12, norm="smooth", generator=torch.Generator()))
+    with pytest.raises(ValueError, match="at most 12 models, got 13"):
+        Sandbox(training._replace(models=Models.join([training.models] * 6 + [training.models[0]])))
+    with pytest.raises(traitlets.TraitError, match="live must be a frame of a training in the page"):
+        Sandbox(run="own", live={"weights": {}})
+    live = live_frame(2, 4, 2, 2, 3, "rms")
+    live["weights"]["query"] = [1.0, 2.0, 3.0]
+    with pytest.raises(traitlets.TraitError, match="live must be .*query must have shape"):
+        Sandbox(run="own", live=live)
+
+
+def test_sandbox_shows_models_and_trainings():
+    training = train([3, 4], Settings(epochs=4), Watch(snapshots=[0, 2]))
+    shown = Sandbox(training)
+    assert shown.runs == ["model_0", "model_1"]
+    assert shown.epoch == 4
+    for run, model in (("model_0", 0), ("model_1", 1)):
+        for epoch, frame in ((0, 0), (2, 1), (3, 1), (4, 2)):
+            shown.run, shown.epoch = run, epoch
+            kept = training.models if frame == 2 else training.snapshots[[0, 2][frame]]
+            for name, value in kept[model].weights.items():
+                assert torch.equal(shown.models.weights[name].float(), value)
+            numbers = shown.compute()
+            at = [0, 2, 4][frame]
+            assert numbers["loss"] == pytest.approx(training.history["loss"][at, model].item(), rel=1e-5)
+            assert numbers["accuracy"][2] == pytest.approx(training.history["accuracy_all"][at, model].item())
+            assert numbers["m"] == kept[model].double().count(Task())[0][0].tolist()
+    models = load_models()[[1, 4]]
+    shown = Sandbox(models)
+    assert (shown.epoch, shown.data["models"]["axis"]) == (0, "model")
+    for at in (0, 1):
+        shown.epoch = at
+        numbers, known = shown.compute(), load_overview()
+        assert numbers["loss"] is None
+        assert numbers["accuracy"][2] == pytest.approx(known["accuracy"][[1, 4][at]].item(), abs=1e-4)
+        assert numbers["m"] == known["m"][[1, 4][at]].tolist()
+    without = {name: value for name, value in models.weights.items() if "bias" not in name}
+    bare = Sandbox(Models(without, "rms")).models
+    assert all((bare.weights[name] == 0).all() for name in ("receptor_biases", "assembler_bias"))
+
+
+def test_sandbox_of_the_page_is_open_to_python():
+    live = live_frame(2, 6, 2, 2, 3, "unit")
+    shown = Sandbox(run="own", live=live)
+    models = shown.models
+    assert models.norm == "unit"
+    assert models.weights["token"][0].tolist() == live["weights"]["token"]
+    assert (models.weights["assemblers"][0, :, 1] == 0).all()  # neuron 2 is off
+    numbers = shown.compute()
+    assert (np.array(numbers["attention"])[:, 2] == 0).all()
+    assert Sandbox(run="own").compute() is None
+    assert Sandbox(run="own").models is None
+    for state in (shown, Sandbox(run="own")):
+        assert len(state.still()) > 1000
 
 
 @pytest.mark.parametrize("model", ["solved", "initial"])
@@ -514,6 +582,9 @@ def test_values_that_no_control_reaches_are_named():
         (TaskModelExplorer, "tokens", [2] * 12),
         (GdppExplorer, "context", 4),
         (StepSizesExplorer, "own", [1.0]),
+        (LayerTrainingExplorer, "starts", [0.3, 0.31]),
+        (LayerTrainingExplorer, "starts", [0.3, 0.31, 4.0, 0.0]),
+        (LayerTrainingExplorer, "time", 1.5),
         (StepSizesExplorer, "own", [float("nan")] * 4),
         (Sandbox, "run", "spike"),
         (Sandbox, "epoch", -1),
@@ -715,6 +786,43 @@ def test_step_sizes_answers_any_dimensions_and_examples():
     assert set(StepSizesExplorer().table) == carried
     assert "_bounds" not in explorer.state()
     assert "table" not in repr(explorer)
+
+
+@pytest.mark.parametrize(("dim", "n_context"), [(1, 1), (1, 100), (5, 20), (10, 1), (10, 100)])
+def test_layer_training_at_the_ends_of_its_controls_stays_finite_and_descends(dim, n_context):
+    for layers, tied, starts in itertools.product((1, 4), (False, True), ([-1.0] * 4, [3.0] * 4, [3.0, -1.0, 2.9, 0.0])):
+        for time in (0.0, 1.0):
+            traits = {"dim": dim, "n_context": n_context, "layers": layers, "tied": tied, "starts": starts, "time": time}
+            numbers = LayerTrainingExplorer(**traits).compute()
+            json.dumps(numbers, allow_nan=False)
+            losses = np.array(numbers["losses"])
+            assert losses[0] == pytest.approx(
+                step_loss([-size[0] for size in numbers["sizes"]], dim, n_context).item(), rel=1e-6
+            )
+            assert (np.diff(losses) <= 1e-7 * losses[1:]).all()
+            assert numbers["floor"] == pytest.approx(float(optimal_step_sizes(dim, n_context, layers)[1]), rel=1e-6)
+            assert numbers["floor"] <= losses[-1] * (1 + 1e-9)
+            shown = 0 if time == 0 else -1
+            assert numbers["moment"] == numbers["times"][shown]
+            assert numbers["loss"] == pytest.approx(losses[shown], rel=1e-12)
+            assert numbers["now"] == [sizes[shown] for sizes in numbers["sizes"]]
+            assert numbers["residual"][0] == 1
+        if layers == 1 or tied:
+            assert losses[-1] == pytest.approx(numbers["level"], rel=1e-6)
+
+
+def test_layer_training_answers_any_dimensions_and_examples():
+    explorer = LayerTrainingExplorer(time=1.0)
+    carried = set(explorer.table)
+    explorer.n_context = 33
+    explorer.dim = 3
+    assert set(explorer.table) - carried == {"5 33", "3 33"}
+    numbers = explorer.compute()
+    np.testing.assert_allclose(np.sort(numbers["now"]), -optimal_step_sizes(3, 33, 2)[0].numpy(), rtol=1e-6)
+    assert explorer.page()["bounds"]["n_context"] == {"values": [2, 5, 10, 20, 40, 100]}
+    assert explorer.bounds()["n_context"] == {"low": 1, "high": 100, "whole": True}
+    assert "table" not in repr(explorer)
+    assert LayerTrainingExplorer(dim=3, layers=3, tied=True).still() != LayerTrainingExplorer().still()
 
 
 def test_script_json_cannot_end_its_element():

@@ -1,8 +1,9 @@
 """Mutants of the explorers' modules, for tools/mutants.py: does Python's `compute` notice a change in the browser's?
 
-Mutated are the module's own top-level functions and constants that its `compute` reaches by name, token by token; of
-`common.js` those that the modules of its row reach. Drawing is left alone. Each mutant's `compute` is asked, in a worker of
-a headless Chromium, about the explorer's first state and random ones, and one number that is not Python's kills it.
+Mutated are the module's own top-level functions and constants that its `compute` reaches by name, token by token; of those
+that others import, such as `common.js`, what the modules of its row reach. Drawing is left alone. Each mutant's `compute` is
+asked, in a worker of a headless Chromium, about the explorer's first state and random ones, and one number that is not
+Python's kills it.
 """
 
 import hashlib
@@ -20,6 +21,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 PREFIX = "explorers/js/"
+OTHERS = ("host", "shell", "worker", "runner", "panels")
 UNIT = re.compile(r"^(?:export )?(const|let|function)\b", re.MULTILINE)
 TOKEN = re.compile(
     r"""(?P<skip>//[^\n]*|"(?:\\.|[^"\\])*"|`(?:\\.|[^`\\])*`|\s+)
@@ -132,9 +134,22 @@ def mutants(text: str, parts: list[Unit]) -> list[Change]:
 
 
 def modules() -> list[str]:
-    """The scripts that are mutated, as the table calls them: the shell computes nothing."""
+    """The scripts that are mutated, as the table calls them: the others only draw, or hand messages on."""
     folders = ((ROOT / "src" / package / "explorers" / "js").glob("*.js") for package in ("attnopt", "bookkit"))
-    return sorted(PREFIX + path.stem for paths in folders for path in paths if path.stem not in ("host", "shell"))
+    return sorted(PREFIX + path.stem for paths in folders for path in paths if path.stem not in OTHERS)
+
+
+def names_asked(asked: list[str], file: str, read: Callable[[str], str]) -> set[str]:
+    """The names that explorers' `compute` reads on its ways, through what they import, to a file."""
+    from bookkit.explorers.base import needed
+
+    names = {"compute"}
+    for name in asked:
+        for other in reversed(needed(name, read)):  # those that import before those that are imported
+            if other == file:
+                break
+            names |= set().union(*(part.reads() for part in reached(units(read(other)), names)))
+    return names
 
 
 def program(name: str, changed: dict[str, str]) -> str:
@@ -207,14 +222,14 @@ class Module:
 
 def prepared(module: str, row: dict) -> tuple[list[Change], str, str, Callable]:
     """What `examine` of tools/mutants.py needs: the mutants, hashes of the module and of its tests, and a judge."""
+    import attnopt.explorers  # noqa: F401 - which makes them known
     from bookkit.explorers.base import KINDS
     from bookkit.explorers.base import module_text as read
 
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "site")]
     file = module.removeprefix(PREFIX)
     asked = row.get("modules", [file])
-    needed = {"compute"}.union(*(part.reads() for name in asked for part in reached(units(read(name)), {"compute"})))
-    every = mutants(read(file), reached(units(read(file)), needed if file == "common" else {"compute"}))
+    every = mutants(read(file), reached(units(read(file)), names_asked(asked, file, read)))
     sources = [read(name) for name in sorted({"common", file, *asked})]
     tests = [Path(inspect.getfile(KINDS[name])).read_text(encoding="utf-8") for name in asked]
     tests += [path.read_text(encoding="utf-8") for path in (Path(__file__), ROOT / "tests" / "explorer_states.py")]

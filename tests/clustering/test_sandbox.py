@@ -8,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 
 from attnopt.clustering import Models, Task, invariance, load_run, normalise, run_names
-from attnopt.clustering.sandbox import DATA, LARGEST, PARTS, pack, save_runs, sentence_parts
+from attnopt.clustering.sandbox import DATA, LARGEST, PARTS, pack, read_frames, save_runs, sentence_parts
 from attnopt.explorers import Sandbox
 from attnopt.explorers.video import draw_frame, main, prefix_colours, write_video
 
@@ -30,7 +30,7 @@ def test_a_run_is_whole(name):
     assert run.epochs[-1] == 1000
     assert (np.diff(run.epochs) > 0).all()
     assert set(run.epochs) <= set(run.history["epoch"])
-    assert len(run.description) < 200
+    assert len(run.description) < 240
     for values in run.history.values():
         assert len(values) == len(run.history["epoch"])
         assert np.isfinite(values).all()
@@ -75,7 +75,7 @@ def test_the_runs_are_what_they_are_called():
     for name in NAMES[:1] + NAMES[2:6]:
         assert last[name]["all"] == 1
     for name in ("success", "faulty_attention"):
-        assert min(shares[name].values()) > 0.99
+        assert min(shares[name]["suffix"], shares[name]["permutation"]) > 0.99
     spike = load_run("spike")
     at = int(np.diff(spike.history["loss"]).argmax())
     assert spike.history["loss"][at] < 0.01
@@ -146,7 +146,41 @@ def test_sentences_hold_every_multiset_in_several_orders(p, length, k):
     kinds = [tuple(sorted(row)) for row in prefixes.tolist()]
     assert kinds == sorted(kinds)
     assert len(set(kinds)) == {2: k + 1, 3: (k + 1) * (k + 2) // 2}[p]
-    assert (suffixes[0] != suffixes[1]).all()
+    assert (suffixes[0] != suffixes[-1 if k == length else 1]).all()
+    assert len({tuple(row) for row in suffixes.tolist()}) == len(suffixes)
+
+
+def test_of_many_multisets_some_are_shown():
+    prefixes, suffixes = sentence_parts(Task(7, 9, 6))
+    assert len({tuple(sorted(row)) for row in prefixes.tolist()}) <= 40
+    assert prefixes[0].tolist() == [0] * 6
+    assert len(prefixes) * len(suffixes) <= 160
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "fine_tuning"])
+def test_frames_are_read_from_their_models_and_told_as_they_are(name):
+    run = load_run(name)
+    some = [0, len(run.epochs) // 3, len(run.epochs) - 1]
+    found = read_frames(run.models[some], run.task)
+    assert set(found) == set(run.frames)
+    for key, values in found.items():
+        np.testing.assert_allclose(values, run.frames[key][some], atol=1.001e-4)
+    m, explained = run.models[some].count(run.task)
+    assert (found["m"] == m.numpy()).all()
+    np.testing.assert_allclose(found["explained"], explained, atol=1e-4)
+    then = [run.history["epoch"].tolist().index(epoch) for epoch in run.epochs[some]]
+    np.testing.assert_allclose(found["all"], run.history["all"][then], atol=0.003)
+    spelled = [" ".join(str(one).replace("-", "−") for one in part) for part in (m[-1, :5].tolist(), m[-1, 5:].tolist())]
+    assert (f"m = {' | '.join(spelled)}" in run.description) == (name != "failure")
+    assert f"Seed {run.settings['seed']}." in run.description
+
+
+def test_the_success_is_told_with_its_relapse():
+    run = load_run("success")
+    right, epoch = run.history["all"], run.history["epoch"]
+    assert f"first time at epoch {epoch[(right >= 0.98).argmax()]}" in run.description
+    assert f"last at {epoch[right < 0.98][-1]}." in run.description
+    assert (right[epoch > epoch[right < 0.98][-1]] >= 0.98).all()
 
 
 @pytest.mark.parametrize("name", NAMES)

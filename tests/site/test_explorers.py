@@ -14,6 +14,7 @@ HANDLES = [
     "gradient_bound",
     "ideal_circuit",
     "layers",
+    "layer_training",
     "one_step",
     "product",
     "quadratic_field",
@@ -201,7 +202,7 @@ def test_explorers_fit_a_phone_and_their_targets_are_large_enough(name, show):
       .map(({ left, right, width, height }) => [left, right, width, height])"""
     page = show(make(name), width=374)  # no more room than in the column of a page 390 wide
     explorer = mounted(page)
-    for svg in explorer.locator("svg").all():
+    for svg in explorer.locator("svg:visible").all():
         assert svg.bounding_box()["width"] >= (250 if name != "sandbox" else 150)
     found = explorer.evaluate(targets)
     assert found

@@ -22,6 +22,7 @@ from attnopt.explorers import (
     IdealCircuitExplorer,
     LayersExplorer,
     LayerStepsExplorer,
+    LayerTrainingExplorer,
     OneLayerExplorer,
     OneStepExplorer,
     ProductExplorer,
@@ -37,6 +38,7 @@ from attnopt.in_context import (
     linear_transformer,
     one_layer_loss,
     one_layer_optimum,
+    optimal_step_sizes,
     second_valley,
     step_loss,
     valley_loss,
@@ -1067,6 +1069,114 @@ def test_layer_steps_show_their_numbers(show):
         assert status(explorer) != before
     assert "8 layers" in status(explorer)
     explorer.get_by_role("radio", name="−γ I", exact=True).check()
+    assert_finite(explorer)
+    assert page.complaints == []
+
+
+def listed(values):
+    *others, last = (shown_number(value, 3) for value in values)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+@pytest.mark.parametrize(
+    ("traits", "told"),
+    [
+        ({}, "different starts keep their order. From time 0.374 to 1.39 the loss is within 5 % of 0.499,"),
+        ({"time": 1.0}, "all have come to their places in the optimum."),
+        ({"starts": [0.3] * 4, "layers": 3}, "Equal layers have equal gradients and stay equal: they end at 0.716,"),
+        ({"starts": [0.3, 0.9, 0.3, 0.0], "layers": 3}, "Layers that start equal stay equal: they end at"),
+        ({"tied": True, "layers": 3}, "One size for all ends at 0.716 from every start,"),
+        ({"layers": 1}, "from every start it ends at 0.769, the optimum."),
+        ({"starts": [3.0, -1.0, 0.7, 0.1], "layers": 4, "time": 0.05}, "different starts keep their order."),
+    ],
+)
+def test_layer_training_says_sizes_loss_and_where_training_ends(traits, told, show):
+    page, explorer = show(make("layer_training", **traits)), LayerTrainingExplorer(**traits)
+    said, numbers, layers = status(mounted(page)), explorer.compute(), explorer.layers
+    one = explorer.tied or layers == 1
+    starts, now = (values[: 1 if one else layers] for values in (explorer.starts, numbers["now"]))
+    assert f"d = 5, n = 20, {layers} layer" in said
+    assert f"started at {listed(starts)}. At time {numbers['moment']:.3g} the size" in said
+    assert f"{listed(now)} and the loss is {numbers['loss']:.4g}," in said
+    assert told in said
+    if len(set(starts)) == layers:
+        order = np.argsort(np.argsort(starts))
+        ends = np.array([-size for size in optimal_step_sizes(5, 20, layers)[0].tolist()])[order]
+        assert layers == 1 or f"They end at the optimum, {listed(ends)}:" in said
+        away = np.abs(np.array(numbers["now"]) - ends)
+        assert f"{away.max():.3f} from its place in the optimum" in said or away.max() < 5e-4
+    assert_finite(mounted(page))
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("guessed", ["together, at the best equal size", "apart, in the order of their starts"])
+def test_layer_training_asks_where_two_layers_end_and_then_shows_them_part(guessed, show):
+    page = show(make("layer_training"))
+    explorer = mounted(page, asking=True)
+    assert "start with the step sizes 0.300 and 0.310" in explorer.inner_text()
+    assert not any(word in text for text in explorer.locator("svg").all_text_contents() for word in ("optim", "best"))
+    assert explorer.locator("svg polyline").count() == 0
+    explorer.get_by_role("button", name=guessed).click()
+    told = explorer.get_by_role("note").inner_text()
+    assert told.startswith("So it is." if guessed.startswith("apart") else "No.")
+    assert "They end at the optimum, 0.515 and 1.250" in told
+    assert explorer.locator("svg polyline").count() == 3
+    assert page.complaints == []
+
+
+def test_the_tour_of_layer_training_says_what_is_so(show):
+    page = show(make("layer_training"))
+    explorer = mounted(page)
+    compute = lambda **traits: LayerTrainingExplorer(**traits).compute()  # noqa: E731
+    seen, steps = [], []
+    for name in ("tour", "next", "next", "next"):
+        explorer.get_by_role("button", name=name, exact=True).click()
+        seen.append(status(explorer))
+        steps.append(explorer.locator(".ao-tour").inner_text())
+        assert_finite(explorer)
+    assert "is 0.507 from its place in the optimum. Equal layers" in seen[0]
+    assert "started at 0.300 and 0.301." in seen[1]
+    assert f"log 10 over the rate, {np.log(10) / compute()['rate']:.2f}." in steps[1]
+    assert "They end at the optimum, 1.714, 0.422 and 0.689:" in seen[2]
+    few, many = (compute(layers=3, n_context=n, starts=[0.3, 0.31, 0.32, 0.0]) for n in (20, 100))
+    assert many["rate"] < 0.1 * few["rate"]
+    assert np.ptp(many["best"]) < 0.6 * np.ptp(few["best"])
+    assert "d = 5, n = 100, 3 layers" in seen[3]
+    assert page.complaints == []
+
+
+def test_layer_training_runs_through_time_and_stops_where_a_start_is_moved(show):
+    page = show(make("layer_training", time=0.0))
+    explorer = mounted(page)
+    assert "At time 0 the sizes are 0.300 and 0.310" in status(explorer)
+    explorer.get_by_role("button", name="play").click()
+    page.wait_for_function("!document.querySelector('[role=status]').textContent.includes('At time 0 ')")
+    explorer.get_by_role("slider", name="start 1").press("ArrowRight")
+    assert explorer.get_by_role("button", name="play").count() == 1
+    explorer.get_by_role("slider", name="time").press("End")
+    assert "At time 100 the sizes are" in status(explorer)
+    explorer.get_by_role("button", name="all equal").click()
+    assert "started at 0.310 and 0.310." in status(explorer)
+    explorer.get_by_role("button", name="0.001 apart").click()
+    assert "started at 0.310 and 0.311." in status(explorer)
+    explorer.get_by_role("button", name="far apart").click()
+    assert "They end at the optimum, 1.250 and 0.515:" in status(explorer)
+    explorer.get_by_role("radio", name="one size for all").check()
+    assert len([one for one in explorer.locator(".ao-handle").all() if one.is_visible()]) == 2  # a start, and the moment
+    assert page.complaints == []
+
+
+def test_fingers_move_the_starts_and_the_moment_of_layer_training(show):
+    page = show(make("layer_training", layers=4), has_touch=True, width=390)
+    explorer = mounted(page)
+    for name in ("Start of layer 1", "Start of layer 2", "Start of layer 3", "Start of layer 4", "The moment"):
+        before, handle = status(explorer), explorer.get_by_role("button", name=name)
+        box = handle.bounding_box()
+        drag_by_touch(page, handle, 30, -40)
+        after = handle.bounding_box()
+        assert status(explorer) != before
+        way = ("x", 30) if name == "The moment" else ("y", -40)
+        assert after[way[0]] - box[way[0]] == pytest.approx(way[1], abs=8)
     assert_finite(explorer)
     assert page.complaints == []
 

@@ -355,12 +355,28 @@ class Models:
             if norm not in get_args(Norm):
                 raise ValueError(f"{file} holds no models, but what another function wrote")
             return cls({name: torch.from_numpy(value) for name, value in arrays.items()}, norm)
+        return cls.from_json(file.read_text(encoding="utf-8"), str(file))
+
+    @classmethod
+    def from_json(cls, text: str, name: str = "text") -> "Models":
+        """The models of a JSON text, as `save` and the laboratory write it.
+
+        Args:
+            text: the JSON.
+            name: what a message calls it.
+
+        Raises:
+            TypeError: if ``text`` is no text.
+            ValueError: if it holds no models.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"{name} must be the text of a JSON file, got {type(text).__name__}")
         try:
-            said = json.loads(file.read_text(encoding="utf-8"))
+            said = json.loads(text)
             dtype = {"float32": torch.float32, "float64": torch.float64}[said["dtype"]]
-            return cls({name: torch.tensor(value, dtype=dtype) for name, value in said["weights"].items()}, said["norm"])
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{file} holds no models ({error!r})") from error
+            return cls({part: torch.tensor(value, dtype=dtype) for part, value in said["weights"].items()}, said["norm"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{name} holds no models ({error!r})") from error
 
     def check_tokens(self, tokens: Tensor) -> None:
         """Require sequences of tokens that the models know.

@@ -1,4 +1,4 @@
-"""Recorded training runs: the parameters at chosen epochs, histories, and what the stages do with a set of sentences."""
+"""Runs that the laboratory shows: models frame by frame, histories, and what the stages do with a set of sentences."""
 
 import dataclasses
 import functools
@@ -10,18 +10,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnopt.checks import check_word
+from attnopt.clustering.anatomy import counting_form
+from attnopt.clustering.interventions import in_parts
+from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import BIASES, TRAINED, Models, Norm, Params
+from attnopt.clustering.plateau import influences, parity_coefficient
 from attnopt.clustering.task import Task, check_task
+from attnopt.clustering.training import Training
 
 DATA = Path(__file__).parents[1] / "data" / "sandbox_runs.npz"
 PARTS = ("token", "position", *TRAINED, *BIASES)
 LAYERS = ("token", "position", *TRAINED)  # whose gradients are recorded; receptors and assemblers with their biases
 LARGEST = 2**15 - 1  # parameters are kept as 16-bit integers
+RECORDED = {"loss": "loss", "train": "accuracy", "unseen": "accuracy_unseen", "all": "accuracy_all"}  # as `train` calls them
+WITH_BIAS = {"receptors": "receptor_biases", "assemblers": "assembler_bias"}
+MULTISETS = 40  # of a prefix that are shown, about; every second, third, … of more
+LISTED = 8192  # sequences up to which a run's frames are read over all of them
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Run:
-    """A recorded training run.
+    """Models in a row that a reader goes through: a recorded training, or an ensemble, one model a frame.
 
     Attributes:
         name: of the run.
@@ -32,9 +42,10 @@ class Run:
         settings: of the training.
         epochs: of the frames, shape (F,), increasing.
         packed: each parameter as 16-bit integers, shape (F, …), and the step that they count.
-        frames: for each frame ``suffix`` and ``permutation``, the invariances over all sequences.
+        frames: what `read_frames` says of each frame.
         history: ``epoch`` and, at these, ``loss``, ``train``, ``unseen`` and ``all`` (accuracies), and the gradient norms
-            ``token`` … ``assemblers``; every frame's epoch is among them.
+            ``token`` … ``assemblers``, as far as they are known; every frame's epoch is among them.
+        axis: what ``epochs`` are, "epoch", or "model" for the numbers of an ensemble's models.
     """
 
     name: str
@@ -47,6 +58,60 @@ class Run:
     packed: dict[str, tuple[np.ndarray, float]]
     frames: dict[str, np.ndarray]
     history: dict[str, np.ndarray]
+    axis: str = "epoch"
+
+    @classmethod
+    def of_models(cls, models: Models, task: Task, name: str = "models", description: str = "") -> "Run":
+        """The models of an ensemble, float32, one a frame; without biases they get biases of zero.
+
+        Raises:
+            TypeError: if ``models`` or ``task`` is none.
+            ValueError: if they do not fit the task or have another vocabulary, or the norm is "smooth".
+        """
+        return cls._of(models, task, name, description, np.arange(len(models)), {}, "model")
+
+    @classmethod
+    def of_training(cls, training: Training, task: Task, model: int = 0, name: str = "training") -> "Run":
+        """One model of a training: its snapshots and its end as frames, with the training's history.
+
+        Raises:
+            TypeError: if ``training`` or ``task`` is none.
+            ValueError: if they do not fit.
+            IndexError: if there is no such model.
+        """
+        if not isinstance(training, Training):
+            raise TypeError(f"training must be a Training, as from train, got {type(training).__name__}")
+        models = {**training.snapshots, int(training.history["epoch"][-1]): training.models}
+        epochs = np.array(sorted(models))
+        known = {name: values[:, model].double().numpy() for name, values in training.history.items() if name != "epoch"}
+        history = {ours: known[theirs] for ours, theirs in RECORDED.items()} | {
+            layer: np.linalg.norm([known[f"gradient_{part}"] for part in (layer, WITH_BIAS.get(layer)) if part], axis=0)
+            for layer in LAYERS
+        }
+        points = training.history["epoch"].numpy()
+        if missing := sorted(set(epochs.tolist()) - set(points.tolist())):
+            raise ValueError(f"training must be evaluated at its snapshots (Watch(every=1)), was not at epoch {missing[0]}")
+        frames = Models.join([models[epoch][model] for epoch in epochs.tolist()])
+        return cls._of(
+            frames, task, name, f"{len(epochs)} epochs of a training.", epochs, {"epoch": points} | history, "epoch"
+        )
+
+    @classmethod
+    def _of(
+        cls, models: Models, task: Task, name: str, description: str, epochs: np.ndarray, history: dict, axis: str
+    ) -> "Run":
+        models.check_task(task)
+        if models.vocabulary != task.p:
+            raise ValueError(f"models must have the task's {task.p} tokens, got {models}")
+        check_word("norm", models.norm, ("rms", "unit"))
+        zero = {"receptor_biases": (models.width,), "assembler_bias": (models.dim,)}
+        weights = {
+            part: models.weights["token"].new_zeros(len(models), *shape) for part, shape in zero.items()
+        } | models.weights
+        packed = {part: (weights[part].detach().cpu().float().numpy().astype("<f4"), 1.0) for part in PARTS}
+        frames = read_frames(Models(weights, models.norm).double(), task)
+        history = history or {"epoch": epochs} | {name: frames[name] for name in frames if name == "all"}
+        return cls(name, name.replace("_", " "), description, task, models.norm, {}, epochs, packed, frames, history, axis)
 
     def __repr__(self) -> str:
         return f"Run({self.name!r}, {self.task}, norm {self.norm!r}, {len(self.epochs)} frames): {self.description}"
@@ -54,7 +119,10 @@ class Run:
     @functools.cached_property
     def models(self) -> Models:
         """The model of every frame, as an ensemble, float64; weights are kept to 16 bits."""
-        return Models({name: torch.from_numpy(values * step) for name, (values, step) in self.packed.items()}, self.norm)
+        return Models(
+            {name: torch.from_numpy(values.astype(np.float64) * step) for name, (values, step) in self.packed.items()},
+            self.norm,
+        )
 
     def at(self, epoch: int) -> Models:
         """The model after an epoch, or of the last frame before it, as an ensemble of one; frames are at ``epochs``.
@@ -117,11 +185,44 @@ class Run:
         return {name: _slowly(extent(parts)) for name, parts in drawn.items()}
 
 
+def read_frames(models: Models, task: Task) -> dict[str, np.ndarray]:
+    """What the frames of a run show of the task, over all sequences; nothing where there are more than 8192.
+
+    Args:
+        models: one a frame, F of them, float64.
+        task: whose sequences.
+
+    Returns:
+        ``all``, the accuracy, ``suffix`` and ``permutation``, the invariances, each (F,); for p = 2 also ``m`` (F, L) and
+        ``explained`` (F,), see `Models.count`, ``parity`` π (F,) and ``influences`` ‖δ_t‖ (F, L), see `parity_coefficient`
+        and `influences`; rounded to four digits.
+
+    Raises:
+        TypeError: if ``models`` or ``task`` is none.
+        ValueError: if they do not fit.
+    """
+    if task.size > LISTED:
+        return {}
+    tokens, targets = task.all()
+
+    def of_some(part: Models, _: int) -> dict[str, Tensor]:
+        sequence = part.stages(tokens)["sequence"]
+        logits = part.classify(sequence)
+        found = {"all": (logits.argmax(-1) == targets).double().mean(1)} | variance_shares(sequence, task)
+        if task.p == 2:
+            m, explained = counting_form(sequence, task)
+            parity = parity_coefficient(logits[..., 1] - logits[..., 0], task.k)
+            found |= {"m": m, "explained": explained, "parity": parity, "influences": influences(part)}
+        return found
+
+    return {name: values.numpy().round(4) for name, values in in_parts(models, of_some).items()}
+
+
 def sentence_parts(task: Task) -> tuple[Tensor, Tensor]:
     """Prefixes and suffixes of the sentences that are shown.
 
-    Every multiset of k tokens is there in up to three orders (two if p > 2), and there are four suffixes (two if p > 2), the
-    first two of which differ everywhere.
+    Every multiset of k tokens, or of more than 40 some, is there in up to three orders (two if p > 2), and there are four
+    suffixes (two if p > 2), the first two of which differ everywhere, or as many as there are.
 
     Returns:
         Prefixes, sorted by multiset, shape (n, k), and suffixes, shape (m, L - k).
@@ -131,13 +232,14 @@ def sentence_parts(task: Task) -> tuple[Tensor, Tensor]:
     """
     check_task(task)
     p, length, k = task.p, task.length, task.k
-    prefixes = []
-    for multiset in itertools.combinations_with_replacement(range(p), k):
+    prefixes, multisets = [], list(itertools.combinations_with_replacement(range(p), k))
+    for multiset in multisets[:: -(-len(multisets) // MULTISETS)]:
         turned = [multiset, multiset[::-1], multiset[2:] + multiset[:2], multiset[3:] + multiset[:3]]
         prefixes += list(dict.fromkeys(turned))[: 3 if p == 2 else 2]
     mixed = [t * (t + 1) // 2 % p for t in range(length - k)]
     suffixes = [mixed, [(x + 1) % p for x in mixed], [0] * (length - k), [p - 1] * (length - k)]
-    return torch.tensor(prefixes), torch.tensor(suffixes[: 4 if p == 2 else 2])
+    different = list(dict.fromkeys(map(tuple, suffixes[: 4 if p == 2 else 2])))
+    return torch.tensor(prefixes), torch.tensor(different, dtype=torch.int64)
 
 
 def pack(weights: Params) -> dict[str, tuple[np.ndarray, float]]:
@@ -174,7 +276,7 @@ def load_run(name: str) -> Run:
         **about,
         epochs=part["epochs"],
         packed={key: (part[f"params/{key}"], float(part[f"step/{key}"])) for key in PARTS},
-        frames={key: part[f"frames/{key}"] for key in ("suffix", "permutation")},
+        frames={key.split("/")[1]: value for key, value in part.items() if key.startswith("frames/")},
         history={key.split("/")[1]: value for key, value in part.items() if key.startswith("history/")},
     )
 

@@ -4,8 +4,12 @@ import importlib
 from pathlib import Path
 
 from bookkit.explorers import KINDS, Explorer
+from bookkit.explorers.base import SCRIPTS
 
-for _name in sorted(path.stem for path in Path(__file__).with_name("js").glob("*.js")):  # each beside a module of its name
+_scripts = sorted(Path(__file__).with_name("js").glob("*.js"))
+_explorers = [path.stem for path in _scripts if Path(__file__).with_name(f"{path.stem}.py").exists()]
+SCRIPTS.update({path.stem: path for path in _scripts if path.stem not in _explorers})  # what explorers import
+for _name in _explorers:
     importlib.import_module(f"{__name__}.{_name}")
 globals().update({kind.__name__: kind for kind in KINDS.values()})
 

@@ -18,7 +18,7 @@ STYLES = {"optimal": (BLUE, "-", "o"), "constant": (ORANGE, "--", "^"), "chebysh
 
 
 @functools.cache
-def _row(dim: int, n_context: int) -> dict:
+def spectrum_row(dim: int, n_context: int) -> dict:
     """Nodes and weights of the mean spectrum, its density, the optimal sizes and the best equal one by depth."""
     nodes, weights = wishart_quadrature(dim, n_context, NODES)
     depths = range(1, DEPTH + 1)
@@ -29,7 +29,7 @@ def _row(dim: int, n_context: int) -> dict:
         "weights": short(weights),
         "optimal": optimal,
         "constant": short(_best_constant(nodes, weights, k) for k in depths),
-        "density": short(np.round(_density(dim, n_context, _reach(dim, n_context, optimal[-1])), 6), 4),
+        "density": short(np.round(_density(dim, n_context, axis_end(dim, n_context, optimal[-1])), 6), 4),
     }
 
 
@@ -39,7 +39,7 @@ def _best_constant(nodes: np.ndarray, weights: np.ndarray, layers: int) -> float
     return minimize_scalar(loss, bounds=(0, 2), method="bounded", options={"xatol": 1e-12}).x
 
 
-def _reach(dim: int, n_context: int, sizes: list[float]) -> float:
+def axis_end(dim: int, n_context: int, sizes: list[float]) -> float:
     """Where an axis of eigenvalues ends: beyond the Marchenko–Pastur interval and the roots of these sizes, in order."""
     return max(1.3 * (1 + (dim / n_context) ** 0.5) ** 2, 1.15 / sizes[0])
 
@@ -118,11 +118,11 @@ class StepSizesExplorer(Explorer):
 
     @traitlets.default("table")
     def _default_table(self) -> dict:
-        return {f"{dim} {n_context}": _row(dim, n_context) for dim in DIMS for n_context in CONTEXTS}
+        return {f"{dim} {n_context}": spectrum_row(dim, n_context) for dim in DIMS for n_context in CONTEXTS}
 
     @traitlets.observe("dim", "n_context")
     def _answer(self, _) -> None:
-        self.table = self.table | {f"{self.dim} {self.n_context}": _row(self.dim, self.n_context)}
+        self.table = self.table | {f"{self.dim} {self.n_context}": spectrum_row(self.dim, self.n_context)}
 
     def bounds(self, kernel: bool = True) -> dict:
         """As of any explorer; without a kernel, d and n are those whose spectra the page carries."""
@@ -130,7 +130,7 @@ class StepSizesExplorer(Explorer):
         return super().bounds(kernel) | carried
 
     def _sizes(self, scheme: str, layers: int) -> list[float]:
-        row = _row(self.dim, self.n_context)
+        row = spectrum_row(self.dim, self.n_context)
         if scheme == "own":
             return list(self.own[:layers])
         if scheme == "optimal":
@@ -145,7 +145,7 @@ class StepSizesExplorer(Explorer):
         """Sizes, loss (not divided by d), residual polynomial over a grid, the spectrum's density before and after it is
         weighted with the polynomial's square, and the losses of three schemes by depth.
         """
-        row = _row(self.dim, self.n_context)
+        row = spectrum_row(self.dim, self.n_context)
         nodes, weights = np.array(row["nodes"]), np.array(row["weights"])
 
         def residual(sizes: list[float], at: np.ndarray) -> np.ndarray:
@@ -155,8 +155,8 @@ class StepSizesExplorer(Explorer):
             return float(weights @ residual(sizes, nodes) ** 2)
 
         sizes = self._sizes(self.scheme, self.layers)
-        grid = np.linspace(0, _reach(self.dim, self.n_context, row["optimal"][self.layers - 1]), POINTS)
-        places = _reach(self.dim, self.n_context, row["optimal"][-1]) * (np.arange(1, CUTS + 1) / CUTS) ** 2
+        grid = np.linspace(0, axis_end(self.dim, self.n_context, row["optimal"][self.layers - 1]), POINTS)
+        places = axis_end(self.dim, self.n_context, row["optimal"][-1]) * (np.arange(1, CUTS + 1) / CUTS) ** 2
         depths = range(1, DEPTH + 1)
         return {
             "sizes": sizes,

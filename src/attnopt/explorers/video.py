@@ -20,7 +20,7 @@ from attnopt.clustering.sandbox import LAYERS, Run, load_run
 from bookkit.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, YELLOW, use_style
 
 RAMP = [PURPLE, BLUE, SKY, GREEN, YELLOW, ORANGE]
-TOKENS = [BLUE, ORANGE, GREEN]
+TOKENS = [BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW, GREY]
 MARKS = "o^s"  # of the classes
 CELLS = 120
 
@@ -113,17 +113,20 @@ def draw_frame(figure: Figure, run: Run, frame: int, sentence: int = 0) -> None:
     planes[2, 1].remove()
     halves = planes[2, 1].get_subplotspec().subgridspec(2, 1)
     upper, lower = figure.add_subplot(halves[0]), figure.add_subplot(halves[1])
-    upper.semilogy(history["epoch"], history["loss"], lw=1)
+    if "loss" in history:
+        upper.semilogy(history["epoch"], history["loss"], lw=1)
     upper.set(ylabel="loss", xticklabels=[])
-    lower.plot(history["epoch"], history["train"], lw=1, label="training")
-    lower.plot(history["epoch"], history["unseen"], "--", lw=1, label="unseen")
-    lower.set(xlabel=f"epoch {now}", ylabel="accuracy", ylim=(0, 1.05))
-    lower.legend(fontsize=7, loc="lower right")
+    for which, style in (("train", "-"), ("unseen", "--")):
+        if which in history:
+            lower.plot(history["epoch"], history[which], style, lw=1, label={"train": "training"}.get(which, which))
+            lower.legend(fontsize=7, loc="lower right")
+    lower.set(xlabel=f"{run.axis} {now}", ylabel="accuracy", ylim=(0, 1.05))
     axes = planes[2, 2]
     for name, letter in zip(LAYERS, "EPqVWU", strict=True):
-        axes.semilogy(history["epoch"], history[name], lw=0.9, label=letter)
-    axes.set(xlabel="epoch", ylabel="gradient norms")
-    axes.legend(fontsize=7, ncols=3, loc="upper right")
+        if name in history:
+            axes.semilogy(history["epoch"], history[name], lw=0.9, label=letter)
+            axes.legend(fontsize=7, ncols=3, loc="upper right")
+    axes.set(xlabel=run.axis, ylabel="gradient norms")
     for curves in (upper, lower, axes):
         curves.axvline(now, color="black", lw=1)
         curves.tick_params(labelsize=7)
@@ -208,9 +211,10 @@ def _cloud(axes: Axes, run: Run, vectors: Tensor, tokens: Tensor, weights: Tenso
 
 def _sentences(axes: Axes, sequence: Tensor, labels: Tensor, colours: list[str]) -> None:
     """Sequence embeddings coloured by prefix, with the mark of their class."""
-    for number, marker in enumerate(MARKS):
+    for number in range(int(labels.max()) + 1):
         those = (labels == number).nonzero()[:, 0].tolist()
         if those:
+            marker = MARKS[number % len(MARKS)]
             axes.scatter(*sequence[those].T, c=[colours[n] for n in those], marker=marker, s=20, ec="black", lw=0.4)
 
 

@@ -57,6 +57,6 @@ def write_scripts(folder: Path) -> None:
     """Write each module as a classic script, the host script and the style to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {f"{name}.js": classic_script(name, module_text(name)) for name in SCRIPTS}
-    texts |= {name: (MODULES / name).read_text(encoding="utf-8") for name in ("host.js", "explorers.css")}
+    texts |= {name: (MODULES / name).read_text(encoding="utf-8") for name in ("host.js", "worker.js", "explorers.css")}
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")

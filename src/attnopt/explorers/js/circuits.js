@@ -1,7 +1,7 @@
 // The 200 trained models as points, and the circuit of the one that is chosen: its integers, embeddings, and clusters.
 
 import {
-  arrow, axes, bytesOf, COLOURS, curve, dot, drawn, gelu, line, mark, minus, rms, show, small, tidy, title,
+  arrow, axes, bytesOf, COLOURS, curve, dot, drawn, gelu, line, mark, minus, rms, show, small, spelledWeights, tidy, title,
 } from "./common.js";
 import { explorer } from "./shell.js";
 
@@ -246,5 +246,12 @@ const guess = {
   },
 };
 
+const elsewhere = {
+  label: "open it in the laboratory",
+  to: ({ data, seed }) => {
+    const { token, position, query, value, receptors, receptor_biases: thresholds, assemblers, assembler_bias: shift } = weightsOf(data, seed);
+    return `laboratory.html#sandbox=run:own;start:${encodeURIComponent(spelledWeights([token, position, query, value, receptors, thresholds, assemblers, shift].flat(2)))}`;
+  },
+};
 
-export default explorer({ pictures, controls, compute, draw, say, guess });
+export default explorer({ pictures, controls, compute, draw, say, guess, elsewhere });

@@ -1,389 +1,318 @@
-// The visual sandbox: a recorded training run, frame by frame, and all that the model does in the plane.
-// A frame is its parameters; everything drawn is computed from them.
+// The laboratory: recorded runs and trainings of the reader's own, frame by frame, and all that the model does in the plane.
+// A frame is its weights; everything drawn is computed from them.
 
-import {
-  arrow, bytesOf, clamp, COLOURS, curve, dot, drawn, element, gelu, line, mark, show, softmaxOf, sum,
-} from "./common.js";
-import { explorer } from "./shell.js";
+import { element, show, sum } from "./common.js";
+import { button, explorer, numberIn } from "./shell.js";
+import { asFile, Bench, benchOf, editsOf, fits, fromFile, held, liveOf, OWN, sentencesOf, settingsOf, SIZES, told, unpack } from "./bench.js";
+import { drawPanels, panels, sentenceOf, spelled } from "./panels.js";
+import { open, stepsPerEpoch } from "./runner.js";
+import { classify } from "./trainer.js";
 
-const CELLS = 24, FINE = 220, RING = 1440;  // cells a side of the tested map and of the drawn one; directions tabulated for it
-const LAYERS = [["token", "E"], ["position", "P"], ["query", "q"], ["value", "V"], ["receptors", "W"], ["assemblers", "U"]];
-const HUES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"];
-const rows = (flat, width) => Array.from({ length: flat.length / width }, (_, row) => Array.from(flat.subarray(row * width, (row + 1) * width)));
-
-function normalised(norm, [x, y]) {
-  if (norm !== "rms" && norm !== "unit") throw new Error(`the norm must be rms or unit, got ${norm}`);
-  const length = Math.hypot(x, y), by = norm === "rms" ? length / Math.SQRT2 + 1e-5 : length || 1;
-  return [x / by, y / by];
-}
-
-// A run as the page carries it, unpacked once: its parameters as integers and their step, its sentences, its planes' widths.
-const unpacked = new WeakMap();
-function unpack(run) {
-  if (unpacked.has(run)) return unpacked.get(run);
-  const count = run.epochs.length, parts = {};
-  for (const [name, { step, values }] of Object.entries(run.params)) {
-    const integers = new Int16Array(bytesOf(values).buffer);
-    parts[name] = (frame) => Float64Array.from(integers.subarray(frame * integers.length / count, (frame + 1) * integers.length / count), (value) => value * step);
-  }
-  const at = (frame) => {
-    const now = Object.fromEntries(Object.entries(parts).map(([name, part]) => [name, part(frame)]));
-    return {
-      token: rows(now.token, 2), position: rows(now.position, 2), query: [...now.query], value: rows(now.value, 2), receptors: rows(now.receptors, 2),
-      assemblers: rows(now.assemblers, now.receptors.length / 2), thresholds: [...now.receptor_biases], shift: [...now.assembler_bias],
-    };
-  };
-  const sentences = run.prefixes.flatMap((prefix) => run.suffixes.map((suffix) => [...prefix, ...suffix]));
-  const found = { run, count, at, sentences, labels: run.prefixes.map((prefix) => sum(prefix) % run.p) };
-  const extent = (vectors) => vectors.reduce((top, [x, y]) => Math.max(top, Math.abs(x), Math.abs(y)), 0);
-  const extents = { embeddings: [], values: [], sequence: [], neurons: [] };
-  for (let frame = 0; frame < count; frame++) {
-    const params = at(frame), { values, sequence } = attend(found, params);
-    extents.embeddings.push(extent([...params.token, ...params.position]));
-    extents.values.push(extent(values.flat()));
-    extents.sequence.push(extent(sequence));
-    extents.neurons.push(Math.max(extent(params.receptors), ...params.assemblers.flat().map(Math.abs)));
-  }
-  found.reaches = Object.fromEntries(Object.entries(extents).map(([name, values]) => [name, slowly(values)]));
-  const last = at(count - 1).receptors;
-  found.hues = last.map(([x, y]) => `hsl(${(Math.atan2(y, x) * 180 / Math.PI + 360) % 360} 65% 50%)`);
-  unpacked.set(run, found);
-  return found;
-}
-
-function slowly(extents, window = 4) {
-  const around = (index) => Array.from({ length: 2 * window + 1 }, (_, step) => clamp(index + step - window, 0, extents.length - 1));
-  const tops = extents.map((_, index) => Math.max(...around(index).map((other) => extents[other])));
-  return tops.map((_, index) => 1.15 * Math.max(sum(around(index).map((other) => tops[other])) / (2 * window + 1), 1e-6));
-}
-
-// From the parameters to the sequence embeddings of the sentences.
-function attend({ run, sentences }, { token, position, query, value }) {
-  const embeddings = token.map((e) => position.map((p) => normalised(run.norm, [e[0] + p[0], e[1] + p[1]])));
-  const values = embeddings.map((row) => row.map((z) => value.map((part) => dot(part, z))));
-  const scores = embeddings.map((row) => row.map((z) => dot(z, query) / Math.SQRT2));
-  const attention = sentences.map((tokens) => softmaxOf(tokens.map((x, t) => scores[x][t])).weights);
-  const sequence = sentences.map((tokens, n) => [0, 1].map((axis) => sum(tokens.map((x, t) => attention[n][t] * values[x][t][axis]))));
-  return { embeddings, values, attention, sequence };
-}
-
-// What the feed-forward layer adds to a sequence embedding of a normalised direction.
-function fired({ receptors, assemblers, thresholds, shift }, direction) {
-  const active = receptors.map((row, index) => gelu(dot(row, direction) + thresholds[index]));
-  return assemblers.map((row, axis) => row.reduce((total, weight, index) => total + weight * active[index], shift[axis]));
-}
-
-const decide = (token, [x, y]) => softmaxOf(token.map((e) => e[0] * x + e[1] * y)).weights;
-function classify(run, params, xi) {
-  const added = fired(params, normalised(run.norm, xi));
-  return decide(params.token, [xi[0] + added[0], xi[1] + added[1]]);
-}
-
-const frameAt = (epochs, epoch) => Math.max(0, epochs.findLastIndex((other) => other <= epoch));
-
-// The numbers that the picture shows; the Python class computes the same.
-export function compute({ data, run: name, epoch }) {
-  const run = data[name], held = unpack(run), frame = frameAt(run.epochs, epoch), params = held.at(frame), stages = attend(held, params);
-  const reaches = Object.fromEntries(Object.entries(held.reaches).map(([plane, values]) => [plane, values[frame]]));
-  const cell = (index) => ((index + 0.5) * 2 / CELLS - 1) * reaches.sequence;
-  const then = run.history.epoch.indexOf(run.epochs[frame]);
-  return {
-    ...stages,
-    frame,
-    epoch: run.epochs[frame],
-    probabilities: stages.sequence.map((xi) => classify(run, params, xi)),
-    map: Array.from({ length: CELLS ** 2 }, (_, index) => classify(run, params, [cell(index % CELLS), cell(Math.floor(index / CELLS))])),
-    reaches,
-    loss: run.history.loss[then],
-    accuracy: ["train", "unseen", "all"].map((which) => run.history[which][then]),
-    suffix: run.frames.suffix[frame],
-    permutation: run.frames.permutation[frame],
-  };
-}
-
-const rgb = (colour) => [1, 3, 5].map((start) => parseInt(colour.slice(start, start + 2), 16));
-const TINTS = COLOURS.map(rgb);
-const spelled = (tokens) => tokens.join("");
-const percent = (value, digits = 0) => `${show(100 * value, digits)} %`;
+const CELLS = 24, SEEDS = 20, SUCCESS = 0.9;
+const PACES = [["as fast as it goes", Infinity], ["25 epochs a second", 25], ["5 epochs a second", 5], ["1 epoch a second", 1], ["10 steps a second", null]];
+const SPLITS = [["rate", "learning rate"], ["beta2", "β₂"], ["eps", "ε"], ["discount", "discount"], ["order", "order of the batches (a seed)"]];
+const TRAINED = ["seed", ...SIZES, "count", "batch", "rate", "beta2", "eps", "discount", "norm", "goal"];
+const each = (state) => stepsPerEpoch(settingsOf(state));
+const percent = (value, digits = 1) => (value === null || Number.isNaN(value) ? "–" : `${show(100 * value, digits)} %`);
 const power = (exponent) => `10${String(exponent).replace("-", "⁻").replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit])}`;
 const brief = (value) => Number(value.toPrecision(2)).toString();
 const small = (value) => (value === 0 || value >= 1e-3 ? brief(value) : `${brief(value / 10 ** Math.floor(Math.log10(value)))} × ${power(Math.floor(Math.log10(value)))}`);
+const numeral = (epoch) => (Number.isInteger(epoch) ? String(epoch) : show(epoch, 2));
 
-// Fill a canvas cell by cell: `shade(x, y)` gives the index of a colour and its opacity, 0 to 255.
-function paint(canvas, width, height, shade) {
-  [canvas.width, canvas.height] = [width, height];
-  const pen = canvas.getContext("2d"), image = pen.createImageData(width, height), { data } = image;
-  for (let y = 0, at = 0; y < height; y++) {
-    for (let x = 0; x < width; x++, at += 4) {
-      const [colour, opacity] = shade(x, y);
-      [data[at], data[at + 1], data[at + 2]] = TINTS[colour];
-      data[at + 3] = opacity;
-    }
-  }
-  pen.putImageData(image, 0, 0);
+// The numbers that the picture shows; the Python class computes the same.
+export function compute(state) {
+  benchOf(state)?.sync(state);
+  const now = held(state);
+  if (!now) return null;
+  const { through, reaches, evaluation, model } = now, { loss, train, unseen, all } = evaluation;
+  const cell = (index) => ((index + 0.5) * 2 / CELLS - 1) * reaches.sequence, known = (value) => (value === undefined || Number.isNaN(value) ? null : value);
+  const { embeddings, values, attention, sequence, probabilities } = through;
+  return {
+    embeddings, values, attention, sequence, probabilities, reaches, frame: now.frame, epoch: now.epoch, m: now.m, explained: now.explained,
+    map: now.dim === 2 ? Array.from({ length: CELLS ** 2 }, (_, index) => classify(model, [cell(index % CELLS), cell(Math.floor(index / CELLS))])) : [],
+    loss: known(loss), accuracy: [train, unseen, all].map(known), suffix: known(evaluation.suffix), permutation: known(evaluation.permutation),
+    parity: known(evaluation.parity), influences: evaluation.influences ?? null,
+  };
 }
 
-// The classes' regions: the class's colour, the more transparent the less certain. The layer sees only a direction, up to
-// the 1e-5 in its normalisation, so one table of what each direction adds to the logits serves all cells.
-function paintRegions(canvas, params, reach, norm) {
-  const scale = norm === "rms" ? Math.SQRT2 : 1, { token } = params, p = token.length;
-  const table = Array.from({ length: RING + 1 }, (_, index) => {
-    const turn = 2 * Math.PI * index / RING, added = fired(params, [scale * Math.cos(turn), scale * Math.sin(turn)]);
-    return token.map((e) => dot(e, added));
-  });
-  paint(canvas, FINE, FINE, (column, row) => {
-    const x = ((column + 0.5) * 2 / FINE - 1) * reach, y = (1 - (row + 0.5) * 2 / FINE) * reach;
-    const turn = (Math.atan2(y, x) / (2 * Math.PI) + 1) % 1 * RING, low = Math.floor(turn), part = turn - low;
-    const logits = token.map((e, v) => dot(e, [x, y]) + table[low][v] + part * (table[low + 1][v] - table[low][v]));
-    const top = Math.max(...logits);
-    let total = 0;
-    for (const logit of logits) total += Math.exp(logit - top);
-    return [logits.indexOf(top), 150 * (1 / total - 1 / p) / (1 - 1 / p)];
-  });
+// Changes: to a training of one's own from what is shown, from the start with another setting, and with an edit.
+function continued(state) {
+  const { run: name, data } = state, { run, frameAt } = unpack(data[name]);
+  return { run: OWN, start: `${name}@${run.epochs[frameAt(state.epoch)]}`, p: run.p, length: run.length, k: run.k, dim: run.dim, width: run.width, norm: run.norm, edits: "", fork: "", epoch: 0 };
 }
+const anew = (state, changes) => ({ run: OWN, start: state.run === OWN && !SIZES.some((name) => name in changes) ? state.start : "", edits: "", fork: "", epoch: 0, ...changes });
+// The step at which an edit is made: that of the frame shown, or of an edit whose frame has yet to come.
+function stepOf(state) {
+  if (state.run !== OWN) return 0;
+  const wanted = Math.round(state.epoch * each(state));
+  return editsOf(state.edits, state).some(({ step }) => step === wanted) ? wanted : held(state)?.frame ?? 0;
+}
+function edited(state, kind, at, values) {
+  const begun = state.run === OWN ? {} : continued(state), after = { ...state, ...begun }, step = stepOf(state);
+  const before = editsOf(after.edits, after).filter((one) => one.step < step || (one.step === step && !(one.kind === kind && one.at === at)));
+  return { ...begun, edits: told([...before, { step, kind, at, values }]), epoch: step / each(after), fork: "" };
+}
+const without = (edits) => ({ edits: told(edits), fork: "" });
 
-// The nine panels, and what pointing at them does. What is drawn is kept here: the run shown, the sentence under the mouse.
-function panels(root, link) {
-  root.classList.add("ao-sandbox");
-  const about = element("p", { class: "ao-about" }), grid = element("div", { class: "ao-panels" }), layers = {};
-  root.append(about, grid);
-  const view = { about, layers, shown: null, hovered: null, built: "" };
-  const panel = (name, title, label, { canvas = false, key = [] } = {}) => {
-    const plot = element("div", { class: "ao-plot" }), caption = element("div", { class: "ao-caption" }, title);
-    for (const [sign, text, colour] of key) {
-      const mark = element("span", { class: "ao-key" }, element("b", {}, sign), text);
-      if (colour) mark.firstChild.style.color = colour;
-      caption.append(" ", mark);
-    }
-    grid.append(element("div", { class: `ao-panel ao-panel-${name}` }, caption, plot));
-    const cloth = canvas ? element("canvas", { "aria-hidden": "true" }) : null;
-    if (cloth) plot.append(cloth);
-    const svg = drawn("svg", { role: "img", "aria-label": label }, plot);
-    layers[name] = { plot, svg, cloth, behind: drawn("g", {}, svg), front: drawn("g", {}, svg), places: [] };
+function whole(root, link) {
+  const view = panels(root, link), bench = view.bench = new Bench(link.state().data, hear);
+  view.snap = (epoch) => {
+    const state = link.state();
+    return state.run === OWN ? (bench.own?.at(epoch * each(state))?.steps ?? 0) / each(state) : Math.round(epoch);
   };
-  panel("positions", "embeddings E and P", "Token embeddings, and position embeddings as numbers in circles (prefix) and squares (suffix)");
-  panel("embeddings", "normalised: Z(x, t), query q", "Normalised embeddings of all tokens at all positions on a circle, with the query as an arrow");
-  panel("attention", "attention, a row a sentence", "Attention of every sentence on its twelve tokens; those of the chosen sentence in percent", { canvas: true });
-  panel("values", "values VZ(x, t), ◎ their mean ξ", "Transformed embeddings; those of the chosen sentence joined to its sequence embedding");
-  panel("sequence", "sequence embeddings ξ", "Sequence embeddings of all sentences, coloured by prefix");
-  panel("regions", "answers by ξ, ✕ wrong", "Regions of the classes in the plane of sequence embeddings", { canvas: true });
-  panel("neurons", "receptors wᵢ ●, assemblers uᵢ ▲", "Receptors and assemblers; the two of a neuron have one colour");
-  panel("loss", "loss, accuracy", "Training loss and accuracy against the epoch", { key: [["━", "training", HUES[0]], ["╍", "unseen", HUES[1]]] });
-  panel("gradients", "gradient norms", "Norms of the loss's gradient, one curve a layer", { key: LAYERS.map(([, letter], index) => ["━", letter, HUES[index]]) });
-
-  // The sentence under the pointer, if any is near, lights up; a tap or click chooses it.
-  const nearest = (layer, event) => {
-    const box = layer.svg.getBoundingClientRect(), at = [event.clientX - box.left, event.clientY - box.top];
-    let best = null, least = 24 ** 2;
-    layer.places.forEach(([x, y], index) => {
-      const far = (x - at[0]) ** 2 + (y - at[1]) ** 2;
-      if (far < least) [best, least] = [index, far];
-    });
-    return best;
+  let due = null, idle = null;
+  function hear(message) {
+    if (message.kind === "error") link.warn(`The training stopped: ${message.message}.`);
+    due ??= setTimeout(() => {
+      due = null;
+      const state = link.state(), slots = [bench.own, ...(state.fork ? [bench.other] : [])].filter(Boolean);
+      if (state.run !== OWN) return;
+      if (bench.playing) {
+        const reached = Math.min(...slots.map(({ last }) => last));
+        if (reached >= state.goal * each(state)) bench.playing = false;
+        link.update({ epoch: Math.min(reached / each(state), state.goal) }, bench);
+      } else link.redraw();
+      clearTimeout(idle);
+      if (!link.name) idle = setTimeout(() => { const now = held(link.state()); if (now && link.state().run === OWN) link.update({ live: liveOf(link.state(), now) }, bench); }, 400);  // Python listens
+    }, 30);
+  }
+  const seen = new IntersectionObserver(([{ isIntersecting }]) => { view.away = !isIntersecting; bench.rest(view.away || document.hidden); });
+  const hidden = () => bench.rest(view.away || document.hidden);
+  seen.observe(root);
+  document.addEventListener("visibilitychange", hidden);
+  view.leave = () => {
+    seen.disconnect();
+    document.removeEventListener("visibilitychange", hidden);
+    clearTimeout(due);
+    clearTimeout(idle);
+    bench.close();
   };
-  for (const name of ["attention", "sequence", "regions"]) {
-    const layer = layers[name];
-    const find = (event) => {
-      if (name !== "attention") return nearest(layer, event);
-      const box = layer.svg.getBoundingClientRect(), row = Math.floor((event.clientY - box.top) / layer.rowHeight);
-      return row >= 0 && row < view.shown.sentences.length ? row : null;
-    };
-    const hover = (index) => {
-      if (index === view.hovered) return;
-      view.hovered = index;
-      link.redraw();
-    };
-    layer.svg.addEventListener("pointermove", (event) => { if (event.pointerType === "mouse") hover(find(event)); });
-    layer.svg.addEventListener("pointerleave", () => hover(null));
-    layer.svg.addEventListener("click", (event) => {
-      const index = find(event), many = view.shown.run.suffixes.length;
-      if (index !== null) link.update({ prefix: Math.floor(index / many), suffix: index % many });
-    });
-    layer.svg.classList.add("ao-pick");
-  }
-  for (const name of ["loss", "gradients"]) {
-    const { svg } = layers[name];
-    const seek = (event) => {
-      const box = svg.getBoundingClientRect(), [left, right] = layers[name].span, last = view.shown.run.epochs.at(-1);
-      link.update({ epoch: Math.round(clamp((event.clientX - box.left - left) / (right - left), 0, 1) * last) });
-    };
-    // A finger seeks by a tap or sideways; up or down it scrolls the page.
-    svg.addEventListener("pointerdown", (event) => { if (event.pointerType === "mouse") seek(event); });
-    svg.addEventListener("pointermove", (event) => { if (event.buttons && (event.pointerType === "mouse" || Math.abs(event.movementX) > Math.abs(event.movementY))) seek(event); });
-    svg.addEventListener("click", seek);
-    svg.classList.add("ao-seek");
-  }
+  view.move = (kind, at, values) => link.update(edited(link.state(), kind, at, values.map((value) => Number(value.toPrecision(4)))));
+  view.link = link;
+  view.hear = hear;
+  root.laboratory = view;
   return view;
 }
 
-const runOf = ({ data, run }) => data[run];
+// Train, pause, one step, and how fast.
+function player(parent, link, { status, root }) {
+  const view = root.laboratory, { bench } = view, node = element("div", { class: "ao-buttons" });
+  const train = button("train", () => {
+    const state = link.state();
+    if (state.run !== OWN) link.update(continued(state), bench);
+    else if (state.epoch >= state.goal) return link.warn(`It is trained to epoch ${state.goal}. “Train to epoch” below can be more.`);
+    bench.playing = !bench.playing;
+    status.setAttribute("aria-live", bench.playing ? "off" : "polite");
+    link.redraw();
+    if (bench.playing) view.hear({ kind: "goal" });  // it may be trained so far already
+  }, { class: "ao-train" });
+  const once = button("one step", () => {
+    const state = link.state();
+    bench.playing = false;
+    if (state.run !== OWN) return link.update(continued(state));
+    link.update({ epoch: ((held(state)?.frame ?? 0) + 1) / each(state) });
+  });
+  const speed = element("select", { "aria-label": "speed" }, ...PACES.map(([name], index) => element("option", { value: index }, name)));
+  speed.addEventListener("change", () => {
+    const pace = PACES[speed.selectedIndex][1];
+    bench.pace = pace === null ? 10 : pace * each(link.state());
+    link.redraw();
+  });
+  link.watch((changes, source) => {
+    if (source === bench || !bench.playing || !("epoch" in changes) || ("edits" in changes && !("prefix" in changes))) return;
+    bench.playing = false;
+    status.setAttribute("aria-live", "polite");
+  });
+  node.append(train, once, speed);
+  parent.append(node);
+  return { node, stop: view.leave, set(state) {
+    train.textContent = state.run !== OWN ? "train on from here" : bench.playing ? "❚❚ pause" : "▶ train";
+    once.toggleAttribute("hidden", state.run !== OWN);
+    speed.toggleAttribute("hidden", state.run !== OWN);
+    if (!bench.playing) status.setAttribute("aria-live", "polite");
+  } };
+}
+
+// The query scaled, neurons and positions switched off.
+function surgery(parent, link) {
+  const node = element("div", { class: "ao-surgery" });
+  const scale = element("input", { type: "range", min: 0, max: 2, step: 0.05, "aria-label": "query times" }), said = element("span", { class: "ao-value", "aria-hidden": "true" });
+  scale.addEventListener("input", () => link.update(edited(link.state(), "query", null, [Number(scale.value)])));
+  const neurons = element("fieldset", {}, element("legend", {}, "neurons")), places = element("fieldset", {}, element("legend", {}, "positions"));
+  const undo = button("undo the last", () => { const state = link.state(); link.update(without(editsOf(state.edits, state).slice(0, -1))); });
+  const list = element("span", { class: "ao-told" });
+  node.append(element("label", { class: "ao-slider" }, element("span", {}, "query"), scale, said), places, neurons, element("div", { class: "ao-buttons" }, undo, button("undo all", () => link.update(without([]))), list));
+  parent.append(node);
+  const fill = (box, count, kind, word) => {
+    if (box.childElementCount - 1 === count) return;
+    box.replaceChildren(box.firstChild, ...Array.from({ length: count }, (_, at) => button(String(at + 1), () => {
+      const state = link.state(), mask = held(state)?.model[kind === "neuron" ? "neurons" : "positions"];
+      link.update(edited(state, kind, at, [mask && !mask[at] ? 1 : 0]));
+    }, { "aria-label": `${word} ${at + 1}` })));
+  };
+  const press = (box, mask) => [...box.querySelectorAll("button")].forEach((one, at) => one.setAttribute("aria-pressed", String(!mask || mask[at] === 1)));
+  return { node, set(state) {
+    const now = held(state);
+    if (!now) return;
+    fill(neurons, now.model.weights.receptors.length, "neuron", "neuron");
+    fill(places, now.task.length, "place", "position");
+    press(neurons, now.model.neurons);
+    press(places, now.model.positions);
+    const edits = state.run === OWN ? editsOf(state.edits, state) : [], at = stepOf(state), here = edits.find(({ kind, step }) => kind === "query" && step === at);
+    if (document.activeElement !== scale || !here) scale.value = here ? here.values[0] : 1;
+    said.textContent = show(here ? here.values[0] : 1, 2);
+    scale.setAttribute("aria-valuetext", said.textContent);
+    undo.disabled = !edits.length;
+    list.textContent = edits.length ? `${edits.length} ${edits.length === 1 ? "change" : "changes"}, the last at epoch ${numeral(edits.at(-1).step / each(state))}` : "nothing changed";
+  } };
+}
+
+// A second run from the present state, with one setting changed.
+function split(parent, link) {
+  const kind = element("select", { "aria-label": "what differs" }, ...SPLITS.map(([value, name]) => element("option", { value }, name)));
+  const value = element("input", { type: "text", inputmode: "decimal", value: "0.001", "aria-label": "its value in the second run" });
+  const node = element("div", { class: "ao-buttons" }, element("span", {}, "second run with"), kind, value, button("split here", () => {
+    const state = link.state(), begun = state.run === OWN ? {} : continued(state), { value: number, wrong } = numberIn(value.value, {});
+    if (wrong) return link.warn(`The value in the second run ${wrong}.`);
+    link.update({ ...begun, fork: `${state.run === OWN ? held(state)?.frame ?? 0 : 0} ${kind.value} ${number}` });
+  }), button("end", () => link.update({ fork: "" })));
+  parent.append(node);
+  return { node, set() {} };
+}
+
+// Many seeds with the same settings, and how many succeed.
+function many(parent, link, { root }) {
+  const { bench } = root.laboratory, node = element("div", {}), list = element("div", { class: "ao-seeds" }), said = element("p", { class: "ao-about", "aria-live": "polite" }, `${SEEDS} seeds from the one above on, each trained to the epoch above; a success is right on more than ${percent(SUCCESS, 0)} of all sequences.`);
+  let results = [], wanted = null;
+  const tell = (share = null) => {
+    const wins = results.filter(({ accuracy }) => accuracy > SUCCESS).length, n = results.length;
+    const z = 1.96, middle = (wins + z * z / 2) / (n + z * z), half = z / (n + z * z) * Math.sqrt(wins * (n - wins) / n + z * z / 4);
+    said.textContent = n ? `${wins} of ${n} succeed: ${percent(wins / n, 0)} (95 % interval ${percent(Math.max(0, middle - half), 0)} to ${percent(Math.min(1, middle + half), 0)})${n < SEEDS ? `; seed ${wanted.seed + n} is at ${percent(share ?? 0, 0)} of its epochs` : ""}. A click opens a run.`
+      : `Seed ${wanted.seed} is at ${percent(share ?? 0, 0)} of its epochs.`;
+  };
+  const start = button(`train ${SEEDS} seeds`, () => {
+    const state = link.state();
+    wanted = Object.fromEntries(TRAINED.map((name) => [name, state[name]]));
+    results = [];
+    list.replaceChildren();
+    bench.many ??= open((message) => {
+      if (message.kind === "error") return link.warn(`The training stopped: ${message.message}.`);
+      if (message.kind !== "one") return;
+      if (message.evaluation) {
+        const { seed, evaluation: { all: accuracy } } = message, opened = wanted;
+        results.push({ seed, accuracy });
+        const one = button(`${seed}: ${percent(accuracy, 0)}`, () => link.update({ ...opened, run: OWN, seed, start: "", edits: "", fork: "", epoch: opened.goal }));
+        one.classList.toggle("ao-won", accuracy > SUCCESS);
+        list.append(one);
+      }
+      tell(message.share < 1 ? message.share : null);
+    });
+    bench.many.post({ kind: "many", settings: settingsOf(state), seeds: Array.from({ length: SEEDS }, (_, index) => (state.seed + index) % 2 ** 32), epochs: state.goal });
+    tell();
+  });
+  node.append(element("div", { class: "ao-buttons" }, start, button("stop", () => bench.many?.post({ kind: "stop" }))), said, list);
+  parent.append(node);
+  return { node, set() {} };
+}
+
+// Weights to a file and from one.
+function files(parent, link, { bounds }) {
+  const input = element("input", { type: "file", accept: ".json,application/json", "aria-label": "open weights" });
+  const node = element("div", { class: "ao-buttons" }, button("save weights", () => {
+    const now = held(link.state());
+    if (!now) return;
+    const address = URL.createObjectURL(new Blob([asFile(now)], { type: "application/json" })), way = element("a", { href: address, download: `model-epoch-${numeral(now.epoch)}.json` });
+    way.click();
+    setTimeout(() => URL.revokeObjectURL(address), 1000);
+  }), element("label", {}, "open weights ", input));
+  input.addEventListener("change", async () => {
+    const [file] = input.files;
+    if (!file) return;
+    try {
+      if (file.size > 4e6) throw new RangeError("This file is larger than 4 MB.");
+      const { models, ...found } = fromFile(await file.text(), link.state());
+      for (const name of ["p", "length", "dim", "width"]) {
+        const { wrong } = numberIn(String(found[name]), bounds[name]);
+        if (wrong) throw new RangeError(`The model's ${name} ${wrong}.`);
+      }
+      if (link.update({ run: OWN, ...found, edits: "", fork: "", epoch: 0 }) && models > 1) link.warn(`The file holds ${models} models; the first is shown.`);
+    } catch (error) {
+      link.warn(`${error.message} What was shown stays.`);
+    }
+    input.value = "";
+  });
+  parent.append(node);
+  return { node, set() {} };
+}
+
+const SETTINGS = "Train with your own settings";
+const field = (trait, label) => ({ kind: "number", trait, label, place: "ao-fields", fold: SETTINGS, put: (value, state) => anew(state, { [trait]: value }) });
+const taskShown = (state) => (state.run === OWN ? { p: state.p, length: state.length, k: state.k } : unpack(state.data[state.run]).task);
 const sentence = (trait, list) => ({
-  trait, label: trait, values: (state) => runOf(state)[list].map((_, index) => index),
-  get: (state) => Math.min(state[trait], runOf(state)[list].length - 1), text: (value, state) => spelled(runOf(state)[list][value]),
+  trait, label: trait, values: (state) => sentencesOf(taskShown(state))[list].map((_, index) => index),
+  get: (state) => Math.min(state[trait], sentencesOf(taskShown(state))[list].length - 1), text: (value, state) => spelled(sentencesOf(taskShown(state))[list][Math.min(value, sentencesOf(taskShown(state))[list].length - 1)]) || "none",
 });
-const epochs = { trait: "epoch", place: "ao-player", values: (state) => runOf(state).epochs };
+const framesOf = (state) => {
+  if (state.run !== OWN) return state.data[state.run].epochs;
+  const found = (benchOf(state)?.own?.frames ?? []).filter(({ weights }) => weights).map(({ steps }) => steps / each(state));
+  return found.length ? found : [state.live?.epoch ?? 0];
+};
+const epochs = { trait: "epoch", place: "ao-player", values: framesOf };
 const controls = [
-  { trait: "run", kind: "choice", top: true, label: "run", names: (run, { data }) => data[run].title, put: (run) => ({ run, prefix: 0, suffix: 0 }) },
-  { ...epochs, kind: "play", stops: ["epoch", "run"] },
-  { ...epochs, label: "epoch", digits: 0, get: (_, { epoch }) => epoch },
+  {
+    trait: "run", kind: "choice", top: true, label: "show", names: (run, { data }) => (run === OWN ? "a training of your own" : data[run].title),
+    put: (run, state) => ({ run, prefix: 0, suffix: 0, epoch: run === OWN ? 0 : state.data[run].epochs.at(-1) }),
+  },
+  { ...epochs, kind: "play", stops: ["epoch", "run"], hidden: ({ run }) => run === OWN },
+  { ...epochs, label: "epoch", get: ({ epoch }, now) => now?.epoch ?? epoch, text: numeral },
+  { kind: "part", make: player, place: "ao-player" },
   sentence("prefix", "prefixes"),
   sentence("suffix", "suffixes"),
+  field("seed", "seed"), field("p", "tokens p"), field("length", "length L"), field("k", "k that count"), field("dim", "dimension d"), field("width", "neurons"),
+  field("count", "training sequences"), field("batch", "batch"), field("rate", "learning rate"), field("beta2", "β₂"), field("eps", "ε"), field("discount", "discount of the layer's rate"),
+  { kind: "number", trait: "goal", label: "train to epoch", place: "ao-fields", fold: SETTINGS },
+  { kind: "select", trait: "norm", label: "normalisation", place: "ao-fields", fold: SETTINGS, names: { rms: "rms", unit: "unit" }, put: (norm, state) => anew(state, { norm }) },
+  { kind: "part", make: surgery, place: "ao-folded", fold: "Change the model: query, positions, neurons" },
+  { kind: "part", make: split, place: "ao-folded", fold: "Compare: the same state with one setting changed" },
+  { kind: "part", make: many, place: "ao-folded", fold: "Twenty seeds" },
+  { kind: "part", make: files, place: "ao-folded", fold: "Save and open weights" },
 ];
 
-const frameOf = (parent, [left, top_, right, bottom]) => drawn("rect", { x: left, y: top_, width: right - left, height: bottom - top_, fill: "none", stroke: "currentColor", opacity: 0.35 }, parent);
-function cleared({ front }) {
-  front.replaceChildren();
-  return front;
-}
-// A square plane about the origin, and the map into it.
-function planeOf(layer, reach, note = `±${brief(reach)}`) {
-  const parent = cleared(layer), { size } = layer, half = size / 2;
-  frameOf(parent, [0.5, 0.5, size - 0.5, size - 0.5]);
-  line(parent, [0, half], [size, half], { opacity: 0.15 });
-  line(parent, [half, 0], [half, size], { opacity: 0.15 });
-  drawn("text", { x: size - 4, y: size - 5, "text-anchor": "end", class: "ao-small ao-halo", opacity: 0.8 }, parent, note);
-  return [parent, ([x, y]) => [half + half * x / reach, half - half * y / reach]];
-}
-function numbered(parent, kind, at, radius, text, attributes, ink) {
-  mark(parent, kind, at, radius, attributes);
-  drawn("text", { x: at[0], y: at[1] + 3, "text-anchor": "middle", class: "ao-tiny", style: `fill: ${ink}` }, parent, text);
+function draw([view], _, state) {
+  const now = held(state), second = state.run === OWN && state.fork ? held(state, "other") : null;
+  view.about.textContent = state.run === OWN ? described(state) : state.data[state.run].description;
+  view.beside.toggleAttribute("hidden", !second);
+  if (second) view.beside.firstChild.textContent = `Second run, ${SPLITS.find(([kind]) => state.fork.split(" ")[1] === kind)[1]} ${state.fork.split(" ")[2]} from epoch ${numeral(Number(state.fork.split(" ")[0]) / each(state))} on (pale curves), at epoch ${numeral(second.epoch)}: loss ${small(second.evaluation.loss)}, right on ${percent(second.evaluation.all)} of all sequences.`;
+  drawPanels(view, now, state, view.link, view.move, second);
 }
 
-// What does not change from frame to frame: sizes and curves.
-function build({ layers, shown }) {
-  for (const layer of Object.values(layers)) {
-    layer.size = layer.plot.clientWidth || 230;
-    layer.svg.setAttribute("viewBox", `0 0 ${layer.size} ${layer.size}`);
-    layer.behind.replaceChildren();
-  }
-  const { run } = shown, { history } = run, last = run.epochs.at(-1);
-  const curves = (name, series, top_, bottom, { log = false, low, high, ticks, text, epochs = false }) => {
-    const { behind, size } = layers[name], [left, right] = [34, size - 6], scale = log ? Math.log10 : Number;
-    layers[name].span = [left, right];
-    const put = ([epoch, value]) => [left + (right - left) * epoch / last, bottom - (bottom - top_) * (scale(clamp(value, low, high)) - scale(low)) / (scale(high) - scale(low))];
-    frameOf(behind, [left, top_, right, bottom]);
-    for (const tick of ticks) {
-      const y = put([0, tick])[1];
-      line(behind, [left, y], [right, y], { opacity: 0.15 });
-      drawn("text", { x: left - 4, y: y + 4, "text-anchor": "end", class: "ao-small" }, behind, text(tick));
-    }
-    if (epochs) for (const tick of [0, 0.5, 1]) drawn("text", { x: put([tick * last, low])[0], y: bottom + 14, "text-anchor": ["start", "middle", "end"][2 * tick], class: "ao-small" }, behind, String(Math.round(tick * last)));
-    for (const [values, colour, dashed] of series) curve(behind, history.epoch.map((epoch, index) => put([epoch, values[index]])), { stroke: colour, "stroke-width": 1.4, ...(dashed ? { "stroke-dasharray": "5 2" } : {}) });
-  };
-  const decades = (values) => {
-    const positive = values.filter((value) => value > 0), ends = [Math.min(...positive), Math.max(...positive)];
-    const [first, end] = [Math.max(Math.floor(Math.log10(ends[0])), Math.ceil(Math.log10(ends[1])) - 8), Math.ceil(Math.log10(ends[1]))];
-    const gap = Math.ceil((end - first) / 4);
-    return { log: true, low: 10 ** first, high: 10 ** end, ticks: Array.from({ length: Math.floor((end - first) / gap) + 1 }, (_, index) => 10 ** (first + gap * index)), text: (tick) => power(Math.round(Math.log10(tick))) };
-  };
-  const { size } = layers.loss, middle = size * 0.52;
-  curves("loss", [[history.loss, HUES[0]]], 6, middle - 6, decades(history.loss));
-  curves("loss", [[history.train, HUES[0]], [history.unseen, HUES[1], true]], middle + 6, size - 18, { low: 0, high: 1, ticks: [0, 0.5, 1], text: (tick) => tick === 0.5 ? "½" : String(tick), epochs: true });
-  curves("gradients", LAYERS.map(([name], index) => [history[name], HUES[index]]), 6, size - 18, { ...decades(LAYERS.flatMap(([name]) => history[name])), epochs: true });
+function described(state) {
+  const from = state.start.startsWith("w:") ? "given weights" : state.start ? `the run “${state.data[state.start.split("@")[0]].title}” at ${numeral(Number(state.start.split("@")[1]))}` : "its own first weights";
+  return `A training of your own: seed ${state.seed}, p = ${state.p}, L = ${state.length}, k = ${state.k}, from ${from}, with a fresh Adam and data drawn from the seed.`;
 }
 
-// The number of the sentence that lights up: the one under the mouse, or the chosen one.
-function sentenceOf({ run: { prefixes, suffixes } }, { prefix, suffix }, hovered) {
-  return hovered ?? Math.min(prefix, prefixes.length - 1) * suffixes.length + Math.min(suffix, suffixes.length - 1);
-}
-
-function draw([view], now, state) {
-  const { layers } = view, shown = unpack(runOf(state)), wanted = `${state.run} ${layers.loss.plot.clientWidth}`;
-  view.shown = shown;
-  view.about.textContent = shown.run.description;
-  if (wanted !== view.built) build(view);
-  view.built = wanted;
-  const { run, sentences, labels, reaches, hues } = shown, { frame, embeddings, values, attention, sequence, probabilities } = now, params = shown.at(frame);
-  const many = run.suffixes.length, label = (n) => labels[Math.floor(n / many)], colour = (n) => run.colours[Math.floor(n / many)];
-  const chosen = sentenceOf(shown, state, view.hovered), tokens = sentences[chosen], weights = attention[chosen];
-  const kind = (t) => (t < run.k ? 0 : 2), wrong = probabilities.map((row, n) => row[label(n)] < Math.max(...row));
-
-  {
-    const [parent, put] = planeOf(layers.positions, reaches.embeddings[frame]);
-    params.position.forEach((p, t) => numbered(parent, kind(t), put(p), 6.5, t + 1, { fill: "currentColor", "fill-opacity": t < run.k ? 0.85 : 0.12, stroke: "currentColor", "stroke-width": 0.8 }, t < run.k ? "var(--ao-paper)" : "currentColor"));
-    params.token.forEach((e, x) => {
-      const at = put(e), size = 8;
-      drawn("polygon", { points: `${at[0]},${at[1] - 1.3 * size} ${at[0] + 1.3 * size},${at[1]} ${at[0]},${at[1] + 1.3 * size} ${at[0] - 1.3 * size},${at[1]}`, fill: COLOURS[x], stroke: "currentColor", "stroke-width": 0.8 }, parent);
-      drawn("text", { x: at[0], y: at[1] + 4, "text-anchor": "middle", class: "ao-small", style: "fill: #fff; font-weight: 600" }, parent, String(x));
-    });
-  }
-
-  // The embeddings of all tokens at all positions, those of the chosen sentence in full.
-  const cloud = (parent, put, vectors, radius) => {
-    for (const passing of [true, false]) vectors.forEach((row, x) => row.forEach((z, t) => {
-      if ((tokens[t] !== x) !== passing) return;
-      mark(parent, kind(t), put(z), passing ? 3 : radius(t), { fill: COLOURS[x], "fill-opacity": passing ? 0.35 : 0.9, stroke: "currentColor", "stroke-width": passing ? 0 : 0.9 });
-    }));
-  };
-  {
-    const radius = run.norm === "rms" ? Math.SQRT2 : 1, length = Math.hypot(...params.query);
-    const [parent, put] = planeOf(layers.embeddings, 1.25 * radius, `‖q‖ = ${show(length, 1)}`), [cx, cy] = put([0, 0]);
-    drawn("circle", { cx, cy, r: put([radius, 0])[0] - cx, fill: "none", stroke: "currentColor", opacity: 0.35 }, parent);
-    cloud(parent, put, embeddings, (t) => 3.5 + 7 * Math.sqrt(weights[t]));
-    if (length > 0) arrow(parent, [cx, cy], put(params.query.map((part) => 0.85 * radius * (1 - Math.exp(-length)) * part / length)), { "stroke-width": 2.2 });
-  }
-
-  {
-    const parent = cleared(layers.attention), layer = layers.attention, { size, cloth } = layer, gutter = 12, strip = 40, height = size - strip, unit = (size - gutter) / run.length;
-    layer.rowHeight = height / sentences.length;
-    Object.assign(cloth.style, { left: `${gutter}px`, top: "0", width: `${size - gutter}px`, height: `${height}px`, imageRendering: "pixelated" });
-    paint(cloth, run.length, sentences.length, (t, n) => [sentences[n][t], 255 * Math.sqrt(attention[n][t])]);
-    frameOf(parent, [gutter + 0.5, 0.5, size - 0.5, height]);
-    line(parent, [gutter + run.k * unit, 0], [gutter + run.k * unit, height], { "stroke-width": 1.5, opacity: 0.8 });
-    run.prefixes.forEach((_, number) => drawn("rect", { x: 2, y: height * number / run.prefixes.length + 0.5, width: 6, height: height / run.prefixes.length - 1, fill: run.colours[number] }, parent));
-    drawn("rect", { x: 1, y: layer.rowHeight * chosen - 1, width: size - 2, height: layer.rowHeight + 2, fill: "none", stroke: "currentColor", "stroke-width": 2 }, parent);
-    tokens.forEach((x, t) => {
-      const left = gutter + unit * t + 0.5;
-      drawn("rect", { x: left, y: height + 8, width: unit - 1, height: 16, fill: COLOURS[x], "fill-opacity": Math.sqrt(weights[t]) }, parent);
-      drawn("text", { x: left + unit / 2, y: height + 20, "text-anchor": "middle", class: "ao-small" }, parent, String(x));
-      drawn("text", { x: left + unit / 2, y: height + 36, "text-anchor": "middle", class: "ao-tiny" }, parent, show(100 * weights[t], 0));
-    });
-    drawn("text", { x: 0, y: height + 36, class: "ao-tiny" }, parent, "%");
-    line(parent, [gutter + run.k * unit, height + 6], [gutter + run.k * unit, size], { "stroke-width": 1.5, opacity: 0.8 });
-  }
-
-  {
-    const [parent, put] = planeOf(layers.values, reaches.values[frame]), end = put(sequence[chosen]);
-    tokens.forEach((x, t) => line(parent, put(values[x][t]), end, { "stroke-width": 0.3 + 5 * weights[t], opacity: 0.45, stroke: COLOURS[x] }));
-    cloud(parent, put, values, (t) => 3.5 + 7 * Math.sqrt(weights[t]));
-    drawn("circle", { cx: end[0], cy: end[1], r: 6, fill: colour(chosen), stroke: "currentColor", "stroke-width": 2 }, parent);
-    drawn("circle", { cx: end[0], cy: end[1], r: 9.5, fill: "none", stroke: "currentColor", "stroke-width": 1 }, parent);
-  }
-
-  for (const name of ["sequence", "regions"]) {
-    const [parent, put] = planeOf(layers[name], reaches.sequence[frame]), layer = layers[name];
-    layer.places = sequence.map(put);
-    layer.places.forEach((at, n) => {
-      mark(parent, label(n), at, 4, { fill: colour(n), stroke: "currentColor", "stroke-width": 0.6, "fill-opacity": 0.9 });
-      if (name === "regions" && wrong[n]) for (const side of [1, -1]) line(parent, [at[0] - 5, at[1] - 5 * side], [at[0] + 5, at[1] + 5 * side], { "stroke-width": 1.4 });
-    });
-    const [x, y] = layer.places[chosen];
-    mark(parent, label(chosen), [x, y], 5.5, { fill: colour(chosen), stroke: "currentColor", "stroke-width": 1.5 });
-    drawn("circle", { cx: x, cy: y, r: 10, fill: "none", stroke: "currentColor", "stroke-width": 2 }, parent);
-  }
-  paintRegions(layers.regions.cloth, params, reaches.sequence[frame], run.norm);
-
-  {
-    const [parent, put] = planeOf(layers.neurons, reaches.neurons[frame]), size = layers.neurons.size, xi = sequence[chosen], length = Math.hypot(...xi) || 1;
-    line(parent, [size / 2, size / 2], put(xi.map((part) => 3 * reaches.neurons[frame] * part / length)), { "stroke-dasharray": "4 3", opacity: 0.6 });
-    params.receptors.forEach((w, index) => mark(parent, 0, put(w), 4, { fill: hues[index], "fill-opacity": 0.85, stroke: "currentColor", "stroke-width": 0.5 }));
-    hues.forEach((hue, index) => mark(parent, 1, put([params.assemblers[0][index], params.assemblers[1][index]]), 4, { fill: hue, "fill-opacity": 0.85, stroke: "currentColor", "stroke-width": 0.5 }));
-  }
-
-  for (const name of ["loss", "gradients"]) {
-    const parent = cleared(layers[name]), { span: [left, right], size } = layers[name], x = left + (right - left) * run.epochs[frame] / run.epochs.at(-1);
-    line(parent, [x, 4], [x, size - 16], { "stroke-width": 1.6 });
-  }
-}
-
-function say(now, state, [{ hovered }]) {
-  const shown = unpack(runOf(state)), { run, labels } = shown, { epoch, loss, accuracy: [train, unseen, all] } = now;
-  const chosen = sentenceOf(shown, state, hovered), tokens = shown.sentences[chosen], weights = now.attention[chosen], answers = now.probabilities[chosen];
-  const label = labels[Math.floor(chosen / run.suffixes.length)], best = answers.indexOf(Math.max(...answers));
-  return `Epoch ${epoch}: loss ${small(loss)}; right on ${percent(train, 1)} of the training set, `
-    + `${percent(unseen, 1)} of unseen and ${percent(all, 1)} of all sequences. Invariance: suffix ${show(now.suffix, 3)}, permutation ${show(now.permutation, 3)}. `
-    + `Sentence ${spelled(tokens.slice(0, run.k))} ${spelled(tokens.slice(run.k))}: ${percent(sum(weights.slice(0, run.k)), 1)} of its attention on the prefix; label ${label}, `
+function say(numbers, state, [view]) {
+  const now = held(state);
+  if (!now) return view.bench?.error || "The training begins.";
+  const { epoch, evaluation: { loss, train, unseen, all, suffix, permutation, parity }, m, explained, task, through } = now, sentences = sentencesOf(task);
+  const chosen = sentenceOf(sentences, state, view.hovered), tokens = sentences.sentences[chosen], shares = through.attention[chosen], answers = through.probabilities[chosen], logits = through.logits[chosen];
+  const label = sentences.labels[Math.floor(chosen / sentences.suffixes.length)], best = answers.indexOf(Math.max(...answers));
+  const { axis } = state.run === OWN ? {} : state.data[state.run], where = `${axis === "model" ? "Model" : "Epoch"} ${numeral(epoch)}`;
+  const right = loss === null ? `right on ${percent(all)} of all sequences` : `loss ${small(loss)}; right on ${percent(train)} of the training set, ${percent(unseen)} of unseen and ${percent(all)} of all sequences`;
+  const count = m ? ` m = ${Math.max(...m.map(Math.abs)) > 99 ? "no small integers" : `${m.slice(0, task.k).map((one) => show(one, 0)).join(" ")} | ${m.slice(task.k).map((one) => show(one, 0)).join(" ")}, which explain ${percent(explained)} of ξ's variance`}${parity === null || parity === undefined ? "" : `; π = ${show(parity, 2)}`}.` : "";
+  return `${where}: ${right}.${suffix === null || suffix === undefined ? "" : ` Invariance: suffix ${show(suffix, 3)}, permutation ${show(permutation, 3)}.`}${count} `
+    + `Sentence ${spelled(tokens.slice(0, task.k))} ${spelled(tokens.slice(task.k))}: ${percent(sum(shares.slice(0, task.k)))} of its attention on the prefix; label ${label}, logits ${logits.map((value) => show(value, 2)).join(", ")}, `
     + `answer ${best} with probability ${show(answers[best], 3)}${answers[label] < answers[best] ? ", wrong" : ""}.`;
 }
 
-export default explorer({ pictures: [panels], controls, compute, draw, say });
+const STEPS = [
+  { set: { run: "success", epoch: 0 }, light: "ao-panel-sequence", say: "Before training. Each dot is one of the 4096 sequences, at its sequence embedding ξ. The answer is read from where a dot lies: nothing is sorted yet." },
+  { set: { run: "success", epoch: 1000 }, light: "ao-panel-sequence", say: "After it. Six clusters, one for each number of ones in the prefix: the model counts, and the dots of one cluster have one answer." },
+  { set: { run: "success", epoch: 1000 }, light: "ao-panel-ladder", say: "The ladder: level against place. Rung by rung the label alternates, so counting is enough." },
+  { set: { run: "partial_invariance", epoch: 1000 }, light: "ao-panel-count", say: "Another success: m has a minus one in front and two minus twos behind. Odd in front, even behind: the parity is still right." },
+  { set: { run: "failure", epoch: 1000 }, light: "ao-panel-ladder", say: "A failure: after as many epochs no small integers describe it, and half of the answers are wrong." },
+  { set: { run: OWN, epoch: 0 }, light: "ao-train", say: "Your turn. Press train; change a setting below; drag a token while it runs." },
+];
+const tour = ({ data }) => (STEPS.every(({ set: { run } }) => run === OWN || run in data) ? STEPS : null);
+
+export default explorer({ pictures: [whole], controls, compute, draw, say, tour, fits, kept: ["start", "edits", "fork"] });

@@ -1,7 +1,7 @@
 // A sentence of zeros and ones on its way through the model in the plane: embeddings, attention, ξ, neurons, logits, answer.
 
 import {
-  arrow, axes, clipped, COLOURS, dot, drawn, gelu, line, mark, minus, pair, show, small, softmaxOf, sum, ticksUpTo, tidy,
+  arrow, axes, clipped, COLOURS, dot, drawn, gelu, line, mark, minus, pair, show, small, softmaxOf, spelledWeights, sum, ticksUpTo, tidy,
   title,
 } from "./common.js";
 import { explorer } from "./shell.js";
@@ -315,4 +315,13 @@ const guess = {
   },
 };
 
-export default explorer({ pictures, controls, compute, draw, say, guess });
+const elsewhere = {
+  label: "open it in the laboratory",
+  to(state) {
+    const { token, query, value, receptors, assemblers } = scaled(state), { position, receptor_biases: thresholds = receptors.map(() => 0), assembler_bias: shift = [0, 0] } = state.weights[state.model];
+    const flat = [token, position, query, value, receptors, thresholds, assemblers, shift].flat(2);
+    return `laboratory.html#sandbox=run:own;norm:unit${receptors.length === 32 ? "" : `;width:${receptors.length}`};start:${encodeURIComponent(spelledWeights(flat))}`;
+  },
+};
+
+export default explorer({ pictures, controls, compute, draw, say, guess, elsewhere });

@@ -133,6 +133,9 @@ export const title = (parent, text) => drawn("text", { x: 160, y: 13, "text-anch
 // The bytes of a base64 text.
 export const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
+// Numbers as single precision in a base64 that an address can hold, as the laboratory reads weights.
+export const spelledWeights = (flat) => `w:${btoa(String.fromCharCode(...new Uint8Array(Float32Array.from(flat).buffer))).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "")}`;
+
 export const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 // RMS-norm in the plane, as `normalise` has it.

@@ -55,7 +55,7 @@
     show();
   }
 
-  globalThis.attnopt = { define, load };
+  globalThis.attnopt = { define, load, base: here.href };
   const start = () => {
     for (const host of document.querySelectorAll("div.attnopt-explorer")) {
       mount(host).catch((error) => {  // its still stays

@@ -9,7 +9,11 @@
 //   guess     { prompt, reveal: (guess, numbers, state) => sentence } with `options`, or with a point to mark in a picture:
 //             { picture, start: [x, y] }; prompt and options may be functions of the state; with `tells`, reveal answers
 //             without a guess, too; until it is answered or passed over, draw is called with `asking`
-//   tour      a list of steps { set, say }: values of traits where they are not those at the start, and a sentence
+//   tour      a list of steps { set, say, light }: values of traits where they are not those at the start, a sentence, and the
+//             class of what is meant, which is framed; or a function of the state
+//   fits      (state) => what is wrong with a state whose values do not go together, or nothing
+//   kept      names of further traits that the address tells
+//   elsewhere { label, to: (state) => address }: a link to another page of the book, from its root
 // A row of the table has
 //   kind      one of KINDS, "slider" unless said
 //   trait, at       what it sets, and the place in a list: a number, a path, or a function of the state
@@ -20,11 +24,11 @@
 //   digits, text    how a slider says its value: digits behind the point, or (value, state) => text
 //   names           what a choice calls its values
 //   hidden, disabled    functions of the state
-//   place, top      the class of the box it stands in, and whether this is above the pictures
+//   place, top, fold    the class of the box it stands in, whether this is above the pictures, and what it folds under
 // Handles, toggles, actions and play say below what else they have. The traits' names and bounds come from Python:
 // { low, high, whole } or { values }.
 
-import { clamp, drawn, element, line, show, unique } from "./common.js";
+import { clamp, drawn, element, line, show, tidy, unique } from "./common.js";
 
 const BENDS = { log: [Math.log, Math.exp], sqrt: [Math.sqrt, (root) => root * root] };
 const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
@@ -72,6 +76,34 @@ function slider(row, { parent, bounds, link }) {
   } };
 }
 
+const numeral = (value) => (Number.isInteger(value) ? String(value).replace("-", "−") : tidy(value));
+
+// A number within its bounds, or what is wrong with a text.
+export function numberIn(text, { low = -Infinity, high = Infinity, whole = false }) {
+  const value = Number(text.trim().replace("−", "-").replace(",", "."));
+  if (text.trim() && Number.isFinite(value) && value >= low && value <= high && (!whole || Number.isInteger(value))) return { value };
+  const ends = Number.isFinite(low) && Number.isFinite(high) ? ` from ${numeral(low)} to ${numeral(high)}` : Number.isFinite(low) ? ` of at least ${numeral(low)}` : "";
+  return { wrong: `must be a ${whole ? "whole " : ""}number${ends}, got ${text.trim() ? `“${text.trim().slice(0, 40)}”` : "nothing"}` };
+}
+
+// A labelled field for a number. What it may not be is said, and the last good value stays.
+function number(row, { parent, bounds, link }) {
+  const input = element("input", { type: "text", inputmode: "decimal", autocomplete: "off", "aria-label": row.label });
+  const node = element("label", { class: "ao-number" }, element("span", {}, row.label), input);
+  let shown = "";
+  input.addEventListener("change", () => {
+    const { value, wrong } = numberIn(input.value, bounds[row.trait]);
+    if (!wrong && link.update(changed(row, value, link.state()))) return;
+    if (wrong) link.warn(`${row.label} ${wrong}; it stays ${shown}.`);
+    input.value = shown;
+  });
+  parent.append(node);
+  return { node, set(state, numbers) {
+    const now = numeral(valueOf(row, state, numbers));
+    if (now !== shown || document.activeElement !== input) input.value = shown = now;
+  } };
+}
+
 // What a value is called: `names` is a function, or by value. It gives text, or { key, make } for an element.
 const nameOf = ({ names = String }, value, ...now) => (typeof names === "function" ? names(value, ...now) : names[value]);
 function fill(node, content) {
@@ -111,7 +143,7 @@ function select(row, { parent, bounds, link }) {
   } };
 }
 
-function button(label, act, attributes = {}) {
+export function button(label, act, attributes = {}) {
   const node = element("button", { type: "button", ...attributes }, label);
   node.addEventListener("click", act);
   return node;
@@ -170,7 +202,7 @@ function play(row, { parent, link, status, root }) {
   };
   parent.append(node);
   pause();
-  link.watch((changes, source) => { if (source !== node && row.stops.some((name) => name in changes)) pause(); });
+  link.watch((changes, source) => { if (timer !== null && source !== node && row.stops.some((name) => name in changes)) pause(); });
   return { node, set() {}, stop: pause };
 }
 
@@ -179,7 +211,7 @@ const pointIn = (svg, { clientX, clientY }) => new DOMPoint(clientX, clientY).ma
 
 // A group of an SVG, drawn about its origin, draggable and movable with the arrow keys: `move(x, y)` in the picture's units,
 // by `step` of them a key. A finger may miss the mark by a little.
-function movable(node, { label, step, place, move }) {
+export function movable(node, { label, step, place, move }) {
   const svg = node.ownerSVGElement;
   drawn("circle", { r: 16, class: "ao-reach" }, node);
   for (const [name, value] of Object.entries({ tabindex: "0", role: "button", "aria-label": `${label}: drag it or press the arrow keys` })) node.setAttribute(name, value);
@@ -221,18 +253,24 @@ function handle(row, { svgs, bounds, link }) {
   } };
 }
 
-const KINDS = { slider, choice, select, toggles, actions, play, handle };
+// What a module makes itself: `make(parent, link, { status, root, bounds })` returns { node, set, stop }.
+const part = (row, { parent, ...rest }) => row.make(parent, rest.link, rest);
+
+const KINDS = { slider, number, part, choice, select, toggles, actions, play, handle };
 
 // The state in the address, #NAME=trait:value;trait:1,2,3, as far as it is not the one at the start.
 const written = (value) => [value].flat(Infinity).map((one) => encodeURIComponent(typeof one === "number" ? Number(one.toPrecision(12)) : one)).join(",");
 const addressed = (state, start) => Object.keys(start).filter((name) => written(state[name]) !== written(start[name])).map((name) => `${name}:${written(state[name])}`).join(";");
 
-// The changes that an address asks for; what is no value of a trait is left out.
+// The changes that an address asks for, and the names of those that are no value of a trait or of none.
 function asked(text, start, bounds) {
-  const changes = {};
+  const changes = {}, refused = [];
   for (const part of text.split(";")) {
     const [name, list = ""] = part.split(":"), texts = list.split(","), bound = bounds[name];
-    if (!Object.hasOwn(start, name)) continue;
+    if (!Object.hasOwn(start, name)) {
+      if (part) refused.push(name);
+      continue;
+    }
     const read = (old) => {
       if (Array.isArray(old)) return old.map(read);
       const one = texts.shift() ?? "", value = typeof old === "string" ? decodeURIComponent(one) : typeof old === "boolean" ? one === "true" : one === "" ? NaN : Number(one);
@@ -242,12 +280,14 @@ function asked(text, start, bounds) {
     };
     try {
       const value = read(start[name]);
-      if (!texts.length) changes[name] = value;
+      if (texts.length) refused.push(name);
+      else changes[name] = value;
     } catch (error) {
       if (!(error instanceof RangeError || error instanceof URIError)) throw error;
+      refused.push(name);
     }
   }
-  return changes;
+  return { changes, refused };
 }
 
 // The question put first: the answers as buttons, or a point to mark. `done` is called with the guess, or with nothing; what
@@ -282,7 +322,7 @@ function question({ prompt, options, picture, start }, { root, svgs, done }) {
 }
 
 // Back and next through the steps of a tour, each a state and a sentence.
-function guide(steps, { link, reset }) {
+function guide(steps, { link, reset, root }) {
   let at = -1;
   const said = element("span", { "aria-live": "polite" }), node = element("div", { class: "ao-tour" });
   const go = (step) => {
@@ -291,7 +331,10 @@ function guide(steps, { link, reset }) {
     next.disabled = at === steps.length - 1;
     next.textContent = at < 0 ? "tour" : "next";
     said.textContent = at < 0 ? "" : `${at + 1} of ${steps.length}: ${steps[at].say}`;
-    if (at >= 0) link.update({ ...reset, ...steps[at].set });
+    if (at < 0) return;
+    link.update({ ...reset, ...steps[at].set });
+    for (const lit of root.querySelectorAll(".ao-lit")) lit.classList.remove("ao-lit");
+    if (steps[at].light) root.querySelector(`.${steps[at].light}`)?.classList.add("ao-lit");
   };
   const back = button("back", () => go(at - 1)), next = button("tour", () => go(at + 1));
   node.append(back, next, said);
@@ -299,19 +342,26 @@ function guide(steps, { link, reset }) {
   return node;
 }
 
-export function explorer({ pictures, controls, compute, draw, say, guess, tour }) {
+export function explorer({ pictures, controls, compute, draw, say, guess, tour, fits, kept = [], elsewhere }) {
   // In the page, `name` is what the explorer is called in the address; a kernel gives none.
   function render({ model, el, name }) {
-    const root = element("div", { class: "ao" }), status = element("p", { class: "ao-readout", role: "status" });
+    const root = element("div", { class: "ao" }), status = element("p", { class: "ao-readout", role: "status" }), alert = element("p", { class: "ao-alert", role: "alert" });
     // JupyterLab takes the arrow keys for itself unless the very control in focus says that it wants them.
     root.addEventListener("focusin", ({ target }) => target.setAttribute("data-lm-suppress-shortcuts", "true"));
     const names = Object.keys(model.get("_bounds")), watchers = [];
     const state = () => Object.fromEntries(names.map((one) => [one, model.get(one)]));
-    let held = true, timer = null, asking = guess !== undefined, parts = [], layers = [], svgs = [], width = null, leave = null;
+    let held = true, timer = null, asking = guess !== undefined, way = null, parts = [], layers = [], svgs = [], width = null, leave = null;
 
     const link = {
-      state, redraw, watch: (watcher) => watchers.push(watcher),
-      update(changes, source = null) {  // drawn once, whatever is changed
+      state, redraw, name, watch: (watcher) => watchers.push(watcher),
+      warn(sentence) { alert.textContent = sentence; },
+      update(changes, source = null) {  // drawn once, whatever is changed; false if it may not be
+        const wrong = fits?.({ ...state(), ...changes });
+        if (wrong || !source) alert.textContent = wrong ? `${wrong} Nothing was changed.` : "";
+        if (wrong) {
+          redraw();  // so that a control shows what is
+          return false;
+        }
         const before = held;
         held = true;
         for (const [one, value] of Object.entries(changes)) model.set(one, value);
@@ -321,6 +371,7 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour }
         redraw();
         clearTimeout(timer);
         timer = setTimeout(note, 400);  // browsers allow few changes of the address
+        return true;
       },
     };
 
@@ -339,6 +390,7 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour }
           draw(layers, numbers, now, bounds, asking);
         }
         status.textContent = asking ? "" : say(numbers, now, layers);
+        if (way) way.href = new URL(`../../${elsewhere.to(now)}`, globalThis.attnopt.base);
       } catch (error) {
         console.error(error);
         status.textContent = `This cannot be drawn: ${error.message}.`;
@@ -351,12 +403,15 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour }
       watchers.length = 0;
       root.replaceChildren();
       const bounds = model.get("_bounds"), before = element("div"), boxes = new Map();
-      const boxOf = ({ place = "ao-controls", top = false }) => {
-        const key = `${place} ${top}`;
-        if (!boxes.has(key)) boxes.set(key, element("div", { class: place }));
+      const boxOf = ({ place = "ao-controls", top = false, fold }) => {
+        const key = `${place} ${top} ${fold}`;
+        if (!boxes.has(key)) {
+          const box = element("div", { class: place });
+          boxes.set(key, { box, outer: fold ? element("details", { class: "ao-fold" }, element("summary", {}, fold), box) : box });
+        }
         return boxes.get(key);
       };
-      for (const row of controls) if (row.top) root.append(boxOf(row));
+      for (const row of controls) if (row.top) root.append(boxOf(row).outer);
       svgs = [];
       layers = pictures.map((one, index) => {
         if (typeof one === "function") return one(root, link);
@@ -367,12 +422,18 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour }
         });
         return drawn("g", {}, svgs[index]);
       });
-      for (const row of controls) if (!row.top && row.kind !== "handle") root.append(boxOf(row));
-      parts = controls.map((row) => ({ row, ...KINDS[row.kind ?? "slider"](row, { parent: boxOf(row), svgs, bounds, link, status, root }) }));
+      for (const row of controls) if (!row.top && !row.fold && row.kind !== "handle") root.append(boxOf(row).outer);
+      parts = controls.map((row) => ({ row, ...KINDS[row.kind ?? "slider"](row, { parent: boxOf(row).box, svgs, bounds, link, status, root }) }));
       const foot = element("div", { class: "ao-foot" }, button("reset", () => link.update(start)));
       if (name) foot.append(button("copy link", copy, { "aria-live": "polite" }));
-      if (tour) foot.prepend(guide(tour, { link, reset: start }));
-      root.append(status, foot);
+      const home = globalThis.attnopt?.base;  // in the page: the scripts stand two folders below the book's root
+      way = elsewhere && home ? element("a", {}, elsewhere.label) : null;
+      if (way) foot.append(way);
+      const steps = called(tour, state());
+      if (steps) foot.prepend(guide(steps, { link, reset: start, root }));
+      root.append(alert, status);
+      for (const row of controls) if (row.fold) root.append(boxOf(row).outer);
+      root.append(foot);
       if (asking) leave = question({ ...guess, prompt: called(guess.prompt, state()), options: called(guess.options, state()) }, { root, svgs, done(guessed, elsewhere) {
         asking = false;
         root.classList.remove("ao-asking");
@@ -387,7 +448,7 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour }
       redraw();
     }
 
-    const start = Object.fromEntries(controls.flatMap((row) => row.trait ?? []).map((one) => [one, model.get(one)]));
+    const start = Object.fromEntries([...controls.flatMap((row) => row.trait ?? []), ...kept].map((one) => [one, model.get(one)]));
     const opening = `#${name}=`, address = () => `${location.href.split("#")[0]}${opening}${addressed(state(), start)}`;
     function note() {
       if (!name || (!addressed(state(), start) && !location.hash.startsWith(opening))) return;
@@ -397,7 +458,9 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour }
       if (!name || !location.hash.startsWith(opening)) return;
       if (leave && asking) leave(undefined, true);
       asking = false;
-      link.update({ ...start, ...asked(location.hash.slice(opening.length), start, model.get("_bounds")) });
+      const { changes, refused } = asked(location.hash.slice(opening.length), start, model.get("_bounds"));
+      const taken = link.update({ ...start, ...changes });
+      if (refused.length) link.warn(`${taken ? "" : alert.textContent} The address asks for something that cannot be here: ${refused.join(", ")}. It was left out.`.trim());
     }
     async function copy({ target }) {
       try {

@@ -1,0 +1,149 @@
+"""How fast the trainer of the pages is: Chromium beside a straightforward PyTorch loop and the package's engine, in one run.
+
+    python3 run.py bench [--quick]
+
+Writes results/laboratory_benchmark.json. All train at the paper's settings, each on one core; rounds alternate between them,
+so that whatever else the machine does falls on all, and medians count. Rates are by the clock, and by processor time
+("cpu"): what the clock would say if the machine did nothing else; that of the page is its process's, to 10 ms. The plain
+loops are those of benchmarks/training.py. With --quick all runs at tiny sizes, whose times say little, and nothing is
+written. Where no Chromium can be started it is left out.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from training import plain_epoch, same_model, seconds
+
+from attnopt.clustering import Settings, Watch, train
+
+RUNS, ROUNDS, PAGE_EPOCHS, OWN_EPOCHS, ALONE, EVALUATIONS = 100, 5, 500, 10, 50, 100
+QUICK = {"RUNS": 3, "ROUNDS": 1, "PAGE_EPOCHS": 2, "OWN_EPOCHS": 1, "ALONE": 2, "EVALUATIONS": 2}
+EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
+sys.path.append(str(EXPERIMENTS))
+import lab  # noqa: E402
+
+RESULT = lab.RESULTS / "laboratory_benchmark.json"
+START = "setting => { globalThis.trainer = attnopt.createTrainer({ ...setting, seed: 1 }); }"
+TRAIN = """([epochs, every]) => {
+  for (let epoch = 1; epoch <= epochs; epoch++) {
+    trainer.epoch();
+    if (epoch % every === 0) trainer.evaluate();
+  }
+}"""
+EVALUATE = "times => { for (let n = 0; n < times; n++) trainer.evaluate(); }"
+
+
+def experiment() -> ModuleType:
+    """The script of the same name in experiments/, which opens the page."""
+    found = importlib.util.spec_from_file_location("page_trainer", EXPERIMENTS / "laboratory.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+class Page:
+    """Asks a page for work and says what it took."""
+
+    def __init__(self, page):
+        self.page = page
+        self.devices = page.context.browser.new_browser_cdp_session()
+
+    def cpu(self) -> float:
+        """Processor time of all pages so far."""
+        processes = self.devices.send("SystemInfo.getProcessInfo")["processInfo"]
+        return sum(process["cpuTime"] for process in processes if process["type"] == "renderer")
+
+    def seconds(self, script: str, given: object) -> tuple[float, float]:
+        """Seconds of the clock and of the page's processor time."""
+        cpu, wall = self.cpu(), time.perf_counter()
+        self.page.evaluate(script, given)
+        wall = time.perf_counter() - wall
+        return wall, self.cpu() - cpu
+
+
+def ours(seeds: int, epochs: int, every: int) -> tuple[float, float]:
+    """Seconds that the package's engine takes."""
+    return seconds(lambda: train(range(seeds), Settings(epochs=epochs), Watch(every=every)))
+
+
+def speed(page: Page, setting: dict) -> dict:
+    """Models·epochs a second and milliseconds of an evaluation, medians over the rounds."""
+    page.page.evaluate(START, setting)
+    work: dict[str, tuple[int, Callable[[], tuple[float, float]]]] = {
+        "page": (PAGE_EPOCHS, partial(page.seconds, TRAIN, [PAGE_EPOCHS, math.inf])),
+        "page, evaluating every epoch": (PAGE_EPOCHS // 2, partial(page.seconds, TRAIN, [PAGE_EPOCHS // 2, 1])),
+        "plain loop": (1, partial(seconds, plain_epoch(by_index=False))),
+        "plain loop, fused Adam, batches fetched at once": (1, partial(seconds, plain_epoch(by_index=True, fused=True))),
+        "package, one model, evaluating every 10 epochs": (ALONE, partial(ours, 1, ALONE, 10)),
+        f"package, {RUNS} models, evaluating every 10 epochs": (RUNS * OWN_EPOCHS, partial(ours, RUNS, OWN_EPOCHS, 10)),
+    }
+    evaluation = partial(page.seconds, EVALUATE, EVALUATIONS)
+    page.seconds(TRAIN, [PAGE_EPOCHS // 2, 1])  # until the browser has compiled it
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in work}
+    judged = []
+    for _ in range(ROUNDS):
+        for name, (count, task) in work.items():
+            taken[name] += [task() for _ in range(2 if name.startswith("plain") else 1)]
+            print(f"  {name}: {count / taken[name][-1][0]:.1f} by the clock", flush=True)
+        judged.append(evaluation())
+    kinds = ("clock", "cpu")
+    rate = lambda name, kind: work[name][0] / max(statistics.median(pair[kind] for pair in taken[name]), 0.01)  # noqa: E731
+    rates = {name: {word: rate(name, kind) for kind, word in enumerate(kinds)} for name in work}
+    plain = {word: max(found[word] for name, found in rates.items() if name.startswith("plain")) for word in kinds}
+    millis = {word: 1000 * statistics.median(pair[kind] for pair in judged) / EVALUATIONS for kind, word in enumerate(kinds)}
+    return {
+        "models·epochs a second": {
+            name: {word: round(value, 1) for word, value in found.items()} for name, found in rates.items()
+        },
+        "times the best plain loop": {
+            name: {word: round(value / plain[word], 1) for word, value in found.items()}
+            for name, found in rates.items()
+            if not name.startswith("plain")
+        },
+        "milliseconds of an evaluation of all 4096 sequences": {word: round(value, 2) for word, value in millis.items()},
+    }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, and nothing is written")
+    quick = parser.parse_args(arguments).quick
+    globals().update(QUICK if quick else {})
+    torch.set_num_threads(1)
+    same_model()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
+    began, pages = time.perf_counter(), experiment()
+    with contextlib.ExitStack() as stack:
+        try:
+            page = stack.enter_context(pages.page())
+        except Exception as error:
+            print(f"left out, no Chromium could be started: {error}")
+            return
+        found = speed(Page(page), pages.SETTING)
+        browser = page.context.browser.version
+    found["settings"] = {
+        "load_average": [round(load, 1), round(os.getloadavg()[0], 1)] if hasattr(os, "getloadavg") else None,
+        "browser": f"Chromium {browser}",
+        "setting": f"Part III's defaults, medians of {ROUNDS} rounds, each on one thread",
+    }
+    made = lab.provenance("python3 run.py bench", time.perf_counter() - began)
+    found = {"provenance": dict.fromkeys(found, made)} | found
+    if not quick:
+        lab.store(RESULT, found)
+    print(lab.written(found))
+
+
+if __name__ == "__main__":
+    main()
