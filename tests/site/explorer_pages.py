@@ -13,7 +13,8 @@ BOOK = Path(__file__).parents[2] / "book"
 def page_of(name):
     """The first of the book's pages that shows an explorer, if there is one."""
     call = f"{KINDS[name].__name__}("
-    shown = (path for path in [*sorted(BOOK.glob("*/*.md")), *sorted(BOOK.glob("*.md"))] if call in path.read_text(encoding="utf-8"))
+    pages = [*sorted(BOOK.glob("*/*.md")), *sorted(BOOK.glob("*.md"))]
+    shown = (path for path in pages if call in path.read_text(encoding="utf-8"))
     return next((path.relative_to(BOOK).with_suffix(".html").as_posix() for path in shown), None)
 
 

@@ -64,7 +64,28 @@ def test_site_works_under_a_policy_that_forbids_everything_else(browser):
                 assert explorer.inner_html() != before
             assert complaints == [], path
             page.close()
+        page, complaints = context.new_page(), []
+        page.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
+        page.goto(f"{address}laboratory.html#sandbox=run:own;p:2;length:5;k:2;count:64;epoch:5", wait_until="load")
+        page.get_by_text("Epoch 5:").first.wait_for()
+        beside = "document.querySelector('.ao-sandbox').laboratory.bench.own.runner.beside"
+        assert page.evaluate(beside)  # the policy lets a worker of this server train
+        assert complaints == []
         context.close()
+
+
+def test_the_laboratory_trains_in_a_worker_under_a_policy(browser, show, alone):
+    show(Sandbox(("success",), run="own", epoch=5, p=2, length=5, k=2, count=64))
+    folder = alone[0]
+    name = f"{len(list(folder.iterdir())) - 1}.html"
+    for more, beside in (("", True), ("; worker-src 'none'", False)):
+        Strict.policy = f"default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:{more}"
+        with served(Strict, folder.parent) as address:
+            page = browser.new_page()
+            page.goto(f"{address}pages/{name}", wait_until="load")
+            page.get_by_text("Epoch 5:").first.wait_for(timeout=120_000)  # in slices of the page's time, if it must
+            assert page.evaluate("document.querySelector('.ao-sandbox').laboratory.bench.own.runner.beside") == beside
+            page.close()
 
 
 HOSTILE = '<img src="x" onerror="window.hit = 1"><script>window.hit = 1</script>'

@@ -24,13 +24,18 @@ def test_sliders_and_runs_by_keyboard(sandbox):
         explorer.get_by_role("radio", name=run.title, exact=True).press("Space")
         for key, epoch in (("Home", 0), ("ArrowRight", run.epochs[1]), ("End", 1000), ("ArrowLeft", run.epochs[-2])):
             slider["epoch"].press(key)
-            assert f"Epoch {epoch}:" in status(explorer)
+            assert status(explorer).startswith(f"Epoch {epoch}:")
             assert slider["epoch"].get_attribute("aria-valuetext") == str(epoch)
         frame = len(run.epochs) - 2
         then = run.history["epoch"].tolist().index(run.epochs[frame])
         assert f"right on {100 * run.history['train'][then]:.1f} % of the training set" in status(explorer)
-        shares = {name: f"{values[frame]:.3f}" for name, values in run.frames.items()}
+        shares = {name: f"{run.frames[name][frame]:.3f}" for name in ("suffix", "permutation")}
         assert f"suffix {shares['suffix']}, permutation {shares['permutation']}." in status(explorer)
+        m = run.frames["m"][frame].astype(int).tolist() if "m" in run.frames else []
+        if m and max(map(abs, m)) <= 99:
+            spelt = [" ".join(f"{one}".replace("-", "−") for one in part) for part in (m[:5], m[5:])]
+            explained = 100 * run.frames["explained"][frame]
+            assert f"m = {spelt[0]} | {spelt[1]}, which explain {explained:.1f} % of ξ's variance; π = " in status(explorer)
         slider["prefix"].press("End")
         slider["suffix"].press("End")
         tokens = "".join(str(x) for x in run.tokens[-1].tolist())
@@ -39,6 +44,7 @@ def test_sliders_and_runs_by_keyboard(sandbox):
         assert f": {100 * share:.1f} % of its attention" in status(explorer)
         assert slider["prefix"].get_attribute("aria-valuetext") == tokens[:5]
         assert_finite(explorer)
+    assert explorer.get_by_role("radio", name="a training of your own", exact=True).is_visible()
     assert page.complaints == []
 
 
@@ -99,6 +105,7 @@ def test_the_sentence_under_the_mouse_lights_up_everywhere(sandbox):
     page.mouse.move(rows["x"] + 60, rows["y"] - 30)
     assert status(explorer) == own
     for name in ("sequence", "regions"):
+        explorer.locator(f".ao-panel-{name} svg").scroll_into_view_if_needed()
         plane = explorer.locator(f".ao-panel-{name} svg").bounding_box()
         last = len(run.epochs) - 1
         reach, points = run.reaches["sequence"][last], run.stages(last)["sequence"].numpy()
@@ -116,7 +123,7 @@ def test_the_sentence_under_the_mouse_lights_up_everywhere(sandbox):
 def test_the_curves_are_a_slider_too(sandbox):
     page = sandbox(runs=("success",))
     explorer = mounted(page)
-    for name in ("loss", "gradients"):
+    for name in ("loss", "influences", "gradients"):
         curves = explorer.locator(f".ao-panel-{name} svg")
         box = curves.bounding_box()
         for part, low, high in ((0.25, 0, 300), (0.7, 400, 800)):
@@ -129,8 +136,9 @@ def test_on_a_phone_by_touch(sandbox):
     page = sandbox(width=390, has_touch=True, is_mobile=True)
     explorer = mounted(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    for svg in explorer.locator("svg").all():
-        box = svg.bounding_box()
+    panels = [svg for svg in explorer.locator(".ao-panel svg").all() if svg.is_visible()]
+    assert len(panels) == 12
+    for box in (svg.bounding_box() for svg in panels):
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 390
         assert box["width"] >= 150
@@ -169,3 +177,19 @@ def test_on_a_phone_by_touch(sandbox):
     button.tap()
     page.wait_for_function("!document.querySelector('[role=status]').textContent.startsWith('Epoch 1000:')")
     assert page.complaints == []
+
+
+def test_all_sequences_are_dots_and_sentences_circles(sandbox):
+    explorer = mounted(sandbox(runs=("success",)))
+    run = load_run("success")
+    circles = explorer.locator(".ao-panel-sequence circle")
+    assert circles.count() == len(run.tokens) + 1  # the chosen one has another around it
+    for name in ("sequence", "ladder"):
+        painted = explorer.locator(f".ao-panel-{name} canvas").evaluate(
+            "(one) => one.getContext('2d').getImageData(0, 0, one.width, one.height)"
+            ".data.filter((x, at) => at % 4 === 3 && x).length"
+        )
+        assert painted > 100
+    assert explorer.locator(".ao-panel-count rect").count() == 12 + 1  # a bar a position, and the frame
+    levels = explorer.locator(".ao-panel-ladder text").all_text_contents()[:-1]
+    assert [int(one.replace("−", "-")) for one in levels] == list(range(len(levels)))

@@ -2,6 +2,7 @@
 // one that differs in one setting, and what of them is shown. Nothing is drawn here.
 
 import { bytesOf, clamp, dot, spelledWeights, sum } from "./common.js";
+import { numberIn } from "./shell.js";
 import { open, sizesOf, stepsPerEpoch } from "./runner.js";
 import { countingForm, flatten, random, stages, unflatten } from "./trainer.js";
 
@@ -193,7 +194,11 @@ export function editsOf(text, state) {
 export const told = (edits) => edits.map(({ step, kind, at, values }) => [step, kind, ...(at === null ? [] : [at]), ...values].join(" ")).join(";");
 
 // What is wrong with a state, in a sentence.
-export function fits(state) {
+export function fits(state, bounds) {
+  for (const name of ["p", "length", "dim", "width"]) {
+    const { wrong } = numberIn(String(state[name]), bounds[name]);
+    if (wrong) return `${name} ${wrong}.`;
+  }
   if (state.k > state.length) return `k must be at most L = ${state.length}, got ${state.k}.`;
   try {
     startOf(state);
@@ -261,7 +266,7 @@ const benches = new WeakMap();
 export const benchOf = (state) => benches.get(state.data) ?? null;
 export class Bench {
   constructor(data, hear) {
-    Object.assign(this, { hear, own: null, other: null, playing: false, pace: Infinity, error: "" });
+    Object.assign(this, { hear, own: null, other: null, playing: false, speed: Infinity, error: "" });
     benches.set(data, this);
   }
   slot(which) {
@@ -276,8 +281,11 @@ export class Bench {
     if (state.run !== OWN) return;
     const settings = settingsOf(state), each = stepsPerEpoch(settings), edits = editsOf(state.edits, state), [fork] = editsOf(state.fork, state);
     const shown = Math.round(state.epoch * each), goal = this.playing ? Math.max(shown, state.goal * each) : shown, start = startOf(state);
-    this.slot("own").want({ settings, start, edits }, this.playing ? goal : Math.max(goal, 0), this.pace);
-    if (fork) this.slot("other").want({ settings, start, edits: [...edits.filter(({ step }) => step <= fork.step), fork] }, goal, this.pace);
+    const pace = this.speed === null ? 10 : this.speed * each;  // in steps a second
+    this.slot("own").want({ settings, start, edits }, goal, pace);
+    if (fork) return this.slot("other").want({ settings, start, edits: [...edits.filter(({ step }) => step <= fork.step), fork] }, goal, pace);
+    this.other?.runner.close();
+    this.other = null;
   }
   rest(on) {
     for (const slot of [this.own, this.other]) slot?.runner.post({ kind: "rest", on });

@@ -8,9 +8,9 @@
 //   rate, beta2, eps, discount    a setting has this value from then on
 //   order      from the next epoch on mini-batches are drawn as for this seed
 // Messages in, by kind: plan { plan, goal, id }; goal { goal, pace }, in steps and steps a second; rest { on }; stop;
-//   many { settings, seeds, epochs }
+//   many { id, settings, seeds, epochs }
 // Messages out: rows { id, rows, cut }, states after whole epochs, after edits and at the goal, `cut` the step from which on
-//   the rows sent before hold no more; one { seed, evaluation, share }, of many; error { message }
+//   the rows sent before hold no more; one { id, seed, evaluation, share }, of many; error { message }
 
 import { createTrainer, random, unflatten } from "./trainer.js";
 
@@ -125,16 +125,16 @@ export function serve(post, slice) {
 
   // Many seeds one after the other, for how they end.
   function advance(end) {
-    const { settings, seeds, epochs } = many;
+    const { id: turn, settings, seeds, epochs } = many;
     while (seeds.length && performance.now() < end) {
       many.trainer ??= createTrainer({ ...settings, seed: seeds[0] });
       many.trainer.epoch();
       if (many.trainer.epochs >= epochs) {
-        post({ kind: "one", seed: seeds.shift(), evaluation: many.trainer.evaluate(), share: 1 });
+        post({ kind: "one", id: turn, seed: seeds.shift(), evaluation: many.trainer.evaluate(), share: 1 });
         many.trainer = null;
       }
     }
-    if (many.trainer) post({ kind: "one", seed: seeds[0], evaluation: null, share: many.trainer.epochs / epochs });
+    if (many.trainer) post({ kind: "one", id: turn, seed: seeds[0], evaluation: null, share: many.trainer.epochs / epochs });
     if (!seeds.length) many = null;
     else if (!resting) again();
   }

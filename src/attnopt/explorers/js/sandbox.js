@@ -114,8 +114,7 @@ function player(parent, link, { status, root }) {
   });
   const speed = element("select", { "aria-label": "speed" }, ...PACES.map(([name], index) => element("option", { value: index }, name)));
   speed.addEventListener("change", () => {
-    const pace = PACES[speed.selectedIndex][1];
-    bench.pace = pace === null ? 10 : pace * each(link.state());
+    bench.speed = PACES[speed.selectedIndex][1];
     link.redraw();
   });
   link.watch((changes, source) => {
@@ -183,7 +182,7 @@ function split(parent, link) {
 // Many seeds with the same settings, and how many succeed.
 function many(parent, link, { root }) {
   const { bench } = root.laboratory, node = element("div", {}), list = element("div", { class: "ao-seeds" }), said = element("p", { class: "ao-about", "aria-live": "polite" }, `${SEEDS} seeds from the one above on, each trained to the epoch above; a success is right on more than ${percent(SUCCESS, 0)} of all sequences.`);
-  let results = [], wanted = null;
+  let results = [], wanted = null, turn = 0;
   const tell = (share = null) => {
     const wins = results.filter(({ accuracy }) => accuracy > SUCCESS).length, n = results.length;
     const z = 1.96, middle = (wins + z * z / 2) / (n + z * z), half = z / (n + z * z) * Math.sqrt(wins * (n - wins) / n + z * z / 4);
@@ -197,7 +196,7 @@ function many(parent, link, { root }) {
     list.replaceChildren();
     bench.many ??= open((message) => {
       if (message.kind === "error") return link.warn(`The training stopped: ${message.message}.`);
-      if (message.kind !== "one") return;
+      if (message.kind !== "one" || message.id !== turn) return;
       if (message.evaluation) {
         const { seed, evaluation: { all: accuracy } } = message, opened = wanted;
         results.push({ seed, accuracy });
@@ -207,7 +206,8 @@ function many(parent, link, { root }) {
       }
       tell(message.share < 1 ? message.share : null);
     });
-    bench.many.post({ kind: "many", settings: settingsOf(state), seeds: Array.from({ length: SEEDS }, (_, index) => (state.seed + index) % 2 ** 32), epochs: state.goal });
+    turn += 1;
+    bench.many.post({ kind: "many", id: turn, settings: settingsOf(state), seeds: Array.from({ length: SEEDS }, (_, index) => (state.seed + index) % 2 ** 32), epochs: state.goal });
     tell();
   });
   node.append(element("div", { class: "ao-buttons" }, start, button("stop", () => bench.many?.post({ kind: "stop" }))), said, list);
@@ -293,6 +293,7 @@ function described(state) {
 
 function say(numbers, state, [view]) {
   const now = held(state);
+  view.root.classList.toggle("ao-waiting", !now);
   if (!now) return view.bench?.error || "The training begins.";
   const { epoch, evaluation: { loss, train, unseen, all, suffix, permutation, parity }, m, explained, task, through } = now, sentences = sentencesOf(task);
   const chosen = sentenceOf(sentences, state, view.hovered), tokens = sentences.sentences[chosen], shares = through.attention[chosen], answers = through.probabilities[chosen], logits = through.logits[chosen];

@@ -11,7 +11,7 @@
 //             without a guess, too; until it is answered or passed over, draw is called with `asking`
 //   tour      a list of steps { set, say, light }: values of traits where they are not those at the start, a sentence, and the
 //             class of what is meant, which is framed; or a function of the state
-//   fits      (state) => what is wrong with a state whose values do not go together, or nothing
+//   fits      (state, bounds) => what is wrong with a state whose values do not go together, or nothing
 //   kept      names of further traits that the address tells
 //   elsewhere { label, to: (state) => address }: a link to another page of the book, from its root
 // A row of the table has
@@ -325,6 +325,8 @@ function question({ prompt, options, picture, start }, { root, svgs, done }) {
 function guide(steps, { link, reset, root }) {
   let at = -1;
   const said = element("span", { "aria-live": "polite" }), node = element("div", { class: "ao-tour" });
+  const dim = () => { for (const lit of root.querySelectorAll(".ao-lit")) lit.classList.remove("ao-lit"); };
+  link.watch((_, source) => { if (source !== node) dim(); });
   const go = (step) => {
     at = step;
     back.disabled = at <= 0;
@@ -332,8 +334,8 @@ function guide(steps, { link, reset, root }) {
     next.textContent = at < 0 ? "tour" : "next";
     said.textContent = at < 0 ? "" : `${at + 1} of ${steps.length}: ${steps[at].say}`;
     if (at < 0) return;
-    link.update({ ...reset, ...steps[at].set });
-    for (const lit of root.querySelectorAll(".ao-lit")) lit.classList.remove("ao-lit");
+    link.update({ ...reset, ...steps[at].set }, node);
+    dim();
     if (steps[at].light) root.querySelector(`.${steps[at].light}`)?.classList.add("ao-lit");
   };
   const back = button("back", () => go(at - 1)), next = button("tour", () => go(at + 1));
@@ -356,7 +358,7 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
       state, redraw, name, watch: (watcher) => watchers.push(watcher),
       warn(sentence) { alert.textContent = sentence; },
       update(changes, source = null) {  // drawn once, whatever is changed; false if it may not be
-        const wrong = fits?.({ ...state(), ...changes });
+        const wrong = fits?.({ ...state(), ...changes }, model.get("_bounds"));
         if (wrong || !source) alert.textContent = wrong ? `${wrong} Nothing was changed.` : "";
         if (wrong) {
           redraw();  // so that a control shows what is

@@ -1,0 +1,348 @@
+"""Trainings of the reader's own in the laboratory: played, changed on the way, compared, in twenties, in files."""
+
+import functools
+import json
+import os
+import random
+
+import pytest
+from explorer_pages import assert_finite, mounted, status
+from laboratory_pages import DIRECT, EACH, NOW, alert, fill, open_laboratory, pressed, reach, settle, unfold
+from test_readouts import drag_by_touch
+
+from attnopt.clustering import Models
+
+# Draws are other ones each time; ATTNOPT_LABORATORY_SEED, printed in what fails, brings them back.
+SEED = int(os.environ.get("ATTNOPT_LABORATORY_SEED", random.SystemRandom().randrange(2**32)))
+
+
+@pytest.fixture
+def laboratory(show):
+    """Open the laboratory with small settings."""
+    return functools.partial(open_laboratory, show)
+
+
+def test_an_address_trains_the_same_everywhere(laboratory, contexts, alone):
+    chance, folder = random.Random(SEED), alone[0]
+    print(f"ATTNOPT_LABORATORY_SEED={SEED}")
+    p, length = chance.choice(((2, 5), (2, 8), (3, 4), (5, 3)))
+    drawn = {"p": p, "length": length, "k": chance.randint(1, length), "dim": chance.randint(1, 4)}
+    drawn |= {"width": chance.randint(1, 16), "seed": chance.randrange(2**32), "norm": chance.choice(("rms", "unit"))}
+    drawn |= {"rate": round(10 ** chance.uniform(-4, -2), 6), "beta2": round(chance.uniform(0.9, 0.999), 4)}
+    address = "run:own;epoch:20;" + ";".join(f"{name}:{value}" for name, value in drawn.items())
+    seen = []
+    for way in ("worker", "again", "slices", "file"):
+        page, explorer = laboratory(run="success", epoch=1000)
+        if way == "slices":
+            page.add_init_script("delete globalThis.Worker;")
+        page.goto("about:blank")
+        path = folder / f"{len(list(folder.iterdir())) - 1}.html"
+        served = path.as_uri() if way == "file" else f"{alone[1]}{path.name}"
+        page.complaints.clear()
+        page.goto(f"{served}#sandbox={address}")
+        explorer = mounted(page)
+        now = settle(page, 20)
+        assert now.pop("beside") == (way in ("worker", "again"))
+        assert [one for one in page.complaints if not one.startswith("elsewhere: file:")] == []
+        assert_finite(explorer)
+        pictures = explorer.locator("canvas").evaluate_all("all => all.map((one) => one.toDataURL())")
+        seen.append((now, status(explorer), explorer.locator(".ao-panels").first.inner_html().split("<canvas"), pictures))
+    assert all(one == seen[0] for one in seen[1:])
+    now, said, markup, _ = seen[0]
+    assert "polyline" in "".join(markup)
+    direct = page.evaluate(DIRECT, [page.settings | drawn, 20 * EACH, []])
+    assert now["weights"] == direct["weights"]
+    measured = direct["evaluation"]
+    for name in ("loss", "train", "all", "suffix", "permutation", "parity", "influences"):
+        assert now["evaluation"][name] == measured[name]
+    assert f"right on {100 * measured['train']:.1f} % of the training set" in said
+    assert f"and {100 * measured['all']:.1f} % of all sequences" in said
+
+
+def test_train_pause_step_and_back(laboratory):
+    page, explorer = laboratory(goal=30)
+    live, epoch = explorer.get_by_role("status"), explorer.get_by_role("slider", name="epoch")
+    explorer.get_by_label("speed").select_option("5 epochs a second")
+    pressed(explorer, "▶ train", "Enter")
+    assert live.get_attribute("aria-live") == "off"
+    page.wait_for_function("parseInt(document.querySelector('[role=status]').textContent.slice(6)) > 0")
+    pressed(explorer, "❚❚ pause")
+    assert live.get_attribute("aria-live") == "polite"
+    held = status(explorer)
+    page.wait_for_timeout(500)
+    assert status(explorer) == held
+    paused = page.evaluate(NOW)["frame"]
+    pressed(explorer, "one step", "Space")
+    assert settle(page, (paused + 1) / EACH)["frame"] == paused + 1
+    pressed(explorer, "one step")
+    settle(page, (paused + 2) / EACH)
+    explorer.get_by_label("speed").select_option("as fast as it goes")
+    pressed(explorer, "▶ train")
+    end = settle(page, 30)  # it stops where it shall
+    assert end["weights"] == page.evaluate(DIRECT, [page.settings, 30 * EACH, []])["weights"]
+    assert live.get_attribute("aria-live") == "polite"
+    pressed(explorer, "▶ train")
+    assert "It is trained to epoch 30." in alert(explorer)
+    epoch.press("Home")
+    assert status(explorer).startswith("Epoch 0:")
+    assert epoch.get_attribute("aria-valuetext") == "0"
+    epoch.press("ArrowRight")
+    assert status(explorer).startswith("Epoch 0.25:")  # slow, it was told step by step
+    pressed(explorer, "▶ train")  # all of it is known already
+    reach(page, "Epoch 30:")
+    explorer.get_by_role("button", name="▶ train").wait_for()
+    loss = explorer.locator(".ao-panel-loss svg")
+    loss.click(position={"x": 0.5 * loss.bounding_box()["width"], "y": 30})
+    assert 5 < float(status(explorer).split()[1].rstrip(":")) < 25
+    fill(explorer, "train to epoch", "40")
+    pressed(explorer, "▶ train")  # on from an earlier epoch
+    assert settle(page, 40)["weights"] == page.evaluate(DIRECT, [page.settings, 40 * EACH, []])["weights"]
+    fill(explorer, "train to epoch", "10000")
+    explorer.get_by_label("speed").select_option("10 steps a second")
+    pressed(explorer, "▶ train")
+    page.wait_for_function(f"document.querySelector('.ao-sandbox').laboratory.bench.own.last > {40 * EACH}")
+    assert page.evaluate(NOW)["last"] <= 40 * EACH + 2 * EACH  # told one by one, not by epochs
+    pressed(explorer, "reset")  # which stops it, as any other state does
+    assert live.get_attribute("aria-live") == "polite"
+    assert explorer.get_by_role("button", name="▶ train").is_visible()
+    reach(page, "Epoch 0:")
+    pressed(explorer, "▶ train")
+    explorer.get_by_role("radio").first.check()
+    assert live.get_attribute("aria-live") == "polite"
+    pressed(explorer, "train on from here")
+    assert explorer.get_by_role("button", name="❚❚ pause").is_visible()
+    explorer.get_by_text("from the run “success” at 1000").wait_for()
+    assert page.complaints == []
+
+
+def test_it_rests_while_nobody_sees_it(laboratory):
+    page, explorer = laboratory(goal=10_000)
+    page.evaluate("document.body.style.paddingBottom = '4000px'")
+    explorer.get_by_label("speed").select_option("25 epochs a second")
+    pressed(explorer, "▶ train")
+    hide = "Object.defineProperty(document, 'hidden', { value: %s, configurable: true });"
+    hide += "document.dispatchEvent(new Event('visibilitychange'));"
+    away = "wanted => document.querySelector('.ao-sandbox').laboratory.away === wanted"
+    told = "() => document.querySelector('[role=status]').textContent"
+    for leave, back in (
+        (lambda: page.evaluate("scrollTo(0, 3900)"), lambda: page.evaluate("scrollTo(0, 0)")),
+        (lambda: page.evaluate(hide % "true"), lambda: page.evaluate(hide % "false")),
+    ):
+        before = page.evaluate(told)
+        page.wait_for_function(f"before => ({told})() !== before", arg=before)
+        leave()
+        if page.evaluate("scrollY"):
+            page.wait_for_function(away, arg=True)
+        page.wait_for_timeout(600)  # what was on its way arrives
+        held = page.evaluate(told)
+        page.wait_for_timeout(600)
+        assert page.evaluate(told) == held
+        back()
+        page.wait_for_function(f"before => ({told})() !== before", arg=held)
+    assert page.complaints == []
+
+
+def test_tokens_and_positions_are_moved(laboratory):
+    page, explorer = laboratory()
+    pressed(explorer, "▶ train")
+    settle(page, 20)
+    explorer.get_by_role("slider", name="epoch").press("Home")
+    for _ in range(5):
+        explorer.get_by_role("slider", name="epoch").press("ArrowRight")
+    before = page.evaluate(NOW)["weights"]
+    token = explorer.get_by_role("button", name="token 1:")
+    box = token.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    for part in range(1, 6):  # each movement changes the same frame
+        page.mouse.move(x + 4 * part, y - 3 * part)
+    page.mouse.up()
+    first = settle(page, 5)
+    assert first["edits"].split()[:3] == [str(5 * EACH), "token", "1"]
+    assert first["edits"].count(";") == 0
+    put = [float(one) for one in first["edits"].split()[3:]]
+    assert first["weights"]["token"][1] == put
+    assert put[0] > before["token"][1][0]
+    assert put[1] > before["token"][1][1]
+    assert {name: value for name, value in first["weights"].items() if name != "token"} == {
+        name: value for name, value in before.items() if name != "token"
+    }
+    explorer.get_by_role("button", name="position 3:").press("ArrowLeft")
+    second = settle(page, 5)
+    assert second["weights"]["position"][2][0] < before["position"][2][0]
+    assert second["weights"]["position"][2][1] == pytest.approx(before["position"][2][1], rel=1e-3)
+    unfold(explorer)
+    pressed(explorer, "undo the last")
+    assert settle(page, 5)["weights"] == first["weights"]
+    pressed(explorer, "undo all", "Enter")
+    assert settle(page, 5)["weights"] == before
+    assert page.complaints == []
+
+
+def test_a_finger_moves_a_token_of_a_recorded_run(laboratory):
+    page, explorer = laboratory(run="success", epoch=1000, device={"has_touch": True, "width": 390})
+    before = page.evaluate(NOW)["weights"]
+    drag_by_touch(page, explorer.get_by_role("button", name="token 1:"), 25, 20)
+    reach(page, "Epoch 0:")
+    now = page.evaluate(NOW)
+    assert now["edits"].startswith("0 token 1 ")
+    assert now["weights"]["token"][1][0] > before["token"][1][0]
+    assert now["weights"]["token"][1][1] < before["token"][1][1]
+    assert now["weights"]["token"][0] == before["token"][0]
+    assert "from the run “success” at 1000" in explorer.locator(".ao-about").first.inner_text()
+    assert page.complaints == []
+
+
+def test_changes_on_the_way_are_those_of_the_trainer(laboratory):
+    page, explorer = laboratory("run:own;epoch:4")
+    settle(page, 4)
+    unfold(explorer)
+    explorer.get_by_role("slider", name="query times").fill("0")
+    explorer.get_by_role("slider", name="query times").fill("0.5")
+    assert explorer.get_by_role("slider", name="query times").get_attribute("aria-valuetext") == "0.50"
+    pressed(explorer, "neuron 3", "Enter")
+    neuron = explorer.get_by_role("button", name="neuron 3", exact=True)
+    settle(page, 4)
+    assert neuron.get_attribute("aria-pressed") == "false"
+    pressed(explorer, "▶ train")
+    settle(page, 20)
+    explorer.get_by_role("slider", name="epoch").press("ArrowLeft")
+    pressed(explorer, "position 2", "Space")
+    changed = settle(page, 19)
+    steps = [4 * EACH, 19 * EACH]
+    assert changed["edits"] == f"{steps[0]} query 0.5;{steps[0]} neuron 2 0;{steps[1]} place 1 0"
+    edits = [[steps[0], "query", 0.5], [steps[0], "neurons", 2], [steps[1], "positions", 1]]
+    assert changed["weights"] == page.evaluate(DIRECT, [page.settings, steps[1], edits])["weights"]
+    assert "3 changes, the last at epoch 19" in explorer.locator(".ao-told").inner_text()
+    fill(explorer, "train to epoch", "25")
+    pressed(explorer, "▶ train")
+    now, direct = settle(page, 25), page.evaluate(DIRECT, [page.settings, 25 * EACH, edits])
+    assert now["weights"] == direct["weights"]
+    for name in ("loss", "all", "influences"):
+        assert now["evaluation"][name] == direct["evaluation"][name]
+    page.wait_for_function("location.hash.includes('place') && location.hash.includes('epoch:25')")
+    said, address = status(explorer), page.url
+    page.goto("about:blank")
+    page.goto(address)  # anew
+    explorer = mounted(page)
+    again = settle(page, 25)
+    assert (again["weights"], status(explorer)) == (now["weights"], said)
+    unfold(explorer)
+    for place in (1, 3, 4):
+        pressed(explorer, f"position {place}")
+        settle(page, 25)
+    pressed(explorer, "position 5")
+    assert alert(explorer) == "One position at least must stay on. Nothing was changed."
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize(("kind", "value"), [("learning rate", "0.1"), ("order of the batches (a seed)", "4294967295")])
+def test_a_second_run_is_the_same_until_it_is_another(kind, value, laboratory):
+    page, explorer = laboratory("run:own;epoch:3")
+    settle(page, 3)
+    unfold(explorer)
+    explorer.get_by_label("what differs").select_option(kind)
+    explorer.get_by_label("its value in the second run").fill("much")
+    pressed(explorer, "split here")
+    assert alert(explorer) == "The value in the second run must be a number, got “much”."
+    explorer.get_by_label("its value in the second run").fill("−1")
+    pressed(explorer, "split here")
+    assert "Nothing was changed." in alert(explorer)
+    explorer.get_by_label("its value in the second run").fill(value)
+    pressed(explorer, "split here", "Enter")
+    beside = explorer.locator(".ao-beside")
+    beside.wait_for()
+    assert f"{kind} {value} from epoch 3 on" in beside.inner_text()
+    pressed(explorer, "▶ train")
+    settle(page, 20)
+    own, other = page.evaluate(
+        "['own', 'other'].map((which) => document.querySelector('.ao-sandbox').laboratory.bench[which].frames"
+        ".map(({ steps, weights }) => [steps, Array.from(weights)]))"
+    )
+    assert len(own) == len(other) == 21
+    for (steps, mine), (_, theirs) in zip(own, other, strict=True):
+        assert (mine == theirs) == (steps <= 3 * EACH)
+    assert "at epoch 20: loss" in beside.inner_text()
+    assert_finite(explorer)
+    pressed(explorer, "end")
+    assert not beside.is_visible()
+    assert page.complaints == []
+
+
+def test_twenty_seeds(laboratory):
+    page, explorer = laboratory(length=3, k=1, goal=6, seed=5)
+    unfold(explorer)
+    pressed(explorer, "train 20 seeds", "Enter")
+    fold = explorer.locator(".ao-folded").filter(has=page.locator(".ao-seeds"))
+    page.wait_for_function("document.querySelectorAll('.ao-seeds button').length === 20")
+    won = fold.locator(".ao-won").count()
+    assert f"{won} of 20 succeed: {5 * won} % (95 % interval" in fold.inner_text()
+    fill(explorer, "learning rate", "0.2")  # of what follows, not of what was trained
+    seeds = fold.locator(".ao-seeds button")
+    for at in (0, 13):
+        seed, accuracy = seeds.nth(at).inner_text().split(":")
+        assert int(seed) == 5 + at
+        seeds.nth(at).click()
+        now = settle(page, 6)
+        assert now["weights"] == page.evaluate(DIRECT, [page.settings | {"seed": 5 + at}, 6 * EACH, []])["weights"]
+        assert float(accuracy.strip(" %")) == pytest.approx(100 * now["evaluation"]["all"], abs=0.51)
+    fill(explorer, "train to epoch", "10000")
+    pressed(explorer, "train 20 seeds")
+    fold.get_by_text("% of its epochs").wait_for()
+    pressed(explorer, "stop")
+    page.wait_for_timeout(500)
+    held = fold.inner_text()
+    page.wait_for_timeout(500)
+    assert fold.inner_text() == held
+    assert page.complaints == []
+
+
+def test_weights_go_to_a_file_and_come_from_one(laboratory, tmp_path):
+    page, explorer = laboratory("run:own;epoch:3", dim=3)
+    now = settle(page, 3)
+    unfold(explorer)
+    with page.expect_download() as waiting:
+        pressed(explorer, "save weights")
+    assert waiting.value.suggested_filename == "model-epoch-3.json"
+    path = tmp_path / "model.json"
+    waiting.value.save_as(path)
+    models = Models.from_json(path.read_text(encoding="utf-8"))
+    assert {name: value[0].tolist() for name, value in models.weights.items()} == now["weights"]
+    field = explorer.get_by_label("open weights")
+    good = json.loads(path.read_text(encoding="utf-8"))
+
+    def spoilt(**changes):
+        return json.dumps(good | {"weights": good["weights"] | changes})
+
+    wrong = {
+        "{": "This file is no JSON.",
+        '{"norm": "rms", "weights": {"token": [[NaN]]}}': "This file is no JSON.",
+        "[]": 'its norm must be "rms" or "unit", got none',
+        json.dumps(good | {"norm": "smooth"}): 'its norm must be "rms" or "unit", got "smooth"',
+        '{"norm": "rms"}': "This file holds no weights.",
+        '{"norm": "rms", "weights": {"token": 3}}': "The file's token must be a list, one entry a model.",
+        '{"norm": "rms", "weights": {}}': "weights.token must be a list, got undefined",
+        spoilt(more=[[1]]): "weights may hold token, position",
+        spoilt(query=[[1, 2]]): "This file holds no model that can be shown here: weights.",
+        spoilt(token=[[[1, 2, 3], [1, 2]]]): "weights.token[1] must have 3 entries, got 2",
+        spoilt(query=[[1, 2, "3"]]): "weights.query must be finite numbers, got 3",
+        spoilt(query=[[1, 2, 3]]).replace("[[1, 2, 3]]", "[[1e999, 2, 3]]"): "weights.query must be finite numbers",
+        spoilt(query=[[1e300, 2, 3]]): "The weights to start from must be finite numbers.",
+        spoilt(token=[[[1, 2, 3]] * 9]): "The model's p must be a whole number from 2 to 7, got “9”.",
+        " " * 4_000_001: "This file is larger than 4 MB.",
+    }
+    said = status(explorer)
+    for text, why in wrong.items():
+        path.write_text(text, encoding="utf-8")
+        field.set_input_files(path)
+        explorer.get_by_role("alert").filter(has_text=why).wait_for()
+        assert status(explorer) == said
+    path.write_text(json.dumps(good | {"weights": {name: value * 2 for name, value in good["weights"].items()}}))
+    field.set_input_files(path)
+    explorer.get_by_role("alert").filter(has_text="The file holds 2 models; the first is shown.").wait_for()
+    reach(page, "Epoch 0:")
+    again = page.evaluate(NOW)
+    assert again["weights"] == {name: value[0].float().tolist() for name, value in models.weights.items()}
+    assert again["evaluation"]["loss"] == pytest.approx(now["evaluation"]["loss"], rel=1e-4)
+    assert page.complaints == []
