@@ -119,7 +119,7 @@ def draw(chance):
     return settings, masks, models, data, batches, rates
 
 
-DRAWS, AFTER = 12, (1, 10, 100)
+DRAWS, AFTER = 8, (1, 10, 100)
 
 
 def followed(models, rates, masks, data, batches):
@@ -357,7 +357,7 @@ def judged(models, task, tokens, targets):
     return expected | {name: value.item() for name, value in variance_shares(models.stages(every)["sequence"], task).items()}
 
 
-@pytest.mark.parametrize("seed", [0, 2, 4, 11, 150, 199])
+@pytest.mark.parametrize("seed", [0, 4, 11, 199])
 def test_trained_models_are_judged_as_the_package_does(ask, seed):
     models, (tokens, targets) = load_model(seed), training_data([seed], TASK)
     expected = judged(models, TASK, tokens[0], targets[0])
