@@ -105,7 +105,7 @@ function planeFor(dim, xi) {
 const extent = (vectors) => vectors.reduce((top, v) => Math.max(top, v.length === 2 ? Math.max(Math.abs(v[0]), Math.abs(v[1])) : Math.hypot(...v)), 0);
 const neuronsOf = ({ receptors, assemblers }) => [...receptors, ...receptors.map((_, index) => assemblers.map((row) => row[index]))];
 const extents = (weights, { values, sequence }) => ({ embeddings: extent([...weights.token, ...weights.position]), values: extent(values.flat()), sequence: extent(sequence), neurons: extent(neuronsOf(weights)) });
-const stepped = (size) => 10 ** (Math.ceil(10 * Math.log10(1.05 * Math.max(size, 1e-6))) / 10);
+export const stepped = (size) => 10 ** (Math.ceil(10 * Math.log10(1.05 * Math.max(size, 1e-6))) / 10);
 function slowly(sizes, window = 4) {
   const around = (index) => Array.from({ length: 2 * window + 1 }, (_, step) => clamp(index + step - window, 0, sizes.length - 1));
   const tops = sizes.map((_, index) => Math.max(...around(index).map((other) => sizes[other])));

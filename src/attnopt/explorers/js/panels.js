@@ -2,7 +2,7 @@
 
 import { arrow, clamp, COLOURS, curve, dot, drawn, element, line, mark, show, small, softmaxOf } from "./common.js";
 import { movable } from "./shell.js";
-import { curvesOf, everySequence, LAYERS, OWN, ramp, sentencesOf } from "./bench.js";
+import { curvesOf, everySequence, LAYERS, OWN, ramp, sentencesOf, stepped } from "./bench.js";
 import { below, classify } from "./trainer.js";
 
 const FINE = 220, ROUGH = 56, RING = 1440, BINS = 240;  // cells a side of the regions, directions tabulated for them, of curves
@@ -31,7 +31,7 @@ function paint(canvas, width, height, shade) {
 
 // The classes' regions: the class's colour, the more transparent the less certain. In two dimensions the layer sees only a
 // direction, up to the 1e-5 in its normalisation, so one table of what each direction adds to the logits serves all cells.
-function paintRegions(canvas, { model, dim, plane, reaches: { sequence: reach } }) {
+function paintRegions(canvas, { model, dim, plane }, reach) {
   const { weights: { token, receptors, assemblers, receptor_biases: thresholds, assembler_bias: shift }, norm, neurons } = model, p = token.length;
   const told = (shares) => { const top = Math.max(...shares); return [shares.indexOf(top), 150 * (top - 1 / p) / (1 - 1 / p)]; };
   if (dim !== 2) {
@@ -153,7 +153,7 @@ function cleared({ front }) {
   return front;
 }
 // A square plane about the origin, and the map into it from vectors, which are seen along the plane's axes.
-function planeOf(layer, reach, { axes: [u, w] }, note = `±${brief(reach)}`) {
+function planeOf(layer, reach, { axes: [u, w] }, note = `±${brief(reach)}${u.length > 2 ? ", main axes of ξ" : ""}`) {
   const parent = cleared(layer), { size } = layer, half = size / 2;
   frameOf(parent, [0.5, 0.5, size - 0.5, size - 0.5]);
   line(parent, [0, half], [size, half], { opacity: 0.15 });
@@ -209,7 +209,7 @@ function build(view, state) {
     const gap = Math.ceil((end - first) / 4);
     return { log: true, low: 10 ** first, high: 10 ** end, ticks: Array.from({ length: Math.floor((end - first) / gap) + 1 }, (_, index) => 10 ** (first + gap * index)), text: (tick) => power(Math.round(Math.log10(tick))) };
   };
-  const { size } = layers.loss, middle = size * 0.52, both = (make) => [make(own, 1), ...(other ? [make(other, 0.55)] : [])].flat();
+  const { size } = layers.loss, middle = size * 0.52, both = (make) => [make(own, 1), ...(other ? [make(other, 0.95)] : [])].flat();
   const faint = (one, share, extra) => ({ epoch: one.epoch, faint: share, ...extra });
   const losses = both((one, share) => faint(one, share, { values: one.loss, colour: share < 1 ? HUES[3] : HUES[0] }));
   if (own.loss) curves("loss", losses, 6, middle - 6, decades(losses.map(({ values }) => values)));
@@ -223,7 +223,7 @@ function build(view, state) {
     const columns = Array.from({ length: readings.influences.find(Boolean).length }, (_, t) => readings.influences.map((row) => row?.[t] ?? null)), k = view.shown.task.k;
     curves("influences", columns.map((values, t) => ({ epoch: readings.epoch, values, colour: t < k ? TOKENS[0] : INK, wide: t < k ? 1.8 : 0.9, faint: t < k ? 0.9 : 0.6 })), 6, middle - 6, decades(columns.map((values) => values.map((value) => (value > 1e-3 ? value : 0)))));
     const top = Math.max(0.1, ...readings.parity.filter(Number.isFinite)), least = Math.min(0, ...readings.parity.filter(Number.isFinite));
-    curves("influences", [{ epoch: readings.epoch, values: readings.parity, colour: HUES[2] }, ...(other?.readings.parity ? [{ epoch: other.readings.epoch, values: other.readings.parity, colour: HUES[3], faint: 0.55 }] : [])], middle + 6, size - 18, { low: least, high: top, ticks: [0, top], text: (tick) => (tick ? brief(tick) : "0"), epochs: true });
+    curves("influences", [{ epoch: readings.epoch, values: readings.parity, colour: HUES[2] }, ...(other?.readings.parity ? [{ epoch: other.readings.epoch, values: other.readings.parity, colour: HUES[3], faint: 0.95 }] : [])], middle + 6, size - 18, { low: least, high: top, ticks: [0, top], text: (tick) => (tick ? brief(tick) : "0"), epochs: true });
     small(layers.influences.behind, 40, middle + 20, "π");
   } else {
     layers.influences.span = [34, size - 6];
@@ -267,9 +267,16 @@ function dotted(layer, count, place, colour, size = 2.2) {
   }
 }
 
+// Half the width of a plane that holds ξ of all sequences.
+function roomOf({ xi, reaches: { sequence } }) {
+  let top = 0;
+  for (let at = 0; at < xi.length; at++) top = Math.max(top, Math.abs(xi[at]));
+  return Math.max(sequence, stepped(top));
+}
+
 // ξ of all sequences, its levels with their numbers, the ladder, and the integers.
 function drawCount(layers, suffix, shown, sentences, chosen) {
-  const { xi, dim, plane, reaches: { sequence: reach }, task, m, explained } = shown, levels = levelsOf(shown), { axes: [u, w] } = plane;
+  const { xi, dim, plane, task, m, explained } = shown, reach = roomOf(shown), levels = levelsOf(shown), { axes: [u, w] } = plane;
   const layer = layers[`sequence${suffix}`], [parent, put] = planeOf(layer, reach, plane), half = layer.size / 2;
   const at = (n) => { let [x, y] = [0, 0]; for (let f = 0; f < dim; f++) { x += xi[n * dim + f] * u[f]; y += xi[n * dim + f] * w[f]; } return [x, y]; };
   const all = everySequence(task), hues = levels?.values.map((_, index) => `rgb(${ramp(levels.values.length > 1 ? index / (levels.values.length - 1) : 0).map(Math.round)})`);
@@ -314,12 +321,12 @@ function drawCount(layers, suffix, shown, sentences, chosen) {
   line(box, [6 + task.k * unit, 18], [6 + task.k * unit, wide - 18], { "stroke-dasharray": "3 3", opacity: 0.6 });
   m.forEach((value, t) => {
     const x = 6 + unit * t, height = tall * clamp(value, -most, most);
-    drawn("rect", { x: x + 2, y: Math.min(zero, zero - height), width: Math.max(1, unit - 4), height: Math.abs(height), fill: t < task.k ? TOKENS[0] : INK, "fill-opacity": 0.75 }, box);
+    drawn("rect", { x: x + 2, y: Math.min(zero, zero - height), width: Math.max(1, unit - 4), height: Math.abs(height), fill: t < task.k ? TOKENS[0] : INK, "fill-opacity": Math.abs(value) > most ? 0.25 : 0.75 }, box);
     tiny(box, x + unit / 2, value < 0 ? zero - height + 13 : zero - height - 5, Math.abs(value) > 99 ? "…" : show(value, 0));
   });
   tiny(box, 6 + task.k * unit / 2, 14, "prefix");
   if (task.k < task.length) tiny(box, 6 + (task.k + task.length) * unit / 2, 14, "suffix");
-  tiny(box, wide / 2, wide - 7, `explains ${show(100 * explained, 1)} % of ξ's variance`);
+  tiny(box, wide / 2, wide - 7, Math.max(...m.map(Math.abs)) <= 9 ? `explains ${show(100 * explained, 1)} % of ξ's variance` : "pale: beyond 9; large m explain anything");
 }
 
 // Handles for the embeddings: as many as there are, kept while they are dragged.
@@ -342,13 +349,13 @@ function handlesFor(view, state, link, move) {
 export function drawPanels(view, now, state, link, move, second) {
   const { layers } = view, { task, dim, model, through, reaches, plane, epoch } = now;
   view.shown = now;
-  const sentences = view.sentences = sentencesOf(task), wanted = [state.run, state.fork, layers.loss.plot.clientWidth, state.run === OWN ? curvesOf(state).epoch.length + 1e-6 * (curvesOf(state).epoch.at(-1) ?? 0) : 0, second ? 1 : 0].join();
+  const sentences = view.sentences = sentencesOf(task), wanted = [state.run, state.fork, layers.loss.plot.clientWidth, ...(state.run === OWN ? ["own", "other"].flatMap((which) => { const { epoch } = curvesOf(state, which); return [epoch.length, epoch.at(-1)]; }) : []), Boolean(second)].join();
   if (wanted !== view.built) build(view, state);
   view.built = wanted;
   const { sentences: list, labels, colours } = sentences, { embeddings, values, attention, sequence, probabilities } = through, { weights } = model;
   const many = sentences.suffixes.length, label = (n) => labels[Math.floor(n / many)], colour = (n) => colours[Math.floor(n / many)];
   const chosen = sentenceOf(sentences, state, view.hovered), tokens = list[chosen], shares = attention[chosen];
-  const kind = (t) => (t < task.k ? 0 : 2), wrong = probabilities.map((row, n) => row[label(n)] < Math.max(...row));
+  const room = roomOf(now), kind = (t) => (t < task.k ? 0 : 2), wrong = probabilities.map((row, n) => row[label(n)] < Math.max(...row));
   const off = (t) => model.positions && !model.positions[t];
 
   {
@@ -418,7 +425,7 @@ export function drawPanels(view, now, state, link, move, second) {
   }
 
   {
-    const layer = layers.regions, [parent, put] = planeOf(layer, reaches.sequence, plane);
+    const layer = layers.regions, [parent, put] = planeOf(layer, room, plane);
     layer.places = sequence.map(put);
     layer.places.forEach((at, n) => {
       mark(parent, label(n) % 3, at, 4, { fill: colour(n), stroke: "currentColor", "stroke-width": 0.6, "fill-opacity": 0.9 });
@@ -426,7 +433,7 @@ export function drawPanels(view, now, state, link, move, second) {
     });
     const [x, y] = layer.places[chosen];
     drawn("circle", { cx: x, cy: y, r: 10, fill: "none", stroke: "currentColor", "stroke-width": 2 }, parent);
-    paintRegions(layer.cloth, now);
+    paintRegions(layer.cloth, now, room);
   }
 
   {

@@ -8,17 +8,21 @@
 //   rate, beta2, eps, discount    a setting has this value from then on
 //   order      from the next epoch on mini-batches are drawn as for this seed
 // Messages in, by kind: plan { plan, goal, id }; goal { goal, pace }, in steps and steps a second; rest { on }; stop;
-//   many { id, settings, seeds, epochs }
+//   many { id, settings, start, edits, seeds, epochs }
 // Messages out: rows { id, rows, cut }, states after whole epochs, after edits and at the goal, `cut` the step from which on
-//   the rows sent before hold no more; one { id, seed, evaluation, share }, of many; error { message }
+//   the rows sent before hold no more; one { id, seed, evaluation, share, escaped }, of many; error { message }
 
 import { createTrainer, random, unflatten } from "./trainer.js";
 
-const BETWEEN = 10, MOST = 200, SLOW = 20;  // epochs between states kept to go back to, how many; steps a second told one by one
+const BETWEEN = 10, MOST = 200;  // epochs between states kept to go back to, and how many
+const SLOW = 20;                 // steps a second up to which each is told
+const ESCAPED = 0.6;             // below such a loss of an epoch a run has left the plateau
 const SETTING = { rate: "learningRate", eps: "eps", discount: "discount" };
 
 export const sizesOf = ({ task, dim, width }) => ({ vocabulary: task.p, length: task.length, dim, width });
 export const stepsPerEpoch = ({ count, batchSize }) => Math.ceil(count / batchSize);
+
+const made = (settings, start) => createTrainer({ ...settings, ...(start ? { weights: unflatten(Float64Array.from(start), sizesOf(settings)) } : {}) });
 
 // What is changed before a step is changed.
 function apply(trainer, edits) {
@@ -49,7 +53,7 @@ export function serve(post, slice) {
 
   function begin(next) {
     const { settings, start } = next;
-    trainer = createTrainer({ ...settings, ...(start ? { weights: unflatten(Float64Array.from(start), sizesOf(settings)) } : {}) });
+    trainer = made(settings, start);
     [kept, pending, done] = [[], [], -1];
   }
   function keep() {
@@ -125,13 +129,20 @@ export function serve(post, slice) {
 
   // Many seeds one after the other, for how they end.
   function advance(end) {
-    const { id: turn, settings, seeds, epochs } = many;
+    const { id: turn, settings, start, edits, seeds, epochs } = many;
     while (seeds.length && performance.now() < end) {
-      many.trainer ??= createTrainer({ ...settings, seed: seeds[0] });
-      many.trainer.epoch();
-      if (many.trainer.epochs >= epochs) {
-        post({ kind: "one", id: turn, seed: seeds.shift(), evaluation: many.trainer.evaluate(), share: 1 });
-        many.trainer = null;
+      many.trainer ??= made({ ...settings, seed: seeds[0] }, start);
+      const one = many.trainer, upTo = (one.epochs + 1) * stepsPerEpoch(settings);
+      let loss = 0;
+      while (one.steps < upTo) {
+        apply(one, edits.filter(({ step }) => step === one.steps));
+        loss += one.step() / stepsPerEpoch(settings);
+      }
+      if (loss < ESCAPED) many.escaped ??= one.epochs;
+      if (one.epochs >= epochs) {
+        apply(one, edits.filter(({ step }) => step === one.steps));
+        post({ kind: "one", id: turn, seed: seeds.shift(), evaluation: one.evaluate(), share: 1, escaped: many.escaped });
+        [many.trainer, many.escaped] = [null, null];
       }
     }
     if (many.trainer) post({ kind: "one", id: turn, seed: seeds[0], evaluation: null, share: many.trainer.epochs / epochs });
@@ -151,7 +162,7 @@ export function serve(post, slice) {
       }
     } else if (message.kind === "goal") ({ goal, pace } = message);
     else if (message.kind === "rest") resting = message.on;
-    else if (message.kind === "many") many = { ...message, seeds: [...message.seeds], trainer: null };
+    else if (message.kind === "many") many = { ...message, seeds: [...message.seeds], trainer: null, escaped: null };
     else if (message.kind === "stop") [many, goal] = [null, trainer?.steps ?? 0];
     clock();
     again();

@@ -1,16 +1,18 @@
 // The laboratory: recorded runs and trainings of the reader's own, frame by frame, and all that the model does in the plane.
 // A frame is its weights; everything drawn is computed from them.
 
-import { element, show, sum } from "./common.js";
+import { element, show, sum, tidy } from "./common.js";
 import { button, explorer, numberIn } from "./shell.js";
-import { asFile, Bench, benchOf, editsOf, fits, fromFile, held, liveOf, OWN, sentencesOf, settingsOf, SIZES, told, unpack } from "./bench.js";
+import { asFile, Bench, benchOf, editsOf, fits, fromFile, held, liveOf, OWN, sentencesOf, settingsOf, SIZES, startOf, told, unpack } from "./bench.js";
 import { drawPanels, panels, sentenceOf, spelled } from "./panels.js";
 import { open, stepsPerEpoch } from "./runner.js";
 import { classify } from "./trainer.js";
 
-const CELLS = 24, SEEDS = 20, SUCCESS = 0.9;
+const CELLS = 24, SEEDS = 20, SUCCESS = 0.9, REPLAY = 300;  // epochs a second at which what is trained is gone through
 const PACES = [["as fast as it goes", Infinity], ["25 epochs a second", 25], ["5 epochs a second", 5], ["1 epoch a second", 1], ["10 steps a second", null]];
-const SPLITS = [["rate", "learning rate"], ["beta2", "β₂"], ["eps", "ε"], ["discount", "discount"], ["order", "order of the batches (a seed)"]];
+const SPLITS = [["rate", "learning rate", "0.001"], ["beta2", "β₂", "0.9"], ["eps", "ε", "0.0001"], ["discount", "discount", "10"], ["order", "order of the batches (a seed)", "1"]];
+const USUAL = { p: 2, length: 12, k: 5, dim: 2, width: 32, count: 2048, batch: 32, rate: 3e-3, beta2: 0.999, eps: 1e-8, discount: 1, norm: "rms" };
+const NAMES = { p: "p", length: "L", k: "k", dim: "d", width: "neurons", count: "training sequences", batch: "batch", rate: "learning rate", beta2: "β₂", eps: "ε", discount: "discount", norm: "normalisation" };
 const TRAINED = ["seed", ...SIZES, "count", "batch", "rate", "beta2", "eps", "discount", "norm", "goal"];
 const each = (state) => stepsPerEpoch(settingsOf(state));
 const percent = (value, digits = 1) => (value === null || Number.isNaN(value) ? "–" : `${show(100 * value, digits)} %`);
@@ -52,6 +54,12 @@ function edited(state, kind, at, values) {
   const before = editsOf(after.edits, after).filter((one) => one.step < step || (one.step === step && !(one.kind === kind && one.at === at)));
   return { ...begun, edits: told([...before, { step, kind, at, values }]), epoch: step / each(after), fork: "" };
 }
+const unusual = (state) => {
+  const found = Object.keys(USUAL).filter((name) => state[name] !== USUAL[name]).map((name) => `${NAMES[name]} ${name === "norm" ? state.norm : tidy(state[name])}`), edits = state.edits ? state.edits.split(";").length : 0;
+  if (state.start) found.push("other weights at the start");
+  if (edits) found.push(`${edits} ${edits === 1 ? "change" : "changes"}`);
+  return found.join(", ") || "the usual settings";
+};
 const without = (edits) => ({ edits: told(edits), fork: "" });
 
 function whole(root, link) {
@@ -67,14 +75,18 @@ function whole(root, link) {
       due = null;
       const state = link.state(), slots = [bench.own, ...(state.fork ? [bench.other] : [])].filter(Boolean);
       if (state.run !== OWN) return;
-      if (bench.playing) {
-        const reached = Math.min(...slots.map(({ last }) => last));
-        if (reached >= state.goal * each(state)) bench.playing = false;
-        link.update({ epoch: Math.min(reached / each(state), state.goal) }, bench);
+      if (bench.playing) {  // what is trained already is gone through, and what is not is followed
+        const reached = Math.min(...slots.map(({ last }) => last)) / each(state), now = performance.now(), passed = (now - view.told) / 1000;
+        const pace = bench.speed === null ? 10 / each(state) : Math.min(bench.speed, REPLAY), epoch = Math.min(reached, state.goal, Math.max(state.epoch, state.epoch + pace * passed));
+        const shown = epoch >= state.goal ? state.goal : (bench.own.at(Math.floor(epoch * each(state) + 1e-9))?.steps ?? 0) / each(state);
+        if (shown >= state.goal) bench.playing = false;
+        if (shown > state.epoch) view.told = now;
+        link.update({ epoch: Math.max(shown, state.epoch) }, bench);
+        if (bench.playing && reached > shown) hear({ kind: "goal" });
       } else link.redraw();
       clearTimeout(idle);
       if (!link.name) idle = setTimeout(() => { const now = held(link.state()); if (now && link.state().run === OWN) link.update({ live: liveOf(link.state(), now) }, bench); }, 400);  // Python listens
-    }, 30);
+    }, 40);
   }
   const seen = new IntersectionObserver(([{ isIntersecting }]) => { view.away = !isIntersecting; bench.rest(view.away || document.hidden); });
   const hidden = () => bench.rest(view.away || document.hidden);
@@ -88,7 +100,7 @@ function whole(root, link) {
     bench.close();
   };
   view.move = (kind, at, values) => link.update(edited(link.state(), kind, at, values.map((value) => Number(value.toPrecision(4)))));
-  view.link = link;
+  Object.assign(view, { link, former: [], told: 0 });
   view.hear = hear;
   root.laboratory = view;
   return view;
@@ -104,6 +116,7 @@ function player(parent, link, { status, root }) {
     bench.playing = !bench.playing;
     status.setAttribute("aria-live", bench.playing ? "off" : "polite");
     link.redraw();
+    view.told = performance.now();
     if (bench.playing) view.hear({ kind: "goal" });  // it may be trained so far already
   }, { class: "ao-train" });
   const once = button("one step", () => {
@@ -122,12 +135,24 @@ function player(parent, link, { status, root }) {
     bench.playing = false;
     status.setAttribute("aria-live", "polite");
   });
-  node.append(train, once, speed);
+  const former = button("the run before", () => {
+    const snapshot = view.former.pop();
+    if (snapshot) link.update(snapshot, former);
+  });
+  // A run that is left can be gone back to: settings and edits make it again.
+  const kept = (state) => Object.fromEntries([...TRAINED, "run", "start", "edits", "fork", "epoch"].map((name) => [name, state[name]]));
+  let latest = kept(link.state());
+  link.watch((changes, source) => {
+    const state = link.state(), left = ["run", "start", ...TRAINED].some((name) => name !== "goal" && state[name] !== latest[name]);
+    if (left && source !== former && latest.run === OWN && latest.epoch > 0) view.former = [...view.former.slice(-19), latest];
+    latest = kept(state);
+  });
+  node.append(train, once, speed, former);
   parent.append(node);
   return { node, stop: view.leave, set(state) {
     train.textContent = state.run !== OWN ? "train on from here" : bench.playing ? "❚❚ pause" : "▶ train";
     once.toggleAttribute("hidden", state.run !== OWN);
-    speed.toggleAttribute("hidden", state.run !== OWN);
+    former.disabled = !view.former.length;
     if (!bench.playing) status.setAttribute("aria-live", "polite");
   } };
 }
@@ -169,7 +194,8 @@ function surgery(parent, link) {
 // A second run from the present state, with one setting changed.
 function split(parent, link) {
   const kind = element("select", { "aria-label": "what differs" }, ...SPLITS.map(([value, name]) => element("option", { value }, name)));
-  const value = element("input", { type: "text", inputmode: "decimal", value: "0.001", "aria-label": "its value in the second run" });
+  const value = element("input", { type: "text", inputmode: "decimal", value: SPLITS[0][2], "aria-label": "its value in the second run" });
+  kind.addEventListener("change", () => { value.value = SPLITS[kind.selectedIndex][2]; });
   const node = element("div", { class: "ao-buttons" }, element("span", {}, "second run with"), kind, value, button("split here", () => {
     const state = link.state(), begun = state.run === OWN ? {} : continued(state), { value: number, wrong } = numberIn(value.value, {});
     if (wrong) return link.warn(`The value in the second run ${wrong}.`);
@@ -181,8 +207,8 @@ function split(parent, link) {
 
 // Many seeds with the same settings, and how many succeed.
 function many(parent, link, { root }) {
-  const { bench } = root.laboratory, node = element("div", {}), list = element("div", { class: "ao-seeds" }), said = element("p", { class: "ao-about", "aria-live": "polite" }, `${SEEDS} seeds from the one above on, each trained to the epoch above; a success is right on more than ${percent(SUCCESS, 0)} of all sequences.`);
-  let results = [], wanted = null, turn = 0;
+  const { bench } = root.laboratory, node = element("div", {}), list = element("div", { class: "ao-lists" }), said = element("p", { class: "ao-about", "aria-live": "polite" }, `${SEEDS} seeds from the one above on, each trained to the epoch above, with the start and the changes made so far; a success is right on more than ${percent(SUCCESS, 0)} of all sequences at the end. “From 28” means that the loss of an epoch was first below 0.6 at epoch 28: the run had left the plateau.`);
+  let results = [], wanted = null, turn = 0, row = null;
   const tell = (share = null) => {
     const wins = results.filter(({ accuracy }) => accuracy > SUCCESS).length, n = results.length;
     const z = 1.96, middle = (wins + z * z / 2) / (n + z * z), half = z / (n + z * z) * Math.sqrt(wins * (n - wins) / n + z * z / 4);
@@ -191,23 +217,29 @@ function many(parent, link, { root }) {
   };
   const start = button(`train ${SEEDS} seeds`, () => {
     const state = link.state();
-    wanted = Object.fromEntries(TRAINED.map((name) => [name, state[name]]));
+    const own = state.run === OWN;
+    wanted = { ...Object.fromEntries(TRAINED.map((name) => [name, state[name]])), start: own ? state.start : "", edits: own ? state.edits : "" };
     results = [];
-    list.replaceChildren();
+    row = element("div", { class: "ao-seeds" }, element("span", {}, `${unusual(wanted)}, to epoch ${wanted.goal}:`));
+    list.prepend(row);
+    while (list.childElementCount > 6) list.lastChild.remove();
     bench.many ??= open((message) => {
       if (message.kind === "error") return link.warn(`The training stopped: ${message.message}.`);
       if (message.kind !== "one" || message.id !== turn) return;
       if (message.evaluation) {
-        const { seed, evaluation: { all: accuracy } } = message, opened = wanted;
+        const { seed, escaped, evaluation: { all: accuracy } } = message, opened = wanted;
         results.push({ seed, accuracy });
-        const one = button(`${seed}: ${percent(accuracy, 0)}`, () => link.update({ ...opened, run: OWN, seed, start: "", edits: "", fork: "", epoch: opened.goal }));
+        const one = button(`${seed}: ${percent(accuracy, 0)}${escaped === null ? "" : `, from ${escaped}`}`, () => {
+          link.update({ ...opened, run: OWN, seed, fork: "", epoch: opened.goal });
+          root.scrollIntoView();
+        });
         one.classList.toggle("ao-won", accuracy > SUCCESS);
-        list.append(one);
+        row.append(one);
       }
       tell(message.share < 1 ? message.share : null);
     });
     turn += 1;
-    bench.many.post({ kind: "many", id: turn, settings: settingsOf(state), seeds: Array.from({ length: SEEDS }, (_, index) => (state.seed + index) % 2 ** 32), epochs: state.goal });
+    bench.many.post({ kind: "many", id: turn, settings: settingsOf(state), start: startOf({ ...state, ...wanted }), edits: editsOf(wanted.edits, state), seeds: Array.from({ length: SEEDS }, (_, index) => (state.seed + index) % 2 ** 32), epochs: state.goal });
     tell();
   });
   node.append(element("div", { class: "ao-buttons" }, start, button("stop", () => bench.many?.post({ kind: "stop" }))), said, list);
@@ -282,13 +314,14 @@ function draw([view], _, state) {
   const now = held(state), second = state.run === OWN && state.fork ? held(state, "other") : null;
   view.about.textContent = state.run === OWN ? described(state) : state.data[state.run].description;
   view.beside.toggleAttribute("hidden", !second);
-  if (second) view.beside.firstChild.textContent = `Second run, ${SPLITS.find(([kind]) => state.fork.split(" ")[1] === kind)[1]} ${state.fork.split(" ")[2]} from epoch ${numeral(Number(state.fork.split(" ")[0]) / each(state))} on (pale curves), at epoch ${numeral(second.epoch)}: loss ${small(second.evaluation.loss)}, right on ${percent(second.evaluation.all)} of all sequences.`;
+  if (second) view.beside.firstChild.textContent = `Second run, ${SPLITS.find(([kind]) => state.fork.split(" ")[1] === kind)[1]} ${state.fork.split(" ")[2]} from epoch ${numeral(Number(state.fork.split(" ")[0]) / each(state))} on (purple curves), at epoch ${numeral(second.epoch)}: loss ${small(second.evaluation.loss)}, right on ${percent(second.evaluation.all)} of all sequences.`;
   drawPanels(view, now, state, view.link, view.move, second);
 }
 
 function described(state) {
   const from = state.start.startsWith("w:") ? "given weights" : state.start ? `the run “${state.data[state.start.split("@")[0]].title}” at ${numeral(Number(state.start.split("@")[1]))}` : "its own first weights";
-  return `A training of your own: seed ${state.seed}, p = ${state.p}, L = ${state.length}, k = ${state.k}, from ${from}, with a fresh Adam and data drawn from the seed.`;
+  const slot = benchOf(state)?.own, waits = slot && slot.last < Math.round(state.epoch * each(state)) ? ` Training up to epoch ${numeral(state.epoch)} …` : "";
+  return `A training of your own: seed ${state.seed}, ${unusual(state)}, from ${from}, with a fresh Adam and data drawn from the seed.${waits}`;
 }
 
 function say(numbers, state, [view]) {

@@ -323,12 +323,15 @@ function question({ prompt, options, picture, start }, { root, svgs, done }) {
 
 // Back and next through the steps of a tour, each a state and a sentence.
 function guide(steps, { link, reset, root }) {
-  let at = -1;
+  let at = -1, before = null;
   const said = element("span", { "aria-live": "polite" }), node = element("div", { class: "ao-tour" });
   const dim = () => { for (const lit of root.querySelectorAll(".ao-lit")) lit.classList.remove("ao-lit"); };
   link.watch((_, source) => { if (source !== node) dim(); });
   const go = (step) => {
+    if (at < 0 && step >= 0) before = Object.fromEntries(Object.keys(reset).map((name) => [name, link.state()[name]]));
     at = step;
+    end.hidden = at < 0;
+    node.classList.toggle("ao-touring", at >= 0);
     back.disabled = at <= 0;
     next.disabled = at === steps.length - 1;
     next.textContent = at < 0 ? "tour" : "next";
@@ -336,10 +339,16 @@ function guide(steps, { link, reset, root }) {
     if (at < 0) return;
     link.update({ ...reset, ...steps[at].set }, node);
     dim();
-    if (steps[at].light) root.querySelector(`.${steps[at].light}`)?.classList.add("ao-lit");
+    const lit = steps[at].light && root.querySelector(`.${steps[at].light}`);
+    lit?.classList.add("ao-lit");
+    lit?.scrollIntoView({ block: "center" });
   };
-  const back = button("back", () => go(at - 1)), next = button("tour", () => go(at + 1));
-  node.append(back, next, said);
+  const back = button("back", () => go(at - 1)), next = button("tour", () => go(at + 1)), end = button("end", () => {
+    go(-1);
+    dim();
+    link.update(before, node);
+  });
+  node.append(back, next, end, said);
   go(-1);
   return node;
 }
@@ -432,7 +441,11 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
       way = elsewhere && home ? element("a", {}, elsewhere.label) : null;
       if (way) foot.append(way);
       const steps = called(tour, state());
-      if (steps) foot.prepend(guide(steps, { link, reset: start, root }));
+      if (steps) {
+        const tourist = guide(steps, { link, reset: start, root });
+        if (steps.some(({ light }) => light)) root.prepend(tourist);
+        else foot.prepend(tourist);
+      }
       root.append(alert, status);
       for (const row of controls) if (row.fold) root.append(boxOf(row).outer);
       root.append(foot);
