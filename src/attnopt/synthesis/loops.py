@@ -1,0 +1,293 @@
+"""Plain layers in training: gradient flow on their exact loss in the step sizes, and the plateaus where steps are tied.
+
+f(a) = E tr Π (I + a_i G)² of layers A_i = a_i Σ⁻¹, and g(a) = E tr (I + aG)^{2k} if all k share one step, as in a loop.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import torch
+from scipy.integrate import quad, solve_ivp
+from scipy.optimize import brentq
+from torch import Tensor
+
+from attnopt.checks import check_count, check_number
+from attnopt.in_context.steps import as_numbers, optimal_step_sizes
+from attnopt.in_context.wishart import spectral_moments, wishart_quadrature
+
+RELATIVE, ABSOLUTE = 1e-10, 1e-12
+MOST_EVALUATIONS = 10**6
+ROUNDS, CLOSE, HORIZONS = 50, 1e-13, 12  # of Newton's method, its last relative move, and how far the flow is asked for help
+
+Rule = tuple[np.ndarray, np.ndarray]
+Polynomial = list[Fraction]
+
+
+def tied_optimum(dim: int, examples: int, layers: int) -> tuple[float, float]:
+    """The step that is best if all layers share it, as in a loop, and the loss E tr (I + aG)^{2k} that it leaves.
+
+    The loss is strictly convex in the step. The zero of its derivative, a polynomial with rational coefficients, is found by
+    exact signs.
+
+    Args:
+        dim: the dimension d.
+        examples: n, the labelled examples of a prompt.
+        layers: how many layers, k.
+
+    Returns:
+        The step a⋆, negative (for gradient descent), rounded to the nearest number, and the loss, not divided by d.
+
+    Raises:
+        TypeError: if an argument is not an integer.
+        ValueError: if an argument is smaller than 1.
+
+    Source: the chapter "Loops first".
+    """
+    taylor = _tied(check_count("dim", dim), check_count("examples", examples), check_count("layers", layers))[1]
+    return _tied(dim, examples, layers)[0], float(taylor[0])
+
+
+def tied_rates(dim: int, examples: int, layers: int) -> tuple[float, float]:
+    """How fast the point where all steps are the best equal one attracts, and how fast it repels.
+
+    The Hessian of the loss there is A (2·11ᵀ - I) with A = g''(a⋆) / (k(2k - 1)): along gradient flow the mean of the steps
+    returns at the rate (2k - 1) A, and their differences grow at the rate A.
+
+    Args:
+        dim: the dimension d.
+        examples: n, the labelled examples of a prompt.
+        layers: how many layers, k, at least 2 (one layer has no differences).
+
+    Returns:
+        The rate of attraction, (2k - 1) A, and that of repulsion, A, both positive.
+
+    Raises:
+        TypeError: if an argument is not an integer.
+        ValueError: if ``dim`` or ``examples`` is smaller than 1, or ``layers`` than 2.
+
+    Source: the chapter "Loops first".
+    """
+    layers = check_count("layers", layers, 2)
+    taylor = _tied(check_count("dim", dim), check_count("examples", examples), layers)[1]
+    repulsion = 2 * taylor[2] / (layers * (2 * layers - 1))
+    return float((2 * layers - 1) * repulsion), float(repulsion)
+
+
+def grouped_optimum(groups: Sequence[int], dim: int, examples: int) -> tuple[Tensor, float]:
+    """The only critical point of the loss at which groups of layers, and no others, are tied, in a given order.
+
+    With one group it is the tied optimum, with groups of one layer the global minimum, and otherwise a saddle, at which
+    training may wait between the two.
+
+    Args:
+        groups: how many layers each group has, in the order of increasing size of their steps.
+        dim: the dimension d.
+        examples: n, the labelled examples of a prompt.
+
+    Returns:
+        The groups' steps, all negative, in the order of increasing magnitude, float64, shape (groups,), and the loss there.
+
+    Raises:
+        TypeError: if ``groups`` is not a sequence of integers, or ``dim`` or ``examples`` not an integer.
+        ValueError: if ``groups`` is empty, or a number is smaller than 1.
+        RuntimeError: if the critical point was not found.
+
+    Source: the chapter "Loops first".
+    """
+    if not isinstance(groups, Sequence) or isinstance(groups, str | bytes):
+        raise TypeError(f"groups must be a sequence of integers, got {groups!r}")
+    counts = np.array([check_count("groups", count) for count in groups], dtype=int)
+    if len(counts) == 0:
+        raise ValueError("groups must not be empty")
+    layers = int(counts.sum())
+    rule = wishart_quadrature(check_count("dim", dim), check_count("examples", examples), layers + 1)
+    best = optimal_step_sizes(dim, examples, layers)[0].numpy()
+    start = np.array([part.mean() for part in np.split(best, np.cumsum(counts)[:-1])])[::-1]
+    counts = counts[::-1].copy()  # steps increase from here on, as a flow keeps them
+    found = _critical(start, counts, rule)
+    for power in range(HORIZONS):
+        if found is not None:
+            break
+        found = _critical(_follow(start, counts, rule, np.array([4.0**power]))[-1], counts, rule)
+    if found is None:
+        raise RuntimeError(f"the critical point of groups {list(groups)} was not found for d = {dim}, n = {examples}")
+    loss = _integral(found, 2 * counts, rule[1], rule)
+    return torch.from_numpy(found[::-1].copy()), float(loss)
+
+
+def step_flow(starts: Tensor | Sequence[float], dim: int, examples: int, times: Tensor | Sequence[float]) -> Tensor:
+    """Steps along the gradient flow ȧ = -∇f(a) of their exact loss.
+
+    The solver, with relative tolerance 1e-10, follows the smallest step and the logarithms of the gaps between neighbours:
+    their order is kept, steps that start equal stay equal, and a gap of 10⁻¹² grows as accurately as one of 0.1. It works in
+    float64 on the CPU; values return in the dtype and on the device of ``starts``.
+
+    Args:
+        starts: a_i at time 0 (negative for gradient descent), shape (..., layers).
+        dim: the dimension d.
+        examples: n, the labelled examples of a prompt.
+        times: when to look, one-dimensional, strictly increasing, not negative.
+
+    Returns:
+        The steps at each time, shape (times, ..., layers).
+
+    Raises:
+        TypeError: if ``starts`` or ``times`` are not real numbers, or ``dim`` or ``examples`` not integers.
+        ValueError: if ``starts`` are empty or not finite, ``times`` not as required, or ``dim`` or ``examples`` smaller
+            than 1.
+        RuntimeError: if the solver gives up, or would need more than a million evaluations of the gradient.
+
+    Source: the chapter "Loops first".
+    """
+    starts, times = as_numbers("starts", starts), as_numbers("times", times)
+    if times.ndim != 1 or times[0] < 0 or not (times.diff() > 0).all():
+        raise ValueError(f"times must be one-dimensional, not negative and strictly increasing, got {times.tolist()}")
+    layers = starts.shape[-1]
+    rule = wishart_quadrature(check_count("dim", dim), check_count("examples", examples), layers + 1)
+    seen = times.detach().double().cpu().numpy()
+    ways = []
+    for row in starts.detach().double().cpu().reshape(-1, layers).numpy():
+        values, group, counts = np.unique(row, return_inverse=True, return_counts=True)
+        ways.append(_follow(values, counts, rule, seen)[:, group])
+    return torch.from_numpy(np.stack(ways, axis=1)).reshape(len(seen), *starts.shape).to(starts)
+
+
+def plateau_time(starts: Tensor | Sequence[float], dim: int, examples: int, reached: float) -> Tensor:
+    """When steps that start almost equal come apart: the time at which their spread has grown to a given size.
+
+    Along the flow of equal steps, ȧ = -g'(a)/k, spread · |g'(a)|^{1/(2k-1)} is conserved to first order: the spread grows at
+    the rate c(a) = g''(a) / (k(2k - 1)). From a mean a_0 it is e^X times as large after the time ∫ dx / c(a_x), for x from 0
+    to X, where g'(a_x) = g'(a_0) e^{-(2k-1)x}; from a⋆ that is X / A, with A the rate of repulsion. Where the extremes lie
+    unevenly about the mean, the next order adds (B/A²) (largest + smallest - 2 mean), taken when the tie breaks, with
+    B = g‴(a⋆) / (k(2k - 1)(2k - 2)). What is left is of the order of ``reached`` squared, and of the spread at the start.
+
+    Args:
+        starts: a_i at time 0 (negative for gradient descent), not all equal, shape (..., layers), at least two layers.
+        dim: the dimension d.
+        examples: n, the labelled examples of a prompt.
+        reached: the spread, largest less smallest step, at which the tie counts as broken, larger than that of the starts.
+
+    Returns:
+        The time along ȧ = -∇f(a), shape (...).
+
+    Raises:
+        TypeError: if ``starts`` are not real numbers, ``reached`` is no number, or ``dim`` or ``examples`` not an integer.
+        ValueError: if ``starts`` are not finite, fewer than two or all equal, ``reached`` not larger than their spread, or
+            ``dim`` or ``examples`` is smaller than 1.
+
+    Source: the chapter "Loops first".
+    """
+    starts = as_numbers("starts", starts)
+    if starts.shape[-1] < 2:
+        raise ValueError(f"starts must be of at least two layers, got shape {tuple(starts.shape)}")
+    rows = starts.detach().double().cpu().reshape(-1, starts.shape[-1]).numpy()
+    if not (np.ptp(rows, axis=-1) > 0).all():
+        raise ValueError("starts must not be all equal: such a tie never breaks")
+    check_number("reached", reached, float(np.ptp(rows, axis=-1).max()))
+    check_count("dim", dim), check_count("examples", examples)
+    found = [_tie_breaks(row, dim, examples, float(reached)) for row in rows]
+    return torch.tensor(found, dtype=starts.dtype, device=starts.device).reshape(starts.shape[:-1])
+
+
+def _tie_breaks(starts: np.ndarray, dim: int, examples: int, reached: float) -> float:
+    """`plateau_time` of one row of starts."""
+    layers, spread = len(starts), np.ptp(starts)
+    best, taylor = _tied(dim, examples, layers)
+    growth, repulsion = math.log(reached / spread), tied_rates(dim, examples, layers)[1]
+    time = growth / repulsion
+    if layers > 2:
+        third = float(6 * taylor[3] / (layers * (2 * layers - 1) * (2 * layers - 2)))
+        lean = (starts.max() + starts.min() - 2 * starts.mean()) / spread
+        time += third / repulsion**2 * lean * (reached - spread)
+    away = float(starts.mean()) - best
+    # with u = a - a⋆: g'(a) = u·slope(u), 1 - c(a)/A = u·bend(u), both polynomials exact
+    slope = [j * taylor[j] for j in range(2, 2 * layers + 1)]
+    bend = [-Fraction(j * (j - 1), 2) * taylor[j] / taylor[2] for j in range(3, 2 * layers + 1)]
+    left = float(Fraction(away) * _value(slope, away)) * math.exp(-(2 * layers - 1) * growth)  # g' when the tie breaks
+    if left == 0:
+        end = 0.0
+    else:
+        end = brentq(lambda u: float(Fraction(u) * _value(slope, u)) - left, *sorted((0.0, away)), xtol=1e-15 * abs(away))
+    return time + quad(lambda u: layers * float(_value(bend, u) / _value(slope, u)), end, away, epsabs=1e-13, limit=500)[0]
+
+
+@functools.cache
+def _tied(dim: int, examples: int, layers: int) -> tuple[float, Polynomial]:
+    """The tied optimum a⋆, and the Taylor coefficients of g there, exact for the rounded a⋆."""
+    moments = spectral_moments(dim, examples, 2 * layers + 1)
+    g = [Fraction(math.comb(2 * layers, j) * moment, examples**j) for j, moment in enumerate(moments)]
+    derivative = [j * coefficient for j, coefficient in enumerate(g)][1:]
+    low, high = -1.0, 0.0  # g' increases, and is positive at 0
+    while _value(derivative, low) >= 0:
+        low, high = 2 * low, low
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if _value(derivative, middle) < 0 else (low, middle)
+    best = low if _value(derivative, (Fraction(low) + Fraction(high)) / 2) >= 0 else high
+    return best, [
+        sum(math.comb(i, j) * g[i] * Fraction(best) ** (i - j) for i in range(j, 2 * layers + 1))
+        for j in range(2 * layers + 1)
+    ]
+
+
+def _value(coefficients: Polynomial, at: float | Fraction) -> Fraction:
+    """A polynomial, exactly."""
+    at = Fraction(at)
+    return functools.reduce(lambda total, coefficient: total * at + coefficient, reversed(coefficients), Fraction(0))
+
+
+def _integral(values: np.ndarray, powers: np.ndarray, factor: np.ndarray, rule: Rule) -> np.ndarray:
+    """∫ Π_j (1 + b_j λ)^{p_j} dμ with the weights in ``factor``, for rows of powers, shape (..., groups)."""
+    return ((1 + values[:, None] * rule[0]) ** powers[..., None]).prod(-2) @ factor
+
+
+def _follow(values: np.ndarray, counts: np.ndarray, rule: Rule, times: np.ndarray) -> np.ndarray:
+    """Groups' steps along the flow, shape (times, groups); they start increasing, and are followed by their gaps."""
+    nodes, weights = rule
+    one = np.eye(len(values), dtype=int)
+    first, beside = 2 * counts - one[0], 2 * counts - one[:-1] - one[1:]
+    evaluations = itertools.count(1)
+
+    def steps(state: np.ndarray) -> np.ndarray:
+        return np.cumsum(np.concatenate([state[:1], np.exp(state[1:])]), axis=0)
+
+    def velocity(time: float, state: np.ndarray) -> np.ndarray:
+        if next(evaluations) > MOST_EVALUATIONS:
+            raise RuntimeError(f"the flow was not solved: {MOST_EVALUATIONS} evaluations led only to time {time:.3g}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            now = steps(state)
+            smallest = -2 * _integral(now, first, weights * nodes, rule)
+            found = np.append(smallest, 2 * _integral(now, beside, weights * nodes**2, rule))
+        if not np.isfinite(found).all():
+            raise RuntimeError("the flow was not solved: the velocity is not finite in float64")
+        return found
+
+    start = np.append(values[0], np.log(np.diff(values)))
+    span = 0.0, max(times[-1], np.finfo(float).tiny)
+    solution = solve_ivp(velocity, span, start, method="LSODA", t_eval=times, rtol=RELATIVE, atol=ABSOLUTE)
+    if not solution.success:
+        raise RuntimeError(f"the flow was not solved: {solution.message}")
+    return steps(solution.y).T
+
+
+def _critical(values: np.ndarray, counts: np.ndarray, rule: Rule) -> np.ndarray | None:
+    """Where Newton's method leads, if that is a critical point with increasing steps, of which there is only one."""
+    nodes, weights = rule
+    one = np.eye(len(values), dtype=int)
+    for _ in range(ROUNDS):
+        slope = 2 * counts * _integral(values, 2 * counts - one, weights * nodes, rule)
+        each = (2 * counts - one)[:, None, :] - one  # 1/((1 + b_iλ)(1 + b_jλ)) of r², by powers
+        hessian = _integral(values, each, weights * nodes**2, rule) * (2 * counts)[:, None] * (2 * counts - one)
+        try:
+            move = np.linalg.solve(hessian, slope)
+        except np.linalg.LinAlgError:
+            return None
+        values = values - move
+        if not np.isfinite(values).all() or not (np.diff(values) > 0).all():
+            return None
+        if np.abs(move).max() <= CLOSE * np.abs(values).min():
+            return values
+    return None

@@ -1,0 +1,508 @@
+"""Training of plain layers in plateaus: order, ends, saddles and their rates, and the time at which a tie breaks."""
+
+import itertools
+import math
+import os
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import solve_ivp
+
+from attnopt.in_context import optimal_step_sizes, spectral_moments, step_loss, wishart_trace_moment
+from attnopt.synthesis import grouped_optimum, loops, plateau_time, step_flow, tied_optimum, tied_rates
+
+# Settings are other ones each time; ATTNOPT_LOOPS_SEED, printed in what fails, brings them back.
+SEED = int(os.environ.get("ATTNOPT_LOOPS_SEED", random.SystemRandom().randrange(2**32)))
+SIZES = (1, 2, 3, 5, 8, 20), (1, 2, 5, 11, 20, 60)
+
+
+@pytest.fixture
+def chance(request):
+    print(f"ATTNOPT_LOOPS_SEED={SEED}")
+    return random.Random(f"{SEED} {request.node.name}")
+
+
+def size(chance):
+    dim, examples = (chance.choice(values) for values in SIZES)
+    print(f"d = {dim}, n = {examples}")
+    return dim, examples
+
+
+def compositions(layers):
+    """All ordered ways of dividing the layers into groups."""
+    for count in range(layers):
+        for cuts in itertools.combinations(range(1, layers), count):
+            yield np.diff([0, *cuts, layers]).tolist()
+
+
+def spread(values, counts):
+    """One value a layer from one value a group."""
+    return values.repeat_interleave(torch.tensor(counts))
+
+
+def derivatives(steps, dim, examples):
+    """Gradient and Hessian of the loss by automatic differentiation."""
+    loss = lambda a: step_loss(a, dim, examples)  # noqa: E731
+    steps = steps.clone()  # expanded memory is not for derivatives
+    return torch.func.grad(loss)(steps), torch.func.hessian(loss)(steps)
+
+
+def close(actual, expected, rtol, atol=0.0):
+    torch.testing.assert_close(
+        actual, torch.as_tensor(expected, dtype=torch.float64).expand_as(actual), rtol=rtol, atol=atol
+    )
+
+
+def exact(polynomial, dim, examples):
+    """E tr p(G) from the coefficients of p, in fractions, by the moments' recursion."""
+    return sum(c * wishart_trace_moment([j], dim, examples) / Fraction(examples) ** j for j, c in enumerate(polynomial))
+
+
+# The tied optimum
+
+
+@pytest.mark.parametrize("layers", range(1, 7))
+def test_the_tied_optimum_is_the_zero_of_the_exact_derivative_to_the_last_digit(layers, chance):
+    for _ in range(3):
+        dim, examples = size(chance)
+        step, loss = tied_optimum(dim, examples, layers)
+
+        beside = [(Fraction(step) + Fraction(math.nextafter(step, to))) / 2 for to in (-math.inf, math.inf)]
+        powers = [
+            [0, *(math.comb(2 * layers - 1, j) * a**j for j in range(2 * layers))] for a in beside
+        ]  # λ (1 + aλ)^{2k-1}
+        assert exact(powers[0], dim, examples) <= 0 <= exact(powers[1], dim, examples)
+        whole = exact([math.comb(2 * layers, j) * Fraction(step) ** j for j in range(2 * layers + 1)], dim, examples)
+        assert loss == float(whole)
+        assert loss == pytest.approx(step_loss([step] * layers, dim, examples).item(), rel=1e-11)
+        # where the derivative vanishes the loss is E tr (I + aG)^{2k-1}
+        shorter = [math.comb(2 * layers - 1, j) * Fraction(step) ** j for j in range(2 * layers)]
+        assert loss == pytest.approx(float(exact(shorter, dim, examples)), rel=1e-12)
+
+
+def test_by_hand_one_dimension_and_two_examples(chance):
+    """Moments m!: g(a) = 1 + 4a + 12a² + 24a³ + 24a⁴ for two layers, with derivative 4 + 24a + 72a² + 96a³."""
+    step, loss = tied_optimum(1, 2, 2)
+    assert 4 + 24 * step + 72 * step**2 + 96 * step**3 == pytest.approx(0, abs=1e-14)
+    assert loss == pytest.approx(1 + 4 * step + 12 * step**2 + 24 * step**3 + 24 * step**4, rel=1e-14)
+    repulsion = (24 + 144 * step + 288 * step**2) / 6
+    assert tied_rates(1, 2, 2) == pytest.approx((3 * repulsion, repulsion), rel=1e-13)
+
+
+def test_one_layer_is_the_one_layer_optimum(chance):
+    dim, examples = size(chance)
+    step, loss = tied_optimum(dim, examples, 1)
+    assert step == pytest.approx(-examples / (examples + dim + 1), rel=1e-15)
+    assert loss == pytest.approx(dim * (dim + 1) / (examples + dim + 1), rel=1e-15)
+
+
+def test_tying_costs_and_the_published_sizes_are_those_of_the_chapter(chance):
+    for layers, tied, free in ((2, 0.4990, 0.3612), (3, 0.2683, 0.1336)):
+        assert tied_optimum(5, 20, layers)[1] == pytest.approx(tied, abs=5e-5)
+        assert float(optimal_step_sizes(5, 20, layers)[1]) == pytest.approx(free, abs=5e-5)
+    dim, examples = size(chance)
+    for layers in range(2, 7):
+        assert tied_optimum(dim, examples, layers)[1] > float(optimal_step_sizes(dim, examples, layers)[1])
+        assert tied_optimum(dim, examples, layers)[1] < tied_optimum(dim, examples, layers - 1)[1]
+
+
+# The Hessian at critical points
+
+
+@pytest.mark.parametrize("layers", range(2, 7))
+def test_the_tied_saddle_attracts_2k_minus_1_times_as_fast_as_it_repels(layers, chance):
+    dim, examples = size(chance)
+    attraction, repulsion = tied_rates(dim, examples, layers)
+    assert attraction == pytest.approx((2 * layers - 1) * repulsion, rel=1e-15)
+    steps = torch.full((layers,), tied_optimum(dim, examples, layers)[0], dtype=torch.float64)
+    slope, hessian = derivatives(steps, dim, examples)
+    close(slope, 0.0, 0, 1e-10 * attraction)
+    close(hessian, repulsion * (2 - torch.eye(layers, dtype=torch.float64)), 1e-9)
+    values = torch.linalg.eigvalsh(hessian)
+    close(values[:-1], -repulsion, 1e-9)
+    close(values[-1], attraction, 1e-9)
+
+
+@pytest.mark.parametrize("layers", range(1, 6))
+def test_every_critical_point_splits_into_its_groups(layers, chance):
+    """Between groups the Hessian vanishes, within a group it is A (2·11ᵀ - I): as many unstable directions as ties."""
+    dim, examples = size(chance)
+    for groups in compositions(layers):
+        steps, loss = grouped_optimum(groups, dim, examples)
+        whole = spread(steps, groups)
+        slope, hessian = derivatives(whole, dim, examples)
+        scale = hessian.diagonal().sqrt()
+        close(slope / scale, 0.0, 0, 1e-8 * loss**0.5)
+        group = torch.arange(len(groups)).repeat_interleave(torch.tensor(groups))
+        together = group[:, None] == group
+        wanted = torch.where(together, 2.0, 0.0).double() - torch.eye(layers)
+        close(hessian / scale[:, None] / scale, wanted, 1e-6, 1e-6)
+        assert (torch.linalg.eigvalsh(hessian) < 0).sum() == layers - len(groups)
+        assert loss == pytest.approx(step_loss(whole, dim, examples).item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("layers", range(1, 6))
+def test_critical_points_are_ordered_and_their_losses_fall_with_every_group_that_divides(layers, chance):
+    dim, examples = size(chance)
+    losses = {}
+    for groups in compositions(layers):
+        steps, losses[tuple(groups)] = grouped_optimum(groups, dim, examples)
+        assert (steps < 0).all()
+        assert (steps.diff() < 0).all()
+    for groups, finer in itertools.product(losses, repeat=2):
+        marks = [set(np.cumsum(parts).tolist()) for parts in (groups, finer)]
+        if marks[0] < marks[1]:
+            assert losses[finer] < losses[groups]
+    assert losses[layers,] == pytest.approx(tied_optimum(dim, examples, layers)[1], rel=1e-9)
+    best, least = optimal_step_sizes(dim, examples, layers)
+    assert losses[(1,) * layers] == pytest.approx(float(least), rel=1e-8)
+    close(grouped_optimum([1] * layers, dim, examples)[0], best, 1e-8)
+
+
+@pytest.mark.parametrize(("dim", "examples"), [(1, 2), (2, 5), (5, 20)])
+def test_newton_s_method_finds_the_critical_points_of_few_layers_alone(dim, examples, monkeypatch):
+    monkeypatch.setattr(loops, "_follow", None)
+    for groups in itertools.chain.from_iterable(map(compositions, range(1, 5))):
+        assert len(grouped_optimum(groups, dim, examples)[0]) == len(groups)
+
+
+@pytest.mark.parametrize(("groups", "dim", "examples"), [([1, 5], 50, 20), ([1, 1, 4], 20, 20), ([4, 1, 1], 50, 100)])
+def test_where_it_does_not_the_flow_brings_it_near(groups, dim, examples):
+    steps, loss = grouped_optimum(groups, dim, examples)
+    slope, hessian = derivatives(spread(steps, groups), dim, examples)
+    close(slope / hessian.diagonal().sqrt(), 0.0, 0, 1e-8 * loss**0.5)
+    assert (steps.diff() < 0).all()
+
+
+def test_a_critical_point_that_is_not_found_is_not_made_up(monkeypatch):
+    monkeypatch.setattr(loops, "_critical", lambda *_: None)
+    with pytest.raises(RuntimeError, match=r"groups \[2, 1\] was not found"):
+        grouped_optimum([2, 1], 5, 20)
+
+
+def test_a_critical_point_is_where_a_power_is_orthogonal(chance):
+    """Π (1 + b_j λ)^{2m_j - 1} is orthogonal to λ, …, λ^groups: the nodes of a Gauss–Radau rule with multiple nodes."""
+    dim, examples = size(chance)
+    for groups in compositions(4):
+        steps, _ = grouped_optimum(groups, dim, examples)
+        power = [Fraction(1)]
+        for step, count in zip(steps.tolist(), groups, strict=True):
+            for _ in range(2 * count - 1):
+                power = [a + Fraction(step) * b for a, b in zip([*power, 0], [0, *power], strict=True)]
+        moments = [Fraction(m, examples**j) for j, m in enumerate(spectral_moments(dim, examples, 13))]
+        for j in range(1, len(groups) + 1):
+            terms = [c * moments[i + j] for i, c in enumerate(power)]
+            assert abs(sum(terms)) < 1e-9 * max(abs(term) for term in terms)
+
+
+# The flow
+
+
+def plain_flow(start, dim, examples, times):
+    """The flow without tricks: automatic differentiation and another solver."""
+    loss = lambda a: step_loss(a, dim, examples)  # noqa: E731
+    velocity = lambda _, a: -torch.func.grad(loss)(torch.from_numpy(a)).numpy()  # noqa: E731
+    found = solve_ivp(velocity, (0, times[-1]), start, method="DOP853", t_eval=times, rtol=1e-11, atol=1e-13)
+    return torch.from_numpy(found.y.T.copy())
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 4])
+def test_the_flow_is_minus_the_gradient(layers, chance):
+    dim, examples = chance.choice(((1, 5), (2, 20), (5, 20), (8, 60)))
+    start = np.array([chance.uniform(-1, 0.1) for _ in range(layers)])
+    times = np.array([0.0, 0.01, 0.1, 0.3])
+    print(dim, examples, start)
+    found = step_flow(start.tolist(), dim, examples, times.tolist())
+    close(found, plain_flow(start, dim, examples, times), 1e-6, 1e-8)
+    close(found[0], start, 1e-13)
+
+
+@pytest.mark.parametrize("layers", [2, 3, 4])
+def test_from_different_steps_the_flow_finds_the_optimum_and_keeps_the_order(layers, chance):
+    dim, examples = chance.choice(((1, 5), (2, 5), (5, 20), (8, 60), (20, 20)))
+    starts = torch.tensor([[chance.uniform(-2, 0.5) for _ in range(layers)] for _ in range(4)], dtype=torch.float64)
+    starts[-1] = -0.3 + 1e-6 * starts[-1]  # and from a near tie
+    print(dim, examples, starts)
+    best, least = optimal_step_sizes(dim, examples, layers)
+    rates = derivatives(best, dim, examples)[1].diagonal()
+    horizon = 40 / min(rates.min().item(), tied_rates(dim, examples, layers)[1])
+    found = step_flow(starts, dim, examples, [0, 0.003 * horizon, 0.1 * horizon, horizon])
+    assert found.shape == (4, 4, layers)
+    rank = starts.argsort(-1)
+    ordered = found.gather(-1, rank.expand_as(found))
+    assert (ordered.diff() > 0).all()
+    close(ordered[-1], best.flip(0), 1e-6)
+    losses = step_loss(found, dim, examples)
+    assert (losses.diff(dim=0) <= 1e-9 * losses[:-1]).all()
+    close(losses[-1], float(least), 1e-8)
+
+
+def test_equal_starts_stay_equal_and_end_at_the_critical_point_of_their_groups(chance):
+    dim, examples = chance.choice(((1, 5), (2, 5), (5, 20), (8, 60)))
+    for groups in ([3], [2, 1], [1, 2], [2, 2]):
+        values = torch.tensor(sorted((chance.uniform(-1.5, 0.3) for _ in groups), reverse=True), dtype=torch.float64)
+        start = spread(values, groups)
+        shuffle = torch.tensor(chance.sample(range(len(start)), len(start)))
+        steps, loss = grouped_optimum(groups, dim, examples)
+        rates = derivatives(spread(steps, groups), dim, examples)[1].diagonal()
+        found = step_flow(start[shuffle], dim, examples, [1.0, 40 / rates.min().item()])
+        ends = torch.empty_like(found).index_copy(1, shuffle, found)
+        print(dim, examples, groups, values, ends)
+        for one, other in itertools.pairwise(range(len(start))):
+            assert (ends[:, one] == ends[:, other]).all() == (start[one] == start[other])
+        close(ends[-1], spread(steps, groups), 1e-6)
+        assert step_loss(ends[-1], dim, examples).item() == pytest.approx(loss, rel=1e-8)
+
+
+def test_the_gap_of_two_layers_grows_at_the_rate_of_the_identity(chance):
+    """d/dt log|a_i - a_j| = 2 E tr G² R R_{-ij}."""
+    dim, examples = size(chance)
+    a = [Fraction(chance.randrange(-200, 60), 100) for _ in range(4)]
+    slope = derivatives(torch.tensor([float(x) for x in a], dtype=torch.float64), dim, examples)[0]
+    for i, j in itertools.combinations(range(4), 2):
+        if a[i] == a[j]:
+            continue
+        power = [Fraction(1)]
+        for x in (*a, *(a[other] for other in range(4) if other not in (i, j))):
+            power = [c + x * b for c, b in zip([*power, 0], [0, *power], strict=True)]
+        wanted = 2 * exact([0, 0, *power], dim, examples)
+        size_of = 2 * exact([0, 0, *(abs(c) for c in power)], dim, examples)
+        found = -(slope[i] - slope[j]).item() / float(a[i] - a[j])
+        assert found == pytest.approx(float(wanted), rel=1e-9, abs=1e-9 * float(size_of))
+
+
+# The plateau
+
+
+@pytest.mark.parametrize("layers", [2, 3, 4])
+def test_the_tie_breaks_at_the_predicted_time_up_to_the_square_of_the_spread(layers, chance):
+    dim, examples = chance.choice(((1, 8), (2, 10), (5, 20), (8, 60), (20, 40)))
+    best = tied_optimum(dim, examples, layers)[0]
+    repulsion = tied_rates(dim, examples, layers)[1]
+    shape = torch.tensor(sorted(chance.uniform(-1, 1) for _ in range(layers)), dtype=torch.float64)
+    shape = (shape - shape.mean()) / (shape[-1] - shape[0])
+    for start in (best, chance.uniform(1.3, 0.3) * best, 0.0):
+        errors = []
+        for share in (1e-2, 1e-3):
+            reached = abs(best) * share
+            starts = start + 1e-8 * reached * shape
+            predicted = plateau_time(starts, dim, examples, reached).item()
+            times = predicted + torch.linspace(-0.2, 0.2, 41, dtype=torch.float64) / repulsion
+            found = step_flow(starts, dim, examples, times)
+            gaps = (found.amax(-1) - found.amin(-1)).log()
+            errors.append(np.interp(math.log(reached), gaps.numpy(), times.numpy()) - predicted)
+        print(dim, examples, start, shape, errors)
+        errors = np.abs(errors) * repulsion
+        assert errors[1] < 1e-4 + errors[0] / 20
+        assert errors[0] < 0.15
+
+
+@pytest.mark.parametrize(
+    ("dim", "examples", "shape"),
+    [(5, 20, (0, 0.05, 1)), (5, 20, (1, 0.95, 0)), (2, 10, (0, 0.1, 0.8)), (5, 20, (0, 0.7, 0.7001, 1)), (8, 60, (0, 1))],
+)
+@pytest.mark.parametrize("share", [1e-9, 0.2])
+def test_the_next_order_is_that_of_extremes_that_lie_unevenly_about_the_mean(dim, examples, shape, share):
+    shape = torch.tensor(shape, dtype=torch.float64)
+    shape = (shape - shape.mean()) / (shape.max() - shape.min())
+    reached, repulsion = 1e-3, tied_rates(dim, examples, len(shape))[1]
+    starts = tied_optimum(dim, examples, len(shape))[0] + share * reached * shape
+    predicted = plateau_time(starts, dim, examples, reached).item()
+    times = predicted + torch.linspace(-0.02, 0.02, 41, dtype=torch.float64) / repulsion
+    found = step_flow(starts, dim, examples, times)
+    gaps = (found.amax(-1) - found.amin(-1)).log()
+    assert np.interp(math.log(reached), gaps.numpy(), times.numpy()) == pytest.approx(
+        predicted, abs=5 * reached**2 / repulsion
+    )
+
+
+@pytest.mark.parametrize("layers", [2, 3, 4])
+def test_far_from_the_plateau_a_tiny_spread_doubles_when_it_is_said_to(layers, chance):
+    """Before the common step has settled, where the rate is not yet that of the saddle."""
+    dim, examples = chance.choice(((1, 8), (2, 10), (5, 20), (8, 60)))
+    best = tied_optimum(dim, examples, layers)[0]
+    for start, factor in itertools.product((0.0, chance.uniform(0.2, 0.9) * best, 1.4 * best), (1.1, 2)):
+        starts = start + 1e-9 * abs(best) * torch.linspace(-0.5, 0.5, layers, dtype=torch.float64)
+        first = (starts[-1] - starts[0]).item()
+        time = plateau_time(starts, dim, examples, factor * first).item()
+        found = step_flow(starts, dim, examples, [time])[0]
+        print(dim, examples, start, factor, time)
+        assert (found[-1] - found[0]).item() / first == pytest.approx(factor, rel=1e-5)
+
+
+@pytest.mark.parametrize("layers", [2, 3, 5])
+def test_to_first_order_spread_times_a_power_of_the_derivative_is_conserved(layers, chance):
+    dim, examples = chance.choice(((1, 8), (5, 20), (8, 60)))
+    best = tied_optimum(dim, examples, layers)[0]
+    start = chance.choice((0.1, 0.5, 1.5)) * best
+    repulsion = tied_rates(dim, examples, layers)[1]
+    shape = torch.linspace(-0.5, 0.5, layers, dtype=torch.float64)
+    found = step_flow(
+        start + 1e-9 * abs(best) * shape, dim, examples, torch.linspace(0, 1 / repulsion, 9, dtype=torch.float64)
+    )
+    mean = found.mean(-1)
+    slope = torch.stack([derivatives(a.expand(layers), dim, examples)[0].sum() for a in mean]).abs()  # g'
+    kept = (found[:, -1] - found[:, 0]) * slope ** (1 / (2 * layers - 1))
+    close(kept / kept[0], 1.0, 1e-5)
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_a_hundredth_of_the_spread_delays_the_drop_by_log_100_over_the_rate(layers, chance):
+    assert {2: 1.9250, 3: 5.0034}[layers] == pytest.approx(math.log(100) / tied_rates(5, 20, layers)[1], abs=5e-5)
+    dim, examples = chance.choice(((2, 10), (5, 20), (8, 60)))
+    delay = math.log(100) / tied_rates(dim, examples, layers)[1]
+    best, level = tied_optimum(dim, examples, layers)
+    middle = (level + float(optimal_step_sizes(dim, examples, layers)[1])) / 2
+    drops = []
+    for spread_of in (1e-4, 1e-6, 1e-8):
+        starts = 0.3 * best + spread_of * torch.linspace(-0.5, 0.5, layers, dtype=torch.float64)
+        end = plateau_time(starts, dim, examples, 0.1).item() + delay
+        times = torch.linspace(0, 2 * end, 3001, dtype=torch.float64)
+        losses = step_loss(step_flow(starts, dim, examples, times), dim, examples)
+        drops.append(np.interp(-middle, -losses.numpy(), times.numpy()))
+    print(dim, examples, drops, delay)
+    assert np.diff(drops) == pytest.approx(delay, rel=5e-3)
+
+
+def test_three_layers_can_fall_in_two_steps():
+    """Plateaus at the losses of three tied layers and of 1 + 2; at 2 + 1 only if the two are tied far more tightly.
+
+    At 1 + 2 the saddle attracts faster in all other directions than it repels; at 2 + 1 it does not.
+    """
+    for starts, groups, seen in (
+        ([-0.5, -0.5 + 1e-9, -0.5 + 1e-4], [1, 2], ([3], [1, 2], [1, 1, 1])),
+        ([-0.5, -0.5 + 1e-4, -0.5 + 1e-4 + 1e-9], [2, 1], ([3], [1, 1, 1])),
+        ([-0.5, -0.49, -0.49 + 1e-14], [2, 1], ([2, 1], [1, 1, 1])),
+    ):
+        losses = step_loss(step_flow(starts, 5, 20, torch.linspace(0, 60, 1201, dtype=torch.float64)), 5, 20)
+        for kind in ([3], groups, [1, 1, 1]):
+            level = grouped_optimum(kind, 5, 20)[1]
+            assert (((losses / level - 1).abs() < 1e-3).sum() > 50) == (kind in seen)  # rests there for 2.5 units of time
+        assert losses[-1].item() == pytest.approx(level, rel=1e-6)
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_with_steps_that_are_squares_there_is_an_earlier_plateau_at_0(layers, chance):
+    """a_i = -u_i²: u grows from ε at the rate 4d, all ties are kept in ratio, and the drop comes at log(1/ε)/(4d) + O(1)."""
+    dim, examples = chance.choice(((1, 8), (2, 10), (5, 20)))
+    loss = lambda u: step_loss(-(u**2), dim, examples)  # noqa: E731
+    velocity = lambda _, u: -torch.func.grad(loss)(torch.from_numpy(u)).numpy()  # noqa: E731
+    shape = np.array([chance.uniform(0.5, 1.5) for _ in range(layers)])
+    seen = []
+    for small in (1e-3, 1e-4, 1e-5):
+        arrive = lambda _, u: u.max() - 0.02  # noqa: E731
+        arrive.terminal = True
+        found = solve_ivp(velocity, (0, 100), small * shape, events=arrive, rtol=1e-10, atol=1e-15, method="DOP853")
+        seen.append(found.t[-1])
+        assert found.t[-1] == pytest.approx(math.log(0.02 / (small * shape.max())) / (4 * dim), abs=0.02 / dim)
+        assert found.y[:, -1] / found.y[:, -1].max() == pytest.approx(shape / shape.max(), rel=0.02)
+    assert np.diff(seen) == pytest.approx(math.log(10) / (4 * dim), rel=1e-4)
+
+
+# Shapes and bad input
+
+
+def test_leading_dimensions_precision_and_times(chance):
+    starts = torch.tensor([[[-0.1, -0.2], [0.3, 0.1]], [[-0.5, -0.5], [0.0, -1.0]], [[-0.7, -0.8], [-0.3, -0.2]]])
+    found = step_flow(starts, 2, 5, [0.0, 0.2, 0.5])
+    assert found.shape == (3, 3, 2, 2)
+    assert found.dtype == torch.float32
+    alone = torch.stack([step_flow(row, 2, 5, torch.tensor([0.0, 0.2, 0.5])) for row in starts.reshape(-1, 2)], 1)
+    torch.testing.assert_close(found, alone.reshape(found.shape))
+    near = starts[:1] * 1e-3 - 0.4
+    times = plateau_time(near, 2, 5, 0.1)
+    assert times.shape == (1, 2)
+    assert times.dtype == torch.float32
+    assert times[0, 1].item() == pytest.approx(plateau_time(near[0, 1].tolist(), 2, 5, 0.1).item(), rel=1e-4)
+    one = step_flow([-0.4], 5, 20, [1e3])
+    assert one.item() == pytest.approx(-20 / 26, rel=1e-9)
+
+
+@pytest.mark.parametrize("function", [tied_optimum, tied_rates])
+def test_sizes_are_checked(function):
+    good = {"dim": 3, "examples": 5, "layers": 2}
+    for name in good:
+        for bad in (0, -1):
+            with pytest.raises(ValueError, match=name):
+                function(**good | {name: bad})
+        for bad in (1.5, "2", None):
+            with pytest.raises(TypeError, match=name):
+                function(**good | {name: bad})
+    if function is tied_rates:
+        with pytest.raises(ValueError, match="layers must be at least 2"):
+            function(3, 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "error"),
+    [
+        ("groups", 3, TypeError),
+        ("groups", "21", TypeError),
+        ("groups", [2, 0.5], TypeError),
+        ("groups", [], ValueError),
+        ("groups", [2, 0], ValueError),
+        ("dim", 0, ValueError),
+        ("examples", 2.5, TypeError),
+    ],
+)
+def test_groups_are_checked(name, bad, error):
+    with pytest.raises(error, match=name):
+        grouped_optimum(**{"groups": [2, 1], "dim": 3, "examples": 5} | {name: bad})
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "error"),
+    [
+        ("starts", "x", TypeError),
+        ("starts", -0.5, ValueError),
+        ("starts", [], ValueError),
+        ("starts", [math.nan, 1.0], ValueError),
+        ("starts", torch.tensor([1, 2]), TypeError),
+        ("dim", 0, ValueError),
+        ("dim", 1.0, TypeError),
+        ("examples", 0, ValueError),
+        ("times", [], ValueError),
+        ("times", [-1.0, 0.0], ValueError),
+        ("times", [0.0, 0.0], ValueError),
+        ("times", [[0.0, 1.0]], ValueError),
+        ("times", [0.0, math.inf], ValueError),
+        ("times", "soon", TypeError),
+    ],
+)
+def test_the_flow_s_arguments_are_checked(name, bad, error):
+    with pytest.raises(error, match=name):
+        step_flow(**{"starts": [-0.1, -0.2], "dim": 3, "examples": 5, "times": [0.0, 1.0]} | {name: bad})
+
+
+def test_a_flow_that_is_too_steep_says_so():
+    with pytest.raises(RuntimeError, match="the flow was not solved"):
+        step_flow([1e200, -1e200], 3, 5, [1.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "error"),
+    [
+        ("starts", None, TypeError),
+        ("starts", [-0.1], ValueError),
+        ("starts", [-0.1, -0.1], ValueError),
+        ("starts", [[-0.1, -0.2], [-0.3, -0.3]], ValueError),
+        ("starts", [-0.1, math.inf], ValueError),
+        ("dim", 0, ValueError),
+        ("examples", "5", TypeError),
+        ("reached", 0.009, ValueError),
+        ("reached", math.inf, ValueError),
+        ("reached", math.nan, ValueError),
+        ("reached", "far", TypeError),
+    ],
+)
+def test_the_plateau_s_arguments_are_checked(name, bad, error):
+    with pytest.raises(error, match=name):
+        plateau_time(**{"starts": [-0.41, -0.4], "dim": 3, "examples": 5, "reached": 0.1} | {name: bad})
+
+
+def test_a_plateau_needs_two_layers():
+    with pytest.raises(ValueError, match="starts must be of at least two layers"):
+        plateau_time([-0.1], 3, 5, 0.1)
