@@ -22,6 +22,7 @@ TOLERANCES = {
     "second_valley": (1e-6, 1e-6),  # the solvers'
     "layer_steps": (1e-6, 1e-9),
     "layer_training": (1e-6, 1e-7),  # the solvers'
+    "plateaus": (1e-6, 1e-7),  # the solvers'
     "step_sizes": (1e-9, 1e-11),
     "gdpp": (1e-6, 1e-9),
     "gradient_bound": (1e-6, 1e-12),
@@ -94,6 +95,10 @@ SAMPLES = {
         {"starts": [0.3, 0.301, 0.302, 0.303], "layers": 4, "n_context": 100, "time": 0.7},
         *({"starts": [3.0, -1.0, 2.0, 2.5], "layers": 4, "dim": dim, "n_context": n} for dim, n in ((10, 2), (1, 100))),
     ],
+    "plateaus": [
+        *({"layers": 3, "spread": spread, "pair": pair} for spread, pair in ((-2.0, 5.0), (-9.0, -5.0), (-4.0, 4.75))),
+        *({"dim": dim, "n_context": n, "start": 1.0, "layers": k} for dim, n, k in ((10, 5, 3), (1, 40, 2))),
+    ],
     "forward_pass": [{"examples": n, "mask": mask, "layers": k} for n in (1, 12) for mask in ("on", "off") for k in (0, 8)],
     "one_layer": [{"examples": n} for n in (1, 2, 40, 1000)],
     "one_step": [{"prompt": prompt, "examples": n} for prompt in range(10) for n in (1, 30)][::2],
@@ -126,7 +131,7 @@ def drawn(bound, value, rng):
     if bound.get("whole"):
         return rng.randint(low, high)
     if rng.random() < 0.2:
-        return rng.choice((low, high, max(low, 0.0)))
+        return rng.choice((low, high, min(max(low, 0.0), high)))
     return low * (high / low) ** rng.random() if low > 0 and high > 50 * low else rng.uniform(low, high)
 
 

@@ -32,6 +32,7 @@ from attnopt.explorers import (
     LayerStepsExplorer,
     LayerTrainingExplorer,
     OneLayerExplorer,
+    PlateausExplorer,
     ProductExplorer,
     Sandbox,
     SoftmaxExplorer,
@@ -43,6 +44,7 @@ from attnopt.explorers.product import RUNS
 from attnopt.explorers.spike_steps import DATA, SHAPES, counted, recorded
 from attnopt.in_context import optimal_step_sizes, sample_grams, spectral_moments, step_loss
 from attnopt.softmax import softmax_jacobian
+from attnopt.synthesis import grouped_optimum, tied_optimum
 from bookkit.explorers.base import MIME, MODULES, classic_script, module_text
 from bookkit.explorers.html import script_json
 
@@ -823,6 +825,33 @@ def test_layer_training_answers_any_dimensions_and_examples():
     assert explorer.bounds()["n_context"] == {"low": 1, "high": 100, "whole": True}
     assert "table" not in repr(explorer)
     assert LayerTrainingExplorer(dim=3, layers=3, tied=True).still() != LayerTrainingExplorer().still()
+
+
+@pytest.mark.parametrize(("dim", "n_context"), [(1, 5), (1, 40), (5, 20), (10, 5), (10, 40)])
+def test_plateaus_are_left_when_the_formula_says_so(dim, n_context):
+    for layers, spread, start, pair in itertools.product((2, 3), (-9.0, -5.5), (0.0, 1.0), (-5.0, 0.0, 5.0)):
+        explorer = PlateausExplorer(dim=dim, n_context=n_context, layers=layers, spread=spread, start=start, pair=pair)
+        numbers = explorer.compute()
+        json.dumps(numbers, allow_nan=False)
+        assert numbers["apart"] == pytest.approx(numbers["first"], rel=0.02)
+        assert numbers["floor"] == pytest.approx(float(optimal_step_sizes(dim, n_context, layers)[1]), rel=1e-9)
+        assert numbers["losses"][-1] == pytest.approx(numbers["floor"], rel=0.1)
+        assert (np.diff(numbers["losses"]) <= 1e-9).all()
+        assert (np.diff(numbers["sizes"], axis=0) > 0).all()
+        if layers == 3 and pair == 5:  # the larger two wait for each other, at a loss of their own
+            moment = int(np.searchsorted(numbers["times"], (numbers["first"] + numbers["second"]) / 2))
+            assert numbers["losses"][moment] == pytest.approx(numbers["pair_level"], rel=0.01)
+            assert numbers["pair_level"] == pytest.approx(grouped_optimum((1, 2), dim, n_context)[1])
+
+
+def test_plateaus_answer_any_dimensions_and_examples():
+    explorer = PlateausExplorer()
+    explorer.n_context = 33
+    explorer.dim = 3
+    assert {"5 33", "3 33"} < set(explorer.table)
+    assert explorer.compute()["level"] == pytest.approx(tied_optimum(3, 33, 2)[1])
+    assert explorer.page()["bounds"]["n_context"] == {"values": [5, 10, 20, 40]}
+    assert "table" not in repr(explorer)
 
 
 def test_script_json_cannot_end_its_element():

@@ -25,6 +25,7 @@ from attnopt.explorers import (
     LayerTrainingExplorer,
     OneLayerExplorer,
     OneStepExplorer,
+    PlateausExplorer,
     ProductExplorer,
     SecondValleyExplorer,
     SoftmaxExplorer,
@@ -1142,6 +1143,56 @@ def test_the_tour_of_layer_training_says_what_is_so(show):
     assert many["rate"] < 0.1 * few["rate"]
     assert np.ptp(many["best"]) < 0.6 * np.ptp(few["best"])
     assert "d = 5, n = 100, 3 layers" in seen[3]
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize(
+    "traits", [{}, {"layers": 3}, {"layers": 3, "spread": -4.0, "pair": 4.0}, {"layers": 3, "spread": -2.0, "pair": -2.0}]
+)
+def test_plateaus_say_the_time_before_and_after(traits, show):
+    page, explorer = show(make("plateaus", **traits)), PlateausExplorer(**traits)
+    said, numbers = status(mounted(page)), explorer.compute()
+    assert f"{'Two' if explorer.layers == 2 else 'Three'} layers, d = 5, n = 20, start 10" in said
+    assert (
+        f"wait at the loss {numbers['level']:.3f} for ever; differences grow there as exp({numbers['rate']:.3f} t)" in said
+    )
+    assert f"at time {numbers['first']:.3g}. The run: at {numbers['apart']:.3g}." in said
+    late = (-2 - explorer.spread) * np.log(10) / numbers["rate"]
+    assert (f"That is {late:.3g} later than from a spread of 10⁻²" in said) == (explorer.spread < -2)
+    waits = explorer.layers == 3 and explorer.pair != 0
+    assert (f"repel at the rate {numbers['pair_rate'] or 0:.3f}" in said) == waits
+    assert not waits or f"The {'lower' if explorer.pair < 0 else 'upper'} two, " in said
+    assert not waits or f"part at about {numbers['second']:.3g}." in said
+    assert page.complaints == []
+
+
+def test_plateaus_draw_the_time_first_and_the_run_after_the_answer(show):
+    page = show(make("plateaus"))
+    explorer = mounted(page, asking=True)
+    assert "When does it fall from a spread of 10⁻⁶?" in explorer.inner_text()
+    assert explorer.locator("svg polyline").count() == 0
+    assert explorer.get_by_text("said beforehand").count() == 1
+    explorer.get_by_role("button", name="later by a number").click()
+    rate = PlateausExplorer().compute()["rate"]
+    assert "So it is: later by log(10⁻² / spread) over the rate" in explorer.get_by_role("note").inner_text()
+    assert f"{4 * np.log(10) / rate:.3g} here." in explorer.get_by_role("note").inner_text()
+    assert explorer.locator("svg polyline").count() == 4
+    assert page.complaints == []
+
+
+def test_a_finger_moves_the_time_of_the_plateau_s_end(show):
+    page = show(make("plateaus"), has_touch=True, width=390)
+    explorer = mounted(page)
+    before = status(explorer)
+    box = explorer.locator(".ao-handle").first.bounding_box()
+    touch = page.context.new_cdp_session(page)
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    for kind, dx in (("touchStart", 0), ("touchMove", 25), ("touchMove", 50), ("touchEnd", None)):
+        points = [] if dx is None else [{"x": x + dx, "y": y}]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    assert status(explorer) != before
+    moved = explorer.locator(".ao-handle").first.bounding_box()["x"] - box["x"]
+    assert 45 < moved < 55
     assert page.complaints == []
 
 

@@ -188,22 +188,23 @@ def plateau_time(starts: Tensor | Sequence[float], dim: int, examples: int, reac
     if not (np.ptp(rows, axis=-1) > 0).all():
         raise ValueError("starts must not be all equal: such a tie never breaks")
     check_number("reached", reached, float(np.ptp(rows, axis=-1).max()))
-    check_count("dim", dim), check_count("examples", examples)
-    found = [_tie_breaks(row, dim, examples, float(reached)) for row in rows]
+    sizes = check_count("dim", dim), check_count("examples", examples), starts.shape[-1]
+    leans = (rows.max(-1) + rows.min(-1) - 2 * rows.mean(-1)) / np.ptp(rows, axis=-1)
+    of_row = zip(rows.mean(-1), np.ptp(rows, axis=-1), leans, strict=True)
+    found = [tie_breaks(float(mean), float(spread), float(lean), sizes, reached) for mean, spread, lean in of_row]
     return torch.tensor(found, dtype=starts.dtype, device=starts.device).reshape(starts.shape[:-1])
 
 
-def _tie_breaks(starts: np.ndarray, dim: int, examples: int, reached: float) -> float:
-    """`plateau_time` of one row of starts."""
-    layers, spread = len(starts), np.ptp(starts)
+def tie_breaks(mean: float, spread: float, lean: float, sizes: tuple[int, int, int], reached: float) -> float:
+    """`plateau_time` of starts with that mean and spread, ``lean`` = (largest + smallest - 2 mean) / spread; d, n, k."""
+    dim, examples, layers = sizes
     best, taylor = _tied(dim, examples, layers)
     growth, repulsion = math.log(reached / spread), tied_rates(dim, examples, layers)[1]
     time = growth / repulsion
     if layers > 2:
         third = float(6 * taylor[3] / (layers * (2 * layers - 1) * (2 * layers - 2)))
-        lean = (starts.max() + starts.min() - 2 * starts.mean()) / spread
         time += third / repulsion**2 * lean * (reached - spread)
-    away = float(starts.mean()) - best
+    away = mean - best
     # with u = a - a⋆: g'(a) = u·slope(u), 1 - c(a)/A = u·bend(u), both polynomials exact
     slope = [j * taylor[j] for j in range(2, 2 * layers + 1)]
     bend = [-Fraction(j * (j - 1), 2) * taylor[j] / taylor[2] for j in range(3, 2 * layers + 1)]
@@ -213,6 +214,11 @@ def _tie_breaks(starts: np.ndarray, dim: int, examples: int, reached: float) -> 
     else:
         end = brentq(lambda u: float(Fraction(u) * _value(slope, u)) - left, *sorted((0.0, away)), xtol=1e-15 * abs(away))
     return time + quad(lambda u: layers * float(_value(bend, u) / _value(slope, u)), end, away, epsabs=1e-13, limit=500)[0]
+
+
+def tied_expansion(dim: int, examples: int, layers: int) -> Polynomial:
+    """Taylor coefficients of g(a) = E tr (I + aG)^{2k} at its minimum, as `tied_optimum` rounds it, exact for that."""
+    return _tied(dim, examples, layers)[1]
 
 
 @functools.cache
@@ -245,9 +251,14 @@ def _integral(values: np.ndarray, powers: np.ndarray, factor: np.ndarray, rule: 
 
 
 def _follow(values: np.ndarray, counts: np.ndarray, rule: Rule, times: np.ndarray) -> np.ndarray:
-    """Groups' steps along the flow, shape (times, groups); they start increasing, and are followed by their gaps."""
+    """Groups' steps along the flow, shape (times, groups); they start increasing."""
+    return follow_gaps(values[0], np.log(np.diff(values)), counts, rule, times)
+
+
+def follow_gaps(smallest: float, gaps: np.ndarray, counts: np.ndarray, rule: Rule, times: np.ndarray) -> np.ndarray:
+    """Groups' steps along the flow, from the smallest and the logarithms of the gaps between neighbours, (times, groups)."""
     nodes, weights = rule
-    one = np.eye(len(values), dtype=int)
+    one = np.eye(len(counts), dtype=int)
     first, beside = 2 * counts - one[0], 2 * counts - one[:-1] - one[1:]
     evaluations = itertools.count(1)
 
@@ -259,13 +270,13 @@ def _follow(values: np.ndarray, counts: np.ndarray, rule: Rule, times: np.ndarra
             raise RuntimeError(f"the flow was not solved: {MOST_EVALUATIONS} evaluations led only to time {time:.3g}")
         with np.errstate(over="ignore", invalid="ignore"):
             now = steps(state)
-            smallest = -2 * _integral(now, first, weights * nodes, rule)
-            found = np.append(smallest, 2 * _integral(now, beside, weights * nodes**2, rule))
+            slide = -2 * _integral(now, first, weights * nodes, rule)
+            found = np.append(slide, 2 * _integral(now, beside, weights * nodes**2, rule))
         if not np.isfinite(found).all():
             raise RuntimeError("the flow was not solved: the velocity is not finite in float64")
         return found
 
-    start = np.append(values[0], np.log(np.diff(values)))
+    start = np.append(smallest, gaps)
     span = 0.0, max(times[-1], np.finfo(float).tiny)
     solution = solve_ivp(velocity, span, start, method="LSODA", t_eval=times, rtol=RELATIVE, atol=ABSOLUTE)
     if not solution.success:
