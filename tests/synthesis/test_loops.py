@@ -8,10 +8,18 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import sympy as sp
 import torch
 from scipy.integrate import solve_ivp
 
-from attnopt.in_context import optimal_step_sizes, spectral_moments, step_loss, wishart_trace_moment
+from attnopt.in_context import (
+    gram_quadrature,
+    optimal_step_sizes,
+    prompt_losses,
+    spectral_moments,
+    step_loss,
+    wishart_trace_moment,
+)
 from attnopt.synthesis import grouped_optimum, loops, plateau_time, step_flow, tied_optimum, tied_rates
 
 # Settings are other ones each time; ATTNOPT_LOOPS_SEED, printed in what fails, brings them back.
@@ -112,6 +120,7 @@ def test_tying_costs_and_the_published_sizes_are_those_of_the_chapter(chance):
 # The Hessian at critical points
 
 
+@pytest.mark.evidence("book-loops-saddle")
 @pytest.mark.parametrize("layers", range(2, 7))
 def test_the_tied_saddle_attracts_2k_minus_1_times_as_fast_as_it_repels(layers, chance):
     dim, examples = size(chance)
@@ -126,6 +135,7 @@ def test_the_tied_saddle_attracts_2k_minus_1_times_as_fast_as_it_repels(layers, 
     close(values[-1], attraction, 1e-9)
 
 
+@pytest.mark.evidence("book-loops-count")
 @pytest.mark.parametrize("layers", range(1, 6))
 def test_every_critical_point_splits_into_its_groups(layers, chance):
     """Between groups the Hessian vanishes, within a group it is A (2·11ᵀ - I): as many unstable directions as ties."""
@@ -144,6 +154,7 @@ def test_every_critical_point_splits_into_its_groups(layers, chance):
         assert loss == pytest.approx(step_loss(whole, dim, examples).item(), rel=1e-9)
 
 
+@pytest.mark.evidence("book-loops-count")
 @pytest.mark.parametrize("layers", range(1, 6))
 def test_critical_points_are_ordered_and_their_losses_fall_with_every_group_that_divides(layers, chance):
     dim, examples = size(chance)
@@ -220,6 +231,7 @@ def test_the_flow_is_minus_the_gradient(layers, chance):
     close(found[0], start, 1e-13)
 
 
+@pytest.mark.evidence("book-loops-convergence")
 @pytest.mark.parametrize("layers", [2, 3, 4])
 def test_from_different_steps_the_flow_finds_the_optimum_and_keeps_the_order(layers, chance):
     dim, examples = chance.choice(((1, 5), (2, 5), (5, 20), (8, 60), (20, 20)))
@@ -240,6 +252,7 @@ def test_from_different_steps_the_flow_finds_the_optimum_and_keeps_the_order(lay
     close(losses[-1], float(least), 1e-8)
 
 
+@pytest.mark.evidence("book-loops-convergence")
 def test_equal_starts_stay_equal_and_end_at_the_critical_point_of_their_groups(chance):
     dim, examples = chance.choice(((1, 5), (2, 5), (5, 20), (8, 60)))
     for groups in ([3], [2, 1], [1, 2], [2, 2]):
@@ -257,6 +270,7 @@ def test_equal_starts_stay_equal_and_end_at_the_critical_point_of_their_groups(c
         assert step_loss(ends[-1], dim, examples).item() == pytest.approx(loss, rel=1e-8)
 
 
+@pytest.mark.evidence("book-loops-order")
 def test_the_gap_of_two_layers_grows_at_the_rate_of_the_identity(chance):
     """d/dt log|a_i - a_j| = 2 E tr G² R R_{-ij}."""
     dim, examples = size(chance)
@@ -277,6 +291,7 @@ def test_the_gap_of_two_layers_grows_at_the_rate_of_the_identity(chance):
 # The plateau
 
 
+@pytest.mark.evidence("book-loops-plateau")
 @pytest.mark.parametrize("layers", [2, 3, 4])
 def test_the_tie_breaks_at_the_predicted_time_up_to_the_square_of_the_spread(layers, chance):
     dim, examples = chance.choice(((1, 8), (2, 10), (5, 20), (8, 60), (20, 40)))
@@ -300,6 +315,7 @@ def test_the_tie_breaks_at_the_predicted_time_up_to_the_square_of_the_spread(lay
         assert errors[0] < 0.15
 
 
+@pytest.mark.evidence("book-loops-plateau")
 @pytest.mark.parametrize(
     ("dim", "examples", "shape"),
     [(5, 20, (0, 0.05, 1)), (5, 20, (1, 0.95, 0)), (2, 10, (0, 0.1, 0.8)), (5, 20, (0, 0.7, 0.7001, 1)), (8, 60, (0, 1))],
@@ -333,6 +349,7 @@ def test_far_from_the_plateau_a_tiny_spread_doubles_when_it_is_said_to(layers, c
         assert (found[-1] - found[0]).item() / first == pytest.approx(factor, rel=1e-5)
 
 
+@pytest.mark.evidence("book-loops-plateau")
 @pytest.mark.parametrize("layers", [2, 3, 5])
 def test_to_first_order_spread_times_a_power_of_the_derivative_is_conserved(layers, chance):
     dim, examples = chance.choice(((1, 8), (5, 20), (8, 60)))
@@ -349,6 +366,7 @@ def test_to_first_order_spread_times_a_power_of_the_derivative_is_conserved(laye
     close(kept / kept[0], 1.0, 1e-5)
 
 
+@pytest.mark.evidence("book-loops-plateau")
 @pytest.mark.parametrize("layers", [2, 3])
 def test_a_hundredth_of_the_spread_delays_the_drop_by_log_100_over_the_rate(layers, chance):
     assert {2: 1.9250, 3: 5.0034}[layers] == pytest.approx(math.log(100) / tied_rates(5, 20, layers)[1], abs=5e-5)
@@ -384,6 +402,7 @@ def test_three_layers_can_fall_in_two_steps():
         assert losses[-1].item() == pytest.approx(level, rel=1e-6)
 
 
+@pytest.mark.evidence("book-loops-squares")
 @pytest.mark.parametrize("layers", [2, 3])
 def test_with_steps_that_are_squares_there_is_an_earlier_plateau_at_0(layers, chance):
     """a_i = -u_i²: u grows from ε at the rate 4d, all ties are kept in ratio, and the drop comes at log(1/ε)/(4d) + O(1)."""
@@ -506,3 +525,70 @@ def test_the_plateau_s_arguments_are_checked(name, bad, error):
 def test_a_plateau_needs_two_layers():
     with pytest.raises(ValueError, match="starts must be of at least two layers"):
         plateau_time([-0.1], 3, 5, 0.1)
+
+
+@pytest.mark.evidence("book-loops-order")
+@pytest.mark.parametrize("layers", [2, 3, 4, 5])
+def test_derivatives_of_two_layers_differ_by_the_identity_under_the_integral(layers):
+    steps, curvature = sp.symbols(f"a:{layers}"), sp.Symbol("lambda")
+    r = sp.prod([1 + step * curvature for step in steps])
+    without = sp.prod([1 + step * curvature for step in steps[2:]])
+    difference = sp.diff(r**2, steps[0]) - sp.diff(r**2, steps[1])
+    assert sp.expand(difference + 2 * (steps[0] - steps[1]) * curvature**2 * r * without) == 0
+
+
+@pytest.mark.evidence("book-loops-convergence")
+def test_with_one_point_in_the_spectrum_different_steps_converge_to_a_tie():
+    time, away = sp.symbols("t x", positive=True)
+    way = away / sp.sqrt(1 + 4 * away**2 * time)
+    one, two = sp.symbols("one two")
+    loss, there = (1 + one) ** 2 * (1 + two) ** 2, {one: -1 + way, two: -1 - way}
+    assert sp.simplify(sp.diff(there[one], time) + sp.diff(loss, one).subs(there)) == 0
+    assert sp.simplify(sp.diff(there[two], time) + sp.diff(loss, two).subs(there)) == 0
+    assert sp.limit(there[one] - there[two], time, sp.oo) == 0
+
+
+@pytest.mark.evidence("book-loops-count")
+@pytest.mark.parametrize(("examples", "groups"), itertools.product((1, 2, 7), ((1, 1), (2, 1), (1, 2), (2, 2))))
+def test_two_groups_have_two_critical_points_by_resultants(examples, groups):
+    """One dimension, all real solutions isolated: one for each order of the groups, and no others."""
+    x, y = sp.symbols("x y")
+    moments = [Fraction(1)]
+    for power in range(2 * sum(groups)):
+        moments.append(moments[-1] * (examples + 2 * power) / examples)
+    curvature = sp.Symbol("lambda")
+    squared = sp.expand((1 + x * curvature) ** (2 * groups[0]) * (1 + y * curvature) ** (2 * groups[1]))
+    parts = sp.Poly(squared, curvature).all_coeffs()[::-1]
+    loss = sum(sp.Rational(m.numerator, m.denominator) * part for m, part in zip(moments, parts, strict=True))
+    slope_x, slope_y = sp.diff(loss, x) / (2 * groups[0]), sp.diff(loss, y) / (2 * groups[1])
+    apart = sp.cancel((slope_x - slope_y) / (x - y))  # vanishes with both slopes where the steps differ
+    lines = [sp.Poly(sp.resultant(slope_x, apart, other), own).sqf_part().real_roots() for own, other in ((x, y), (y, x))]
+    points = [
+        (float(a), float(b))
+        for a, b in itertools.product(*([sp.N(root, 60) for root in roots] for roots in lines))
+        if all(abs(part.subs({x: a, y: b})) < 1e-40 for part in (slope_x, apart)) and abs(a - b) > 1e-20
+    ]
+    assert len(points) == 2
+    assert max(max(point) for point in points) < 0
+    assert (points[0][0] - points[0][1]) * (points[1][0] - points[1][1]) < 0
+
+
+@pytest.mark.evidence("book-loops-matrices")
+def test_full_matrices_part_when_their_traces_are_said_to(chance):
+    dim, examples, layers = 2, chance.choice((4, 5, 8)), 2
+    grams, weights = (torch.from_numpy(part) for part in gram_quadrature(dim, examples, 2 * layers))
+    rng = np.random.default_rng(chance.randrange(2**32))
+
+    def velocity(_, flat):
+        A = torch.from_numpy(flat).reshape(layers, dim, dim).requires_grad_()
+        (prompt_losses(grams, A) @ weights).backward()
+        return -A.grad.flatten().numpy()
+
+    start = 1e-5 * rng.standard_normal((layers, dim, dim))
+    traces = torch.from_numpy(np.trace(start, axis1=1, axis2=2) / dim)
+    told = dim * plateau_time(traces, dim, examples, 0.1).item()
+    moments = np.linspace(0, 1.2 * told, 200)
+    found = solve_ivp(velocity, (0, moments[-1]), start.ravel(), t_eval=moments, rtol=1e-8, atol=1e-13)
+    ways = np.trace(found.y.T.reshape(-1, layers, dim, dim), axis1=2, axis2=3) / dim
+    seen = np.interp(math.log(0.1), np.log(np.ptp(ways, axis=1)), moments)
+    assert seen == pytest.approx(told, rel=0.01)

@@ -159,11 +159,12 @@ def step_flow(starts: Tensor | Sequence[float], dim: int, examples: int, times: 
 def plateau_time(starts: Tensor | Sequence[float], dim: int, examples: int, reached: float) -> Tensor:
     """When steps that start almost equal come apart: the time at which their spread has grown to a given size.
 
-    Along the flow of equal steps, ȧ = -g'(a)/k, spread · |g'(a)|^{1/(2k-1)} is conserved to first order: the spread grows at
-    the rate c(a) = g''(a) / (k(2k - 1)). From a mean a_0 it is e^X times as large after the time ∫ dx / c(a_x), for x from 0
-    to X, where g'(a_x) = g'(a_0) e^{-(2k-1)x}; from a⋆ that is X / A, with A the rate of repulsion. Where the extremes lie
-    unevenly about the mean, the next order adds (B/A²) (largest + smallest - 2 mean), taken when the tie breaks, with
-    B = g‴(a⋆) / (k(2k - 1)(2k - 2)). What is left is of the order of ``reached`` squared, and of the spread at the start.
+    Along the flow of equal steps, ȧ = -g'(a)/k, the spread times the 1/(2k-1)-th power of the size of g'(a) is conserved to
+    first order: the spread grows at the rate c(a) = g''(a) / (k(2k - 1)). From a mean a_0 it is e^X times as large after
+    the time ∫ dx / c(a_x), for x from 0 to X, where g'(a_x) = g'(a_0) e^{-(2k-1)x}; from a⋆ that is X / A, with A the rate
+    of repulsion. Where the extremes lie unevenly about the mean, the next order adds
+    (B/A²) (largest + smallest - 2 mean), taken when the tie breaks, with B = g‴(a⋆) / (k(2k - 1)(2k - 2)). What is left is
+    of the order of ``reached`` squared, and of the spread at the start.
 
     Args:
         starts: a_i at time 0 (negative for gradient descent), not all equal, shape (..., layers), at least two layers.
