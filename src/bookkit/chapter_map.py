@@ -5,7 +5,7 @@ import textwrap
 
 from bookkit.folder import table
 
-BOX, GAP, ROW, TOP = (112, 42), 12, 60, 40  # of a box; between columns; from box to box; above the first
+BOX, GAP, ROW, TOP = (91, 46), 12, 64, 40  # of a box; between columns; from box to box; above the first
 LINE = 14  # of the text
 
 
@@ -74,7 +74,7 @@ class ChapterMap:
         )
 
     def _box(self, chapter: dict) -> str:
-        (x, y), lines = self.places[chapter["name"]], textwrap.wrap(chapter.get("short", chapter["title"]), 16)
+        (x, y), lines = self.places[chapter["name"]], textwrap.wrap(chapter.get("short", chapter["title"]), 13)
         first = y + BOX[1] / 2 + 4 - LINE * (len(lines) - 1) / 2
         text = "".join(
             f'<text x="{x + BOX[0] / 2}" y="{first + LINE * index}">{html.escape(line)}</text>'
@@ -85,8 +85,12 @@ class ChapterMap:
 
     def _arrow(self, need: str, name: str) -> str:
         (x, y), (to_x, to_y) = self.places[need], self.places[name]
-        if x != to_x:  # above the boxes, to another part's first chapter
+        if x != to_x and y == to_y == TOP:  # above the boxes, from a part's first chapter to another's
             path = f"M{x + BOX[0] / 2} {y} V{TOP - 14} H{to_x + BOX[0] / 2} V{to_y - 1}"
+        elif x != to_x:  # through the gaps beside the columns, and above the boxes if columns lie between
+            start, end, out, into = y + BOX[1] / 2, to_y + BOX[1] / 2, x + BOX[0] + GAP / 2, to_x - GAP / 2
+            across = "" if out == into else f"V{TOP - 7} H{into} "
+            path = f"M{x + BOX[0]} {start} H{out} {across}V{end} H{to_x - 1}"
         elif to_y == y + ROW:
             path = f"M{x + BOX[0] / 2} {y + BOX[1]} V{to_y - 1}"
         else:  # past the chapters between, on the left from rows 0, 2, ... and on the right from the others

@@ -44,7 +44,7 @@ def test_routes_take_as_long_as_their_chapters_say(open_page):
         minutes[link] = int(re.search(r"About (\d+) minutes to read", chapter.locator("article").inner_text())[1])
     for links, hours in (evening, (evening[0] | weekend[0], weekend[1])):
         assert 60 * hours == pytest.approx(sum(minutes[link] for link in links), rel=0.12)
-    assert all(link.startswith(("regression/", "in_context/", "clustering/")) for link in minutes)
+    assert all(link.startswith(("regression/", "in_context/", "clustering/", "synthesis/")) for link in minutes)
 
 
 def test_map_links_every_chapter_and_is_legible_on_a_phone(open_page):
