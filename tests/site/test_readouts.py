@@ -1169,13 +1169,13 @@ def test_plateaus_say_the_time_before_and_after(traits, show):
 def test_plateaus_draw_the_time_first_and_the_run_after_the_answer(show):
     page = show(make("plateaus"))
     explorer = mounted(page, asking=True)
-    assert "When does it fall from a spread of 10⁻⁶?" in explorer.inner_text()
-    assert explorer.locator("svg polyline").count() == 0
+    assert "two steps that start 10⁻⁶ apart will part" in explorer.inner_text()
+    assert explorer.locator("svg polyline").count() == 1  # the run from far apart
     assert explorer.get_by_text("said beforehand").count() == 1
-    explorer.get_by_role("button", name="later by a number").click()
+    explorer.get_by_role("button", name="later by a fixed amount").click()
     rate = PlateausExplorer().compute()["rate"]
-    assert "So it is: later by log(10⁻² / spread) over the rate" in explorer.get_by_role("note").inner_text()
-    assert f"{4 * np.log(10) / rate:.3g} here." in explorer.get_by_role("note").inner_text()
+    told = explorer.get_by_role("note").inner_text()
+    assert f"So it is: later by log(100) / {rate:.3f} = {np.log(100) / rate:.2f}, whatever the start" in told
     assert explorer.locator("svg polyline").count() == 4
     assert page.complaints == []
 

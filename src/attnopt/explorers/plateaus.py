@@ -165,7 +165,8 @@ class PlateausExplorer(Explorer):
                 axis.axvline(moment, color=PURPLE, lw=1.5)
             axis.set(xlim=(0, times[-1]), xlabel="time")
         sizes.set(ylabel="step size", ylim=(0, 1.25 * numbers["best"][-1]))
-        losses.set(ylabel="loss", ylim=(0, 2.2 * numbers["level"]))
+        fall = numbers["level"] - numbers["floor"]
+        losses.set(ylabel="loss", ylim=(max(0, numbers["floor"] - 0.5 * fall), numbers["level"] + 1.5 * fall))
         sizes.legend(fontsize=8, loc="upper left")
         losses.legend(fontsize=8, loc="upper right")
 

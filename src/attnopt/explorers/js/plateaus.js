@@ -88,7 +88,10 @@ const pictures = [
   { label: "The loss against time, with the time that is said beforehand", box: BOX },
   { label: "The step sizes against time, with the optimal sizes and the best equal one", box: BOX },
 ];
-const spelled = (exponent) => (Number.isInteger(exponent) ? power(10 ** exponent) : (10 ** exponent).toExponential(1).replace("e-", "e−"));
+const spelled = (exponent) => {
+  const whole = Math.floor(exponent), part = (10 ** (exponent - whole)).toFixed(1);
+  return Number.isInteger(exponent) ? power(10 ** exponent) : part === "10.0" ? power(10 ** (whole + 1)) : `${part}·${power(10 ** whole)}`;
+};
 const clock = (time) => String(Number(time.toPrecision(3)));
 const three = (value) => show(value, 3);
 const lateness = (state, now) => (WIDEST - state.spread) * Math.LN10 / now.rate;
@@ -118,8 +121,8 @@ function levels(picture, place, values, dashes, end, attributes = {}) {
   for (const value of values) line(picture, place([0, value]), place([end, value]), { "stroke-dasharray": dashes, "stroke-width": 1.5, ...attributes });
 }
 
-function said(picture, place, now, high) {
-  for (const moment of new Set([now.first, now.second ?? now.first])) line(picture, place([moment, 0]), place([moment, high]), { stroke: AHEAD, "stroke-width": 2 });
+function said(picture, place, now, low, high) {
+  for (const moment of new Set([now.first, now.second ?? now.first])) line(picture, place([moment, low]), place([moment, high]), { stroke: AHEAD, "stroke-width": 2 });
 }
 
 function drawSizes(picture, now, asking) {
@@ -132,34 +135,36 @@ function drawSizes(picture, now, asking) {
   small(picture, 79, 14, "optimal sizes");
   line(picture, [178, 10], [202, 10], { "stroke-dasharray": "2 4", "stroke-width": 1.8 });
   small(picture, 207, 14, "best equal size");
-  said(inside, place, now, high);
+  said(inside, place, now, 0, high);
   if (asking) return;
   now.sizes.forEach((way, layer) => {
     curve(inside, now.times.map((time, j) => place([time, way[j]])), { stroke: COLOURS[layer], "stroke-width": 2.6 });
     const [x, y] = place([end, way.at(-1)]);
     mark(picture, layer, [x - 8, y], 6, { fill: COLOURS[layer], stroke: "currentColor" });
+    small(picture, x - 20, y - 7, `layer ${layer + 1}`, "end", "ao-halo");
   });
 }
 
 function drawLoss(picture, now, state, asking) {
-  const end = now.times.at(-1), high = 2.2 * now.level, short = (value) => show(value, value < 0.1 ? 4 : 3);
-  const place = axes(picture, FIELD, { label: "time", low: 0, high: end, ticks: ticksUpTo(end) }, { label: "loss", low: 0, high, ticks: ticksUpTo(high) });
+  const end = now.times.at(-1), fall = now.level - now.floor, low = Math.max(0, now.floor - 0.5 * fall), high = now.level + 1.5 * fall, short = (value) => show(value, value < 0.1 ? 4 : 3);
+  const step = ticksUpTo(high - low)[1];
+  const place = axes(picture, FIELD, { label: "time", low: 0, high: end, ticks: ticksUpTo(end) }, { label: "loss", low, high, ticks: ticksUpTo(high - low).map((tick) => tick + Math.ceil(low / step) * step).filter((tick) => tick <= high) });
   const inside = clipped(picture, FIELD);
   levels(inside, place, [now.floor], "7 4", end);
   levels(inside, place, [now.level], "2 4", end);
   if (now.pair_level !== null && state.pair !== 0) levels(inside, place, [now.pair_level], "2 4", end, { opacity: 0.6 });
   const over = (value, text) => small(picture, FIELD[2] - 5, place([0, value])[1] - 5, text, "end", "ao-halo");
   over(now.level, `all equal ${short(now.level)}`);
-  if (now.pair_level !== null && state.pair !== 0) small(picture, FIELD[2] - 5, place([0, now.pair_level])[1] + 14, `a pair equal ${short(now.pair_level)}`, "end", "ao-halo");
+  if (now.pair_level !== null && state.pair !== 0) small(picture, FIELD[2] - 5, place([0, now.pair_level])[1] - 5, `a pair equal ${short(now.pair_level)}`, "end", "ao-halo");
   small(picture, FIELD[0] + 5, place([0, now.floor])[1] + 14, `optimum ${short(now.floor)}`, "start", "ao-halo");
-  said(inside, place, now, high);
+  said(inside, place, now, low, high);
   line(picture, [50, 10], [74, 10], { stroke: AHEAD, "stroke-width": 2 });
   small(picture, 79, 14, "said beforehand");
-  if (asking) return;
   line(picture, [190, 10], [214, 10], { opacity: 0.45, "stroke-width": 2 });
   small(picture, 219, 14, `spread ${spelled(WIDEST)}`);
   const drop = (losses, look) => curve(inside, now.times.map((time, j) => place([time, Math.min(losses[j], 2 * high)])), look);
   drop(now.wide, { opacity: 0.45, "stroke-width": 2 });
+  if (asking) return;
   drop(now.losses, { "stroke-width": 2.6 });
 }
 
@@ -179,11 +184,11 @@ function say(now, state) {
     + (late > 0.005 ? ` That is ${clock(late)} later than from a spread of ${spelled(WIDEST)}, the grey curve.` : "") + stays;
 }
 
-const OPTIONS = ["as many times later as the start is closer", "later by a number that one can say beforehand", "at the same time"];
+const OPTIONS = ["a hundred times later", "later by a fixed amount", "at the same time"];
 const guess = {
-  prompt: (state) => `${state.layers === 2 ? "Two" : "Three"} layers in training. From a spread of ${spelled(WIDEST)} the loss falls for the second time early. When does it fall from a spread of ${spelled(state.spread)}?`,
+  prompt: (state) => `Grey: a run from steps that are ${spelled(WIDEST)} apart. Purple: when a formula says that ${state.layers === 2 ? "two" : "three"} steps that start ${spelled(state.spread)} apart will part. Where will it stand for a start a hundred times closer?`,
   options: OPTIONS,
-  reveal: (told, now, state) => `${told === OPTIONS[1] ? "So it is" : "No"}: later by log(${spelled(WIDEST)} / spread) over the rate at which differences grow, ${clock(lateness(state, now))} here.`,
+  reveal: (told, now) => `${told === OPTIONS[1] ? "So it is" : "No"}: later by log(100) / ${three(now.rate)} = ${show(Math.log(100) / now.rate, 2)}, whatever the start; ${three(now.rate)} is the rate at which differences grow. Drag the triangle.`,
 };
 
 export default explorer({ pictures, controls, compute, draw, say, guess });
