@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import attnopt
-from attnopt import clustering, in_context, regression, softmax
+from attnopt import clustering, in_context, regression, softmax, synthesis
 from attnopt.clustering import Settings, Task, Watch, training
 from attnopt.regression import flows
 
@@ -149,6 +149,7 @@ VALLEY = {
     "angle": Array("", batch=False), "eigenvalues": Array("d", "positive", batch=False), "n_context": Whole(4),
     "direction": Whole(1, 0, 2),
 }  # fmt: skip
+SIGNAL = {"dim": Whole(3), "examples": Whole(4), "variance": Real(0.5, -0.1)}
 MODELS = models()
 SEQUENCES, TARGETS = Tokens((5, 4), free=(0,)), Tokens((5,))
 TASK = Task(2, 4, 2)
@@ -281,6 +282,13 @@ TABLE = {
         "loss": Given(torch.linspace(1, 0, 50)), "fall": Real(0.1), "window": Whole(20), "smooth": Whole(9),
     },
     clustering.find_spikes: {"loss": Given(torch.rand(30, 2)), "factor": Real(2.0, 1.0)},
+    synthesis.label_layers: {
+        "similarities": Array("mm", least=(2, 2)), "labels": Array("mK", "probabilities", least=(2, 1)),
+        "classes": Array("KF"), "steps": Array("k", batch=False, instead=(list,), cast=True), "queries": Whole(1, 0, 5),
+    },
+    synthesis.bayes_layer: {"noise": Array("dd", "spd"), "prior": Array("dd", "spd"), "examples": Whole(4)},
+    synthesis.own_label_accuracy: SIGNAL,
+    synthesis.context_accuracy_bound: SIGNAL,
 }  # fmt: skip
 EXEMPT = {
     clustering.walsh, clustering.curvature, clustering.dissect, clustering.position_effects, clustering.counting_form,
@@ -291,12 +299,14 @@ EXEMPT = {
     clustering.influences,  # in tests/clustering/test_plateau.py
     clustering.load_model, clustering.load_models,  # in tests/clustering/test_trained.py
     clustering.levels, clustering.replacements, clustering.removals,  # in tests/clustering/test_interventions.py
+    synthesis.tied_optimum, synthesis.tied_rates, synthesis.grouped_optimum, synthesis.step_flow, synthesis.plateau_time,
+    # in tests/synthesis/test_loops.py
 }  # fmt: skip
 
 
 def public_functions():
     """The functions that the book offers."""
-    for package in (regression, in_context, clustering, training):
+    for package in (regression, in_context, clustering, synthesis, training):
         for name in package.__all__:
             if isinstance(getattr(package, name), types.FunctionType) or hasattr(getattr(package, name), "cache_info"):
                 yield getattr(package, name)
@@ -544,7 +554,7 @@ def test_the_generator_given_draws_everything_and_no_other(function):
 
 LAYERED = {  # results whose first dimension counts times or layers
     regression.feature_flow, regression.unroll, regression.unroll_logits, in_context.linear_transformer,
-    in_context.gdpp_residuals,
+    in_context.gdpp_residuals, synthesis.label_layers,
 }  # fmt: skip
 ARRAYS = [f for f, rules in TABLE.items() if any(isinstance(rule, Array) for rule in rules.values())]
 BATCHED = [f for f in ARRAYS if any(isinstance(rule, Array) and rule.batch and rule.shape for rule in TABLE[f].values())]
