@@ -129,7 +129,7 @@ function draw([plane, bars], now, state, bounds, asking) {
 
 function say({ odds, own, right, shares, exact }, { labels, mask, layers }) {
   const shown = TOKENS - (mask === "hidden" ? 1 : 0), chance = 1 / (1 + Math.exp(-odds[QUERY]));
-  return `The query is given label 1 with probability ${show(chance)}; its label is ${labels[QUERY]}: ${right ? "right" : "wrong"}. Of the ${shown} labels put in, ${own} come out right. `
+  return `The query is given label 1 with probability ${show(chance, 3)}; its label is ${labels[QUERY]}: ${right ? "right" : "wrong"}. Of the ${shown} labels put in, ${own} come out right. `
     + `Over ${TOSSES} prompts of coin flips, ${layers === 1 ? "one layer is" : `${layers} layers are`} right about the query in ${show(shares["put in"])} with its label put in${exact === null ? "" : ", exactly 2/3 in the mean"}, and in ${show(shares.hidden)} with it hidden, exactly 1/2 in the mean.`;
 }
 
