@@ -61,7 +61,8 @@ class Claim:
     def says(self) -> str:
         """The statement and, if there is one, the finding, as HTML."""
         finding = f"<p><em>We find:</em> {prose(self.finding)}</p>" if self.finding else ""
-        return f"<p><em>The paper says:</em> {prose(self.statement)}</p>{finding}"
+        stated = "We state" if self.paper == "book" else "The paper says"
+        return f"<p><em>{stated}:</em> {prose(self.statement)}</p>{finding}"
 
     def _repr_html_(self) -> str:
         return (
