@@ -97,7 +97,9 @@ function drawPlane(picture, state, asking) {
   const [x, y] = place([0, 0]);
   line(field, [x - 5, y], [x + 5, y], { opacity: 0.7 });
   line(field, [x, y - 5], [x, y + 5], { opacity: 0.7 });
+  if (asking) points.forEach((point, at) => mark(field, labels[at], place(point), 6, LOOKS[labels[at]]));
   const [qx, qy] = place(points[QUERY]);
+  if (asking) drawn("circle", { cx: qx, cy: qy, r: 11, fill: "none", stroke: "currentColor", "stroke-width": 1.8 }, field);
   drawn("text", { x: clamp(qx, 40, 284), y: qy > FRAME[1] + 34 ? qy - 15 : qy + 24, "text-anchor": "middle", class: "ao-small ao-halo" }, field, mask === "hidden" ? "query, label hidden" : "query, label put in");
   ["label 0", "label 1"].forEach((name, label) => {
     mark(picture, label, [20 + 76 * label, 10], 5, LOOKS[label]);
@@ -136,7 +138,7 @@ function say({ odds, own, right, shares, exact }, { labels, mask, layers }) {
 const guess = {
   prompt: "All nine labels are coin flips: there is nothing to learn. The query's own label is put in with the other eight, and one layer answers. How often is it right about that label?",
   options: ["1 time in 2", "2 times in 3", "9 times in 10"],
-  reveal: (guessed, { shares }) => `You said ${guessed}. It is right 2 times in 3, exactly: ½(1 + 1/√9). Over the 400 prompts here it was ${show(shares["put in"])}. All beyond ½ has leaked from the label itself.`,
+  reveal: (guessed, { shares, exact }) => `You said ${guessed}. One layer is right 2 times in 3, exactly: ½(1 + 1/√9).${exact === null ? "" : ` Over the ${TOSSES} prompts here it was ${show(shares["put in"])}.`} All beyond ½ has leaked from the label itself.`,
 };
 const tour = [
   { set: {}, say: "The query's label is among the nine that are put in. It pulls its own answer: right in two thirds of all prompts, though labels are coin flips." },
