@@ -99,6 +99,8 @@ def test_labels_of_queries_need_be_no_distribution():
     close(label_layers(similarities, labels, HALVES, [1.0])[-1], [[0.5], [0.5]])
     with pytest.raises(ValueError, match="labels must be distributions"):
         label_layers(similarities, labels, HALVES, [1.0], queries=0)
+    with pytest.raises(ValueError, match="labels must be distributions"):
+        label_layers(similarities, labels + torch.tensor([-0.5, 0.5]).double() * labels.sum(-1, True), HALVES, [1.0])
     with pytest.raises(ValueError, match="queries must leave an example of 2 tokens, got 2"):
         label_layers(similarities, labels, HALVES, [1.0], queries=2)
     with pytest.raises(ValueError, match="steps must be one number a layer"):
@@ -177,6 +179,7 @@ def test_the_layer_is_the_ratio_of_two_joint_densities(d, n, generator):
     labels = torch.randint(2, (n + 1,), generator=generator)
     X = normal(generator, n + 1, d)
     A = bayes_layer(noise, prior, n)
+    assert torch.equal(A, A.T)
     Z = label_layers(X @ A @ X.T, named(labels), HALVES, [1.0])[-1, -1, 0]
     one = torch.ones(n + 1, n + 1, dtype=torch.float64)
     joint = torch.kron(one, prior) + torch.kron(torch.eye(n + 1, dtype=torch.float64), noise)
