@@ -217,6 +217,8 @@ def test_bayes_layer_takes_covariances_alone():
     eye = torch.eye(2, dtype=torch.float64)
     with pytest.raises(ValueError, match="noise must be positive definite"):
         bayes_layer(-eye, eye, 3)
+    with pytest.raises(ValueError, match="prior must be positive definite"):
+        bayes_layer(eye, torch.stack([eye, -eye]), 3)
     with pytest.raises(ValueError, match="prior must have shape"):
         bayes_layer(eye, torch.eye(3, dtype=torch.float64), 3)
 
