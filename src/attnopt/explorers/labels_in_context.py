@@ -35,7 +35,7 @@ class LabelsInContextExplorer(Explorer):
         mask: whether the query's label is "hidden" or "put in".
         kernel: 𝒦 as inner products, "linear", or as "gaussian" bumps.
         width: of the bumps.
-        step: h.
+        step: h, of every layer.
         layers: how many.
     """
 
