@@ -21,6 +21,7 @@ TOLERANCES = {
     "one_layer": (1e-6, 1e-7),
     "second_valley": (1e-6, 1e-6),  # the solvers'
     "layer_steps": (1e-6, 1e-9),
+    "labels_in_context": (1e-6, 1e-7),  # long steps magnify rounding
     "layer_training": (1e-6, 1e-7),  # the solvers'
     "plateaus": (1e-6, 1e-7),  # the solvers'
     "step_sizes": (1e-9, 1e-11),

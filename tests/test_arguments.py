@@ -149,6 +149,7 @@ VALLEY = {
     "angle": Array("", batch=False), "eigenvalues": Array("d", "positive", batch=False), "n_context": Whole(4),
     "direction": Whole(1, 0, 2),
 }  # fmt: skip
+SIGNAL = {"dim": Whole(3), "examples": Whole(4), "variance": Real(0.5, -0.1)}
 MODELS = models()
 SEQUENCES, TARGETS = Tokens((5, 4), free=(0,)), Tokens((5,))
 TASK = Task(2, 4, 2)
@@ -283,6 +284,13 @@ TABLE = {
     clustering.find_spikes: {"loss": Given(torch.rand(30, 2)), "factor": Real(2.0, 1.0)},
     synthesis.tied_optimum: {"dim": Whole(2), "examples": Whole(3), "layers": Whole(2)},
     synthesis.tied_rates: {"dim": Whole(2), "examples": Whole(3), "layers": Whole(2, 2)},
+    synthesis.label_layers: {
+        "similarities": Array("mm", least=(2, 2)), "labels": Array("mK", "probabilities", least=(2, 1)),
+        "classes": Array("KF"), "steps": Array("k", batch=False, instead=(list,), cast=True), "queries": Whole(1, 0, 5),
+    },
+    synthesis.bayes_layer: {"noise": Array("dd", "spd"), "prior": Array("dd", "spd"), "examples": Whole(4)},
+    synthesis.own_label_accuracy: SIGNAL,
+    synthesis.context_accuracy_bound: SIGNAL,
 }  # fmt: skip
 EXEMPT = {
     clustering.walsh, clustering.curvature, clustering.dissect, clustering.position_effects, clustering.counting_form,
@@ -547,7 +555,7 @@ def test_the_generator_given_draws_everything_and_no_other(function):
 
 LAYERED = {  # results whose first dimension counts times or layers
     regression.feature_flow, regression.unroll, regression.unroll_logits, in_context.linear_transformer,
-    in_context.gdpp_residuals,
+    in_context.gdpp_residuals, synthesis.label_layers,
 }  # fmt: skip
 ARRAYS = [f for f, rules in TABLE.items() if any(isinstance(rule, Array) for rule in rules.values())]
 BATCHED = [f for f in ARRAYS if any(isinstance(rule, Array) and rule.batch and rule.shape for rule in TABLE[f].values())]

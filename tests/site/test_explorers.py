@@ -13,6 +13,7 @@ HANDLES = [
     "gdpp",
     "gradient_bound",
     "ideal_circuit",
+    "labels_in_context",
     "layers",
     "layer_training",
     "one_step",

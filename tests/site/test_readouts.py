@@ -20,6 +20,7 @@ from attnopt.explorers import (
     GdppExplorer,
     GradientBoundExplorer,
     IdealCircuitExplorer,
+    LabelsInContextExplorer,
     LayersExplorer,
     LayerStepsExplorer,
     LayerTrainingExplorer,
@@ -1616,3 +1617,46 @@ def test_circuits_asks_for_the_suffix_and_a_click_chooses_a_model(show):
         explorer.get_by_role("button", name=name).click()
         assert status(explorer) != before
     assert page.complaints == []
+
+
+@pytest.mark.parametrize(
+    "traits",
+    [
+        {},
+        {"mask": "hidden", "layers": 3, "step": 1.7},
+        {"kernel": "gaussian", "width": 0.4, "labels": [0, 1, 0, 1, 0, 0, 1, 1, 0]},
+    ],
+)
+def test_labels_in_context_says_what_gradient_descent_on_the_labels_says(traits, show):
+    """Weights of the kernel's functions by differentiation, the query among them or not; shares from the same tosses."""
+    explorer, page = LabelsInContextExplorer(**traits), show(make("labels_in_context", **traits))
+    said, size = status(mounted(page)), 8 if explorer.mask == "hidden" else 9
+
+    def odds(points, labels, size):
+        points, signs = np.array(points), 2 * np.array(labels) - 1
+        near = points @ points.T
+        if explorer.kernel == "gaussian":
+            near = np.exp(-((points[:, None] - points[None]) ** 2).sum(-1) / (2 * explorer.width**2))
+        f, seen = np.zeros(9), signs[:size]
+        for _ in range(explorer.layers):
+            f = f + explorer.step / size * near[:, :size] @ (seen / (1 + np.exp(seen * f[:size])))
+        return f * signs, 1 / (1 + np.exp(-f[-1]))
+
+    margins, chance = odds(explorer.points, explorer.labels, size)
+    assert f"label 1 with probability {shown_number(chance, 3)}; its label is {explorer.labels[-1]}: " in said
+    assert f": {'right' if margins[-1] > 0 else 'wrong'}. " in said
+    assert f"Of the {size} labels put in, {(margins[:size] > 0).sum()} come out right. " in said
+    tossed = [standard_normals(10 + toss)[:18].numpy() for toss in range(400)]
+    shares = [np.mean([odds(pairs[:9], pairs[9:, 0] > 0, seen)[0][-1] > 0 for pairs in tossed]) for seen in (9, 8)]
+    assert f"in {shown_number(shares[0])} with its label put in" in said
+    assert f"in {shown_number(shares[1])} with it hidden, exactly 1/2 in the mean." in said
+    assert ("exactly 2/3" in said) == (explorer.kernel == "linear" and explorer.layers == 1)
+    assert abs(shares[1] - 0.5) < 4 * (0.25 / 400) ** 0.5
+
+
+def test_labels_in_context_asks_how_often_a_label_leaks(show):
+    explorer = mounted(show(make("labels_in_context")), asking=True)
+    assert "exactly" not in explorer.text_content()
+    explorer.get_by_role("button", name="1 time in 2").click()
+    said = explorer.get_by_role("note").inner_text()
+    assert said.startswith("You said 1 time in 2. One layer is right 2 times in 3, exactly")
