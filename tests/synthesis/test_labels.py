@@ -385,3 +385,52 @@ def test_other_methods_of_the_experiment_against_their_definitions(generator):
     close(experiment.ridge(context, labels, asked, 0.1).double(), (asked - middle).double() @ W, 1e-4)
     again = experiment.neighbour(context, labels, context)
     assert torch.equal(again, labels)
+
+
+def held(matrices, signed):
+    """Weights that layers with class vectors ∓½ hold after a prompt of points multiplied by their labels."""
+    weights = torch.zeros(signed.shape[-1], dtype=torch.float64)
+    for matrix in matrices:
+        weights = weights + matrix @ (torch.sigmoid(-signed @ weights) @ signed) / len(signed)
+    return weights
+
+
+def antisymmetric(generator, dim):
+    matrix = normal(generator, dim, dim)
+    return matrix - matrix.mT
+
+
+@pytest.mark.evidence("book-depth-worthless")
+def test_antisymmetric_layers_that_cancel_on_one_example_do_not_on_two(generator):
+    noise, prior = torch.eye(3, dtype=torch.float64), 0.5 * torch.eye(3, dtype=torch.float64)
+    for n in (1, 2, 4):
+        best, extra, signed = bayes_layer(noise, prior, n), antisymmetric(generator, 3), normal(generator, n, 3)
+        wanted = best @ signed.sum(0) / (2 * n)
+        for stack in ([extra, best - extra], [best, extra, -extra], [extra, -extra, best]):
+            missed = (held(stack, signed) - wanted).abs().max()
+            assert (missed < 1e-12) == (n == 1)
+        close(held([best], signed), wanted)
+        close(held([0 * best, best], signed), wanted)
+
+
+@pytest.mark.evidence("book-depth-worthless")
+def test_the_third_order_of_a_stack_is_that_of_the_proof(generator):
+    matrices, signed = [normal(generator, 3, 3) for _ in range(4)], normal(generator, 2, 3)
+    n, total, gram = len(signed), signed.sum(0), signed.mT @ signed
+    pairs = sum(matrices[i] @ gram @ matrices[j] for i in range(4) for j in range(i))
+    third = -pairs @ total / (8 * n**2)
+    found = []
+    for scale in (1e-2, 1e-3):
+        first = sum(matrices) @ (scale * total) / (2 * n)
+        found.append((held(matrices, scale * signed) - first) / scale**3)
+    close(found[0], third, 5e-2)
+    close(found[1], third, 5e-4)
+
+
+@pytest.mark.evidence("book-depth-worthless")
+def test_antisymmetric_matrices_that_sum_to_nothing_leave_a_positive_square(generator):
+    """Step 6: with Σ v_i = 0, the sum of v_i v_jᵀ over i > j and its transpose is minus Σ v_i v_iᵀ."""
+    v = normal(generator, 4, 3)
+    v = v - v.mean(0)
+    pairs = sum(torch.outer(v[i], v[j]) for i in range(4) for j in range(i))
+    close(pairs + pairs.mT, -v.mT @ v)
