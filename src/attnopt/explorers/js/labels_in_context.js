@@ -143,7 +143,7 @@ const guess = {
 const tour = [
   { set: {}, say: "The query's label is among the nine that are put in. It pulls its own answer: right in two thirds of all prompts, though labels are coin flips." },
   { set: { mask: "hidden" }, say: "The mask hides the query from all tokens. What is left is honest: exactly ½, as it must be." },
-  { set: { layers: 8, step: 2 }, say: "More layers leak more: each step fits the labels that were put in a little better." },
+  { set: { layers: 8, step: 2 }, say: "More layers leak a little more: each step fits the labels that were put in a little better." },
   { set: { kernel: "gaussian", width: 0.3 }, say: "Narrow bumps: hardly any token hears of another, and each hears of itself. This is nearly the block of Part I, where 𝒦 is a multiple of the identity: it repeats the label." },
   { set: { kernel: "gaussian", width: 0.3, mask: "hidden" }, say: "The same layer with the query hidden: nearly no opinion, and right in half of the prompts." },
 ];
