@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import attnopt
-from attnopt import clustering, in_context, regression, softmax
+from attnopt import clustering, in_context, regression, softmax, synthesis
 from attnopt.clustering import Settings, Task, Watch, training
 from attnopt.regression import flows
 
@@ -149,6 +149,7 @@ VALLEY = {
     "angle": Array("", batch=False), "eigenvalues": Array("d", "positive", batch=False), "n_context": Whole(4),
     "direction": Whole(1, 0, 2),
 }  # fmt: skip
+ORACLE = {"weights": Array("KF"), "predictions": Array("SK", "probabilities")}
 MODELS = models()
 SEQUENCES, TARGETS = Tokens((5, 4), free=(0,)), Tokens((5,))
 TASK = Task(2, 4, 2)
@@ -281,6 +282,15 @@ TABLE = {
         "loss": Given(torch.linspace(1, 0, 50)), "fall": Real(0.1), "window": Whole(20), "smooth": Whole(9),
     },
     clustering.find_spikes: {"loss": Given(torch.rand(30, 2)), "factor": Real(2.0, 1.0)},
+    synthesis.oracle_value: ORACLE | {"posterior": Array("SK", "probabilities")},
+    synthesis.attention_spread: ORACLE,
+    synthesis.gain_bounds: ORACLE
+    | {"labels": Array("SK", "probabilities"), "posterior": Array("SK", "probabilities"), "step": Real(0.3)},
+    synthesis.information_split: {
+        "predictions": Array("SK", "probabilities"), "shares": Array("Sm", "probabilities"),
+        "posterior": Array("SmK", "probabilities"),
+    },
+    synthesis.own_label_energy: {"logits": Array("SK"), "temperature": Real(0.7)},
 }  # fmt: skip
 EXEMPT = {
     clustering.walsh, clustering.curvature, clustering.dissect, clustering.position_effects, clustering.counting_form,
@@ -291,12 +301,14 @@ EXEMPT = {
     clustering.influences,  # in tests/clustering/test_plateau.py
     clustering.load_model, clustering.load_models,  # in tests/clustering/test_trained.py
     clustering.levels, clustering.replacements, clustering.removals,  # in tests/clustering/test_interventions.py
+    synthesis.tied_optimum, synthesis.tied_rates, synthesis.grouped_optimum, synthesis.step_flow, synthesis.plateau_time,
+    # in tests/synthesis/test_loops.py
 }  # fmt: skip
 
 
 def public_functions():
     """The functions that the book offers."""
-    for package in (regression, in_context, clustering, training):
+    for package in (regression, in_context, clustering, synthesis, training):
         for name in package.__all__:
             if isinstance(getattr(package, name), types.FunctionType) or hasattr(getattr(package, name), "cache_info"):
                 yield getattr(package, name)
