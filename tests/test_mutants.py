@@ -155,7 +155,7 @@ def test_table_names_modules_and_tests_that_exist_and_reasons_for_survivors():
 def test_every_mathematical_module_is_in_the_table():
     exempt = {"clustering/sandbox"}  # reads recorded runs
     exempt |= {f"clustering/training/{name}" for name in ("ensemble", "record")}  # files, processes, a loop of calls
-    folders = ("regression", "in_context", "clustering", "clustering/training")
+    folders = ("regression", "in_context", "clustering", "clustering/training", "synthesis")
     modules = {
         path.relative_to(mutants.SOURCE).with_suffix("").as_posix()
         for folder in folders

@@ -9,8 +9,8 @@ from bookkit.folder import find, table
 from bookkit.heads import notation, symbols
 
 CHAPTERS = {
-    f"{part['folder']}/{chapter['name']}": (f"Part {'I' * place}", chapter)
-    for place, part in enumerate(table("chapters.toml")["part"], 1)
+    f"{part['folder']}/{chapter['name']}": (f"Part {place}", chapter)
+    for place, part in zip(("I", "II", "III", "IV"), table("chapters.toml")["part"], strict=True)
     for chapter in part["chapter"]
 }
 GREEK = """alpha beta gamma delta varepsilon epsilon zeta eta theta kappa lambda mu nu xi pi varpi rho sigma tau phi varphi

@@ -7,7 +7,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const query = new URLSearchParams(location.search);
   const bar = document.createElement("form");
   bar.className = "ao-filter";
-  const papers = { actor: "Actor, Gruber, Cyr", ahn: "Ahn, Cheng, Daneshmand, Sra", odonnat: "Odonnat, Bouaziz, Cabannes" };
+  const papers = { actor: "Actor, Gruber, Cyr", ahn: "Ahn, Cheng, Daneshmand, Sra", odonnat: "Odonnat, Bouaziz, Cabannes", book: "This book" };
   const found = (name) => Object.fromEntries([...new Set(rows.map((row) => row.dataset[name]))].filter(Boolean).map((value) => [value, value]));
   const selects = {};
   for (const [name, options] of [["paper", papers], ["verdict", found("verdict")], ["chapter", found("chapter")]]) {

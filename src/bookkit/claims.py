@@ -60,8 +60,10 @@ class Claim:
 
     def says(self) -> str:
         """The statement and, if there is one, the finding, as HTML."""
-        finding = f"<p><em>We find:</em> {prose(self.finding)}</p>" if self.finding else ""
-        return f"<p><em>The paper says:</em> {prose(self.statement)}</p>{finding}"
+        lead = "Evidence" if self.paper == "book" else "We find"
+        finding = f"<p><em>{lead}:</em> {prose(self.finding)}</p>" if self.finding else ""
+        source = "This book" if self.paper == "book" else "The paper"
+        return f"<p><em>{source} says:</em> {prose(self.statement)}</p>{finding}"
 
     def _repr_html_(self) -> str:
         return (

@@ -16,6 +16,7 @@ HANDLES = [
     "layers",
     "layer_training",
     "one_step",
+    "oracle_value",
     "product",
     "quadratic_field",
     "second_valley",
