@@ -8,9 +8,9 @@ for every image and epoch: a linear classifier, and perceptrons 784-256-10 for i
 0. Each model's number of epochs and then its temperature are those with the smallest cross-entropy on the 12,000 held-out
 images; the test file serves for testing alone. θ and b are the classifier's weights, divided by its temperature.
 
-Oracles: the true label; the classifier's own softmax σ(N/t) for sharpness t; its hard decision; the perceptron that sees the
-same noisy image; the one that sees the mean of VIEWS noisy images, the first of them the features, all of the same clean one,
-which is as good as seeing all of them (the mean is sufficient); the one that sees the clean image.
+Oracles: the true label; the classifier's own softmax σ(N/t) for t in SHARPNESS; its hard decision; the perceptron that sees
+the same noisy image; those that see the mean of VIEWS noisy images of the same clean one, the features among them, which is
+as good as seeing them all (the mean is sufficient); the one that sees the clean image.
 
 "models": epochs, temperature, cross-entropy before and after the temperature, accuracy, and the error of calibration, the
 mean distance of confidence and accuracy over BINS bins of equally many test images, before and after.
@@ -116,7 +116,7 @@ def calibration_error(scores: Tensor, truth: Tensor) -> float:
 
 
 def draws(images: Tensor, noise: float, seed: int) -> dict[str, Tensor]:
-    """What the classifier and the oracles see: one noisy view, means of several with this one among them, the clean image."""
+    """What the classifier and the oracles see: one noisy view, means of several, this one among them, the clean image."""
     generator = torch.Generator().manual_seed(seed)
     total, seen = torch.zeros_like(images), {}
     for view in range(1, max(VIEWS) + 1):

@@ -92,7 +92,7 @@ class OracleValueExplorer(Explorer):
             return mean(still - wrong(step * move, tokens[:, None], theta, posterior))
 
         low, high = gain_bounds(theta, beliefs, labels.expand(3, answers, 3), posterior, 1.0)
-        slope, square = mean(high), mean(high - low) * 4 / 3  # L is 3/2: the difference is ¾ of the square
+        slope, square = mean(high), mean(high - low) * 8 / 5  # L is 5/4: the difference is ⅝ of the square
         split = information_split(belief, shares, posterior)
         end = torch.xlogy(posterior, labels) - posterior * belief[:, None].log()
         return {
@@ -135,7 +135,7 @@ class OracleValueExplorer(Explorer):
         above.legend(fontsize=7, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1), columnspacing=0.8)
         steps = torch.linspace(0, LONGEST, POINTS, dtype=torch.float64)
         right.plot(steps, numbers["slope"] * steps, color="black", lw=0.8)
-        right.plot(steps, numbers["slope"] * steps - 0.75 * numbers["square"] * steps**2, color="black", lw=0.8)
+        right.plot(steps, numbers["slope"] * steps - 0.625 * numbers["square"] * steps**2, color="black", lw=0.8)
         right.plot(steps, numbers["gains"], color=BLUE, lw=2)
         right.plot(self.step, numbers["gain"], "o", color=BLUE, mec="black")
         right.axhline(numbers["limit"], color="black", ls="--", lw=1)

@@ -15,7 +15,8 @@ from attnopt.checks import check_broadcast, check_matrices, check_matrix_shape, 
 def oracle_value(weights: Tensor, predictions: Tensor, posterior: Tensor) -> Tensor:
     """The squared length of the block's step if labels are the oracle's posterior, ‖(s - C_O)θ‖²: V(O) is its mean.
 
-    A step h lowers the mean cross-entropy of the true labels by hV at most, and by h(1 - hL/2)V at least, L = ½‖θ‖².
+    A step h lowers the mean cross-entropy of the true labels by hV at most, and by h(1 - hL/2)V at least, with L = ¼d² and d
+    the largest distance of two class vectors.
 
     Args:
         weights: θ, shape (..., K, F).
@@ -66,7 +67,7 @@ def gain_bounds(
     """Between what bounds one step with some labels Q lowers the expected cross-entropy of the true label.
 
     With D = ⟨(s - C_O)θ, (s - Q)θ⟩ and W = ‖(s - Q)θ‖² the expected gain, given what the oracle saw, is between
-    hD - h²LW/2 and hD, L = ½‖θ‖². For Q = C_O that is h(1 - hL/2)V and hV.
+    hD - h²LW/2 and hD, with L = ¼d² and d the largest distance of two class vectors. For Q = C_O that is h(1 - hL/2)V and hV.
 
     Args:
         weights: θ, shape (..., K, F).
@@ -89,7 +90,8 @@ def gain_bounds(
     check_number("step", step)
     move = (predictions - labels) @ weights
     most = step * (((predictions - posterior) @ weights) * move).sum(-1)
-    curvature = torch.linalg.matrix_norm(weights, 2).square().unsqueeze(-1) / 2
+    apart = weights.unsqueeze(-2) - weights.unsqueeze(-3)
+    curvature = apart.square().sum(-1).amax((-2, -1)).unsqueeze(-1) / 4
     return most - step**2 * curvature / 2 * move.square().sum(-1), most
 
 

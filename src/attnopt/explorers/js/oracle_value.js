@@ -68,7 +68,7 @@ const controls = [
   })),
   { trait: "oracle", kind: "choice", label: "the oracle", place: "ao-tokens", top: true, names: { witness: "names the class", hint: "says if it is ■", own: "own belief" } },
   { trait: "reliability", label: "reliability", hidden: isOwn },
-  { trait: "temperature", label: "temperature T", hidden: (state) => !isOwn(state) },
+  { trait: "temperature", label: "temperature τ", hidden: (state) => !isOwn(state) },
   { trait: "step", label: "step h" },
   { trait: "truth", label: "world’s temperature" },
 ];
@@ -111,7 +111,7 @@ function drawGain(picture, now, { step }, asking) {
   const inside = clipped(picture, PLOT), steps = Array.from({ length: POINTS }, (_, k) => LONGEST * k / (POINTS - 1));
   line(inside, put([0, 0]), put([LONGEST, 0]), { opacity: 0.4 });
   curve(inside, steps.map((h) => put([h, now.slope * h])), { "stroke-width": 1.2 });
-  curve(inside, steps.map((h) => put([h, now.slope * h - 0.75 * now.square * h * h])), { "stroke-width": 1.2 });
+  curve(inside, steps.map((h) => put([h, now.slope * h - 0.625 * now.square * h * h])), { "stroke-width": 1.2 });
   line(inside, put([0, now.limit]), put([LONGEST, now.limit]), { "stroke-dasharray": "6 4" });
   curve(inside, steps.map((h, k) => put([h, now.gains[k]])), { stroke: COLOURS[0], "stroke-width": 3 });
   const [cx, cy] = put([step, now.gain]);
@@ -135,7 +135,7 @@ function say(now, { oracle, step, truth, temperature, reliability }) {
   const who = oracle === "own" ? `Labels are the own belief at temperature ${show(temperature)}: a function of the features. ` : `The oracle ${oracle === "witness" ? "names the class" : `says if the class is ${MARKS[2]}`}, with reliability ${show(reliability)}. `;
   const worth = `The label is worth ${show(now.label, 3)}${calibrated ? ", the trace" : `, the trace ${show(now.trace, 3)}: the belief is not calibrated`}. `
     + `Of that the oracle has ${show(own, 3)}, miscalibration ${show(off, 3)}, and ${show(left, 3)} is left. `;
-  const between = oracle === "own" ? `between ${show(step * now.slope - 0.75 * now.square * step * step, 3)} and ${show(step * now.slope, 3)}` : `between h(1 − ¾h)V = ${show(step * now.slope - 0.75 * now.square * step * step, 3)} and hV = ${show(step * now.slope, 3)}`;
+  const between = oracle === "own" ? `between ${show(step * now.slope - 0.625 * now.square * step * step, 3)} and ${show(step * now.slope, 3)}` : `between h(1 − ⅝h)V = ${show(step * now.slope - 0.625 * now.square * step * step, 3)} and hV = ${show(step * now.slope, 3)}`;
   return `${who}${worth}A step of ${show(step)} changes the expected cross-entropy by ${show(-now.gain, 3)}: a gain of ${show(now.gain, 3)}, ${between}. `
     + `The flow gains ${show(now.limit, 3)} in the end${oracle === "own" ? "" : `, ${show(now.entropies[1], 3)} of information and ${show(now.entropies[2], 3)} of miscalibration`}.`;
 }
@@ -150,7 +150,7 @@ const tour = [
   { set: { oracle: "hint", reliability: 1 }, say: "An oracle that says whether the class is ■, always rightly. It is worth 0.705 of 1.070; the rest is what it leaves open between ● and ▲." },
   { set: { oracle: "witness", reliability: 1 }, say: "The label itself: all is the oracle’s, and all of it equals the trace. The flow removes all cross-entropy." },
   { set: { oracle: "own", temperature: 2, truth: 2 }, say: "The world is less certain than the belief: the bars part. Now the own belief at temperature 2 is worth something, without an oracle, since it mends the miscalibration." },
-  { set: { oracle: "witness", reliability: 0.6, step: 3 }, say: "A step far beyond 2/L = 4/3: the lower bound says nothing any more, and the gain is past its best." },
+  { set: { oracle: "witness", reliability: 0.6, step: 3 }, say: "A step far beyond 2/L = 8/5: the lower bound says nothing any more, and the gain is past its best." },
 ];
 
 export default explorer({ pictures, controls, compute, draw, say, guess, tour });
