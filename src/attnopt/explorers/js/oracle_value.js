@@ -78,7 +78,7 @@ function drawPlane(plane, now, { tokens }, asking) {
   axes(plane, FRAME, { ...side, label: "first feature" }, { ...side, label: "second feature" });
   CLASSES.forEach((vector, index) => mark(plane, index, place(vector), 6, { fill: "none", stroke: COLOURS[index], "stroke-width": 2.5 }));
   drawn("text", { x: FRAME[0], y: 21, class: "ao-small" }, plane, asking ? "hollow: class vectors; filled: tokens" : "arrows: the step, one an answer, the likelier the thicker");
-  if (asking) return;
+  if (asking) return tokens.forEach((token, index) => mark(plane, index, place(token), 7.2, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 }));
   now.ends.forEach((ends, index) => ends.forEach((end, o) => arrow(inside, place(tokens[index]), place(end), { stroke: COLOURS[index], "stroke-width": 0.8 + 5 * now.shares[index][o] })));
 }
 
