@@ -96,11 +96,10 @@ function drawBars(picture, now, asking) {
   bar(1, 0, now.trace, COLOURS[2]);
   says(1, `trace of attention’s Jacobian: ${show(now.trace, 3)}`);
   if (asking) return;
-  let x = left;
   PARTS.forEach(([name, colour], index) => {
-    drawn("rect", { x, y: top + 76, width: 11, height: 11, fill: colour, "fill-opacity": 0.8 }, picture);
-    drawn("text", { x: x + 15, y: top + 86, class: "ao-small" }, picture, `${name} ${show(now.parts[index], 3)}`);
-    x += [118, 92, 0][index];
+    const x = left + [0, 160, 0][index], y = top + [72, 72, 90][index];
+    drawn("rect", { x, y, width: 11, height: 11, fill: colour, "fill-opacity": 0.8 }, picture);
+    drawn("text", { x: x + 15, y: y + 10, class: "ao-small" }, picture, `${name} ${show(now.parts[index], 3)}`);
   });
 }
 
@@ -136,7 +135,8 @@ function say(now, { oracle, step, truth, temperature, reliability }) {
   const worth = `The label is worth ${show(now.label, 3)}${calibrated ? ", the trace" : `, the trace ${show(now.trace, 3)}: the belief is not calibrated`}. `
     + `Of that the oracle has ${show(own, 3)}, miscalibration ${show(off, 3)}, and ${show(left, 3)} is left. `;
   const between = oracle === "own" ? `between ${show(step * now.slope - 0.625 * now.square * step * step, 3)} and ${show(step * now.slope, 3)}` : `between h(1 − ⅝h)V = ${show(step * now.slope - 0.625 * now.square * step * step, 3)} and hV = ${show(step * now.slope, 3)}`;
-  return `${who}${worth}A step of ${show(step)} changes the expected cross-entropy by ${show(-now.gain, 3)}: a gain of ${show(now.gain, 3)}, ${between}. `
+  const falls = now.gain > -5e-4 ? "lowers" : "raises";
+  return `${who}${worth}A step of ${show(step)} ${falls} the expected cross-entropy by ${show(Math.abs(now.gain), 3)}: the gain is ${between}. `
     + `The flow gains ${show(now.limit, 3)} in the end${oracle === "own" ? "" : `, ${show(now.entropies[1], 3)} of information and ${show(now.entropies[2], 3)} of miscalibration`}.`;
 }
 
