@@ -206,7 +206,7 @@ def of_one_seed(seed: int, size: int = 60_000, epochs: int = EPOCHS) -> dict:
     found = {"models": models} | measured([value / warmth for value in model], ladder, seen, truth)
 
     # the classifiers of Part I see noise of a third; their oracle is the perceptron that was trained for it
-    stored = np.load(RESULTS / "fashion_mnist_weights.npz")
+    stored = np.load(RESULTS / "fashion_mnist_weights.npz", allow_pickle=False)
     classifier = [torch.from_numpy(stored[name][seed]) for name in ("weights", "bias")]
     aside, seen = draws(x[held], 1 / 3, 100 + 2 * seed), draws(tested, 1 / 3, 101 + 2 * seed)
     cool = temperature(logits(classifier, aside["1"]), y[held])

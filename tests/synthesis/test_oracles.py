@@ -505,7 +505,7 @@ def test_an_impossible_class_costs_infinitely_much():
 
 def test_rows_of_a_posterior_are_named():
     s = torch.full((2, 3), 1 / 3)
-    for bad in (s * 2, s - 0.5, s + torch.tensor([0.5, -0.5, 0.0])):
+    for bad in (s * 2, s / 2, s - 0.5, s + torch.tensor([0.5, -0.5, 0.0])):
         with pytest.raises(ValueError, match="posterior"):
             oracle_value(torch.eye(3), s, bad)
     with pytest.raises(ValueError, match="posterior must have a row"):

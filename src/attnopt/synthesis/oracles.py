@@ -67,7 +67,8 @@ def gain_bounds(
     """Between what bounds one step with some labels Q lowers the expected cross-entropy of the true label.
 
     With D = ⟨(s - C_O)θ, (s - Q)θ⟩ and W = ‖(s - Q)θ‖² the expected gain, given what the oracle saw, is between
-    hD - h²LW/2 and hD, with L = ¼d² and d the largest distance of two class vectors. For Q = C_O that is h(1 - hL/2)V and hV.
+    hD - h²LW/2 and hD, with L = ¼d² and d the largest distance of two class vectors. For Q = C_O that is h(1 - hL/2)V and
+    hV.
 
     Args:
         weights: θ, shape (..., K, F).
