@@ -103,6 +103,11 @@ SAMPLES = {
     "forward_pass": [{"examples": n, "mask": mask, "layers": k} for n in (1, 12) for mask in ("on", "off") for k in (0, 8)],
     "one_layer": [{"examples": n} for n in (1, 2, 40, 1000)],
     "one_step": [{"prompt": prompt, "examples": n} for prompt in range(10) for n in (1, 30)][::2],
+    "oracle_value": [
+        {"oracle": oracle, "reliability": sure, "truth": truth, "temperature": 0.2}
+        for oracle, sure in (("witness", 0.0), ("witness", 1.0), ("hint", 1.0), ("own", 0.0))
+        for truth in (1.0, 2.5)
+    ],
     "product": [
         {"run": run, "epoch": epoch, "factors": [1.0, 0.5, 2.0, f, 1.0]}
         for run, epoch, f in (("three", 0, 1.0), ("two", 400, 0.0), ("none", 269, 1.0), ("never", 1000, 0.0))

@@ -150,6 +150,7 @@ VALLEY = {
     "direction": Whole(1, 0, 2),
 }  # fmt: skip
 SIGNAL = {"dim": Whole(3), "examples": Whole(4), "variance": Real(0.5, -0.1)}
+ORACLE = {"weights": Array("KF"), "predictions": Array("SK", "probabilities")}
 MODELS = models()
 SEQUENCES, TARGETS = Tokens((5, 4), free=(0,)), Tokens((5,))
 TASK = Task(2, 4, 2)
@@ -291,6 +292,15 @@ TABLE = {
     synthesis.bayes_layer: {"noise": Array("dd", "spd"), "prior": Array("dd", "spd"), "examples": Whole(4)},
     synthesis.own_label_accuracy: SIGNAL,
     synthesis.context_accuracy_bound: SIGNAL,
+    synthesis.oracle_value: ORACLE | {"posterior": Array("SK", "probabilities")},
+    synthesis.attention_spread: ORACLE,
+    synthesis.gain_bounds: ORACLE
+    | {"labels": Array("SK", "probabilities"), "posterior": Array("SK", "probabilities"), "step": Real(0.3)},
+    synthesis.information_split: {
+        "predictions": Array("SK", "probabilities"), "shares": Array("Sm", "probabilities"),
+        "posterior": Array("SmK", "probabilities"),
+    },
+    synthesis.own_label_energy: {"logits": Array("SK"), "temperature": Real(0.7)},
 }  # fmt: skip
 EXEMPT = {
     clustering.walsh, clustering.curvature, clustering.dissect, clustering.position_effects, clustering.counting_form,

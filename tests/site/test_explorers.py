@@ -17,6 +17,7 @@ HANDLES = [
     "layers",
     "layer_training",
     "one_step",
+    "oracle_value",
     "plateaus",
     "product",
     "quadratic_field",

@@ -26,6 +26,7 @@ from attnopt.explorers import (
     LayerTrainingExplorer,
     OneLayerExplorer,
     OneStepExplorer,
+    OracleValueExplorer,
     PlateausExplorer,
     ProductExplorer,
     SecondValleyExplorer,
@@ -685,6 +686,100 @@ def test_one_step_asks_where_the_step_lands_and_measures_the_guess(show):
     assert f"w₁ = {shown_pair(reached)}" in said
     assert f"{angle:.0f}° off the way to w⋆ = {shown_pair(w_star)}." in said
     assert "w₁" in weights.text_content()
+    assert page.complaints == []
+
+
+def oracle_again(*, oracle, reliability, temperature, truth, step, tokens):
+    """The explorer's world by sums over tokens, classes and answers, one at a time."""
+    theta = np.array([[1.0, 0], [0, 1], [-1, -1]])
+    found = dict.fromkeys(("label", "value", "off", "trace", "gain", "slope", "square", "limit"), 0.0)
+    shares = lambda x: np.exp(x) / np.exp(x).sum()  # noqa: E731
+    for z in np.array(tokens):
+        s, p = shares(theta @ z), shares(theta @ z / truth)
+        chance = {
+            "witness": lambda o, c: (1 - reliability) / 3 + reliability * (o == c),
+            "hint": lambda o, c: (1 + reliability) / 2 if (o == 1) == (c == 2) else (1 - reliability) / 2,
+            "own": lambda o, c: 1.0,
+        }[oracle]
+        found["off"] += np.square((s - p) @ theta).sum() / 3
+        for c in range(3):
+            found["label"] += p[c] * np.square(s @ theta - theta[c]).sum() / 3
+            found["trace"] += s[c] * np.square(s @ theta - theta[c]).sum() / 3
+        for o in range({"witness": 3, "hint": 2, "own": 1}[oracle]):
+            joint = np.array([p[c] * chance(o, c) for c in range(3)])
+            honest = joint / joint.sum()
+            labels = shares(theta @ z / temperature) if oracle == "own" else honest
+            move = (s - labels) @ theta
+            after = shares(theta @ (z - step * move))
+            for c in range(3):
+                found["gain"] += joint[c] / 3 * np.log(after[c] / s[c])
+                found["limit"] += joint[c] / 3 * np.log(labels[c] / s[c]) if joint[c] else 0
+            found["value"] += joint.sum() / 3 * np.square((s - honest) @ theta).sum()
+            found["slope"] += joint.sum() / 3 * ((s - honest) @ theta @ move)
+            found["square"] += joint.sum() / 3 * move @ move
+    return found
+
+
+@pytest.mark.parametrize(
+    "traits",
+    [
+        {},
+        {"oracle": "hint", "reliability": 1.0, "step": 2.5},
+        {"oracle": "own", "temperature": 0.5},
+        {"oracle": "own", "temperature": 2.0, "truth": 2.0, "step": 1.5},
+        {"oracle": "witness", "reliability": 1.0, "truth": 0.5, "tokens": [[1.5, -2.0], [0.2, 0.3], [-1.0, 1.0]]},
+    ],
+)
+def test_an_oracle_s_value_is_said_with_its_parts_and_the_gain_with_its_bounds(traits, show):
+    explorer, page = OracleValueExplorer(**traits), show(make("oracle_value", **traits))
+    known, said = oracle_again(**explorer.state()), status(mounted(page))
+    number = lambda value: shown_number(value, 3)  # noqa: E731
+    calibrated = explorer.truth == 1
+    trace = "the trace" if calibrated else f"the trace {number(known['trace'])}: the belief is not calibrated"
+    assert f"The label is worth {number(known['label'])}, {trace}. " in said
+    own, left = known["value"] - known["off"], known["label"] - known["value"]
+    assert f"the oracle has {number(own)}, miscalibration {number(known['off'])}, and {number(left)} is left. " in said
+    low, high = (explorer.step * known["slope"] - part * known["square"] * explorer.step**2 for part in (5 / 8, 0))
+    assert low - 1e-12 <= known["gain"] <= high + 1e-12
+    assert f"{number(low)} and " in said
+    assert f"{number(high)}. " in said
+    word = "lowers" if known["gain"] > -5e-4 else "raises"
+    assert f"{word} the expected cross-entropy by {number(abs(known['gain']))}: " in said
+    assert f"The flow gains {number(known['limit'])} in the end" in said
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("guessed", ["all of it", "nothing"])
+def test_an_oracle_s_value_is_asked_first(guessed, show):
+    page = show(make("oracle_value"))
+    explorer = mounted(page, asking=True)
+    assert "what it leaves" not in explorer.locator("svg").nth(1).text_content()
+    explorer.get_by_role("button", name=guessed).click()
+    said = explorer.get_by_role("note").inner_text()
+    assert said.startswith(f"You said {guessed}. Nothing: ")
+    assert f"The true label is worth {oracle_again(**OracleValueExplorer().state())['label']:.3f}" in said
+    assert page.complaints == []
+
+
+def test_the_tour_of_an_oracle_s_value_says_what_is_so(show):
+    page = show(make("oracle_value"))
+    steps = list(toured(mounted(page), 5))
+    states = [
+        {"oracle": "own", "temperature": 0.5},
+        {"oracle": "hint", "reliability": 1.0},
+        {"oracle": "witness", "reliability": 1.0},
+        {"oracle": "own", "temperature": 2.0, "truth": 2.0},
+        {"oracle": "witness", "reliability": 0.6, "step": 3.0},
+    ]
+    numbers = [oracle_again(**OracleValueExplorer(**state).state()) for state in states]
+    for (_, said), known in zip(steps, numbers, strict=True):
+        assert f"The flow gains {shown_number(known['limit'], 3)} in the end" in said
+    assert max(OracleValueExplorer(**states[0]).compute()["gains"]) < 1e-12
+    assert f"{numbers[1]['value']:.3f} of {numbers[1]['label']:.3f}" in steps[1][0]
+    assert numbers[2]["value"] == pytest.approx(numbers[2]["trace"])
+    assert numbers[3]["gain"] > 0
+    last = OracleValueExplorer(**states[4]).compute()["gains"]
+    assert last[-1] < max(last)
     assert page.complaints == []
 
 
@@ -1524,7 +1619,17 @@ def test_gradient_bound_says_what_is_broken(show):
 
 @pytest.mark.parametrize(
     "name",
-    ["attention_field", "forward_pass", "one_step", "quadratic_field", "second_valley", "softmax", "feature_flow", "layers"],
+    [
+        "attention_field",
+        "forward_pass",
+        "one_step",
+        "oracle_value",
+        "quadratic_field",
+        "second_valley",
+        "softmax",
+        "feature_flow",
+        "layers",
+    ],
 )
 def test_a_handle_follows_a_finger_all_the_way(name, show):
     page = show(make(name), has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844})

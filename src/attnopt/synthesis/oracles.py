@@ -1,0 +1,192 @@
+"""What labels are worth to the block Z ← Z - h(s - Q)θ of a classifier s = σ(Zθᵀ), by what the oracle that gives them knows.
+
+C_O is the posterior of the class given the features and all that the oracle has seen; rows are tokens, columns classes.
+Values are those of single tokens: V(O) and the others of the chapter are their means.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from attnopt.checks import check_broadcast, check_matrices, check_matrix_shape, check_number
+
+
+def oracle_value(weights: Tensor, predictions: Tensor, posterior: Tensor) -> Tensor:
+    """The squared length of the block's step if labels are the oracle's posterior, ‖(s - C_O)θ‖²: V(O) is its mean.
+
+    A step h lowers the mean cross-entropy of the true labels by hV at most, and by h(1 - hL/2)V at least, with L = ¼d² and d
+    the largest distance of two class vectors.
+
+    Args:
+        weights: θ, shape (..., K, F).
+        predictions: s, shape (..., S, K), rows that sum to 1.
+        posterior: C_O, shape (..., S, K), rows that sum to 1.
+
+    Returns:
+        One number a token, shape (..., S).
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
+        ValueError: if the shapes do not fit, an entry is not finite, or a row of predictions or of the posterior is no
+            distribution.
+
+    Source: the chapter "What an oracle is worth".
+    """
+    _check(weights, predictions=predictions, posterior=posterior)
+    return ((predictions - posterior) @ weights).square().sum(-1)
+
+
+def attention_spread(weights: Tensor, predictions: Tensor) -> Tensor:
+    """How widely the class vectors lie around their average under the belief, Σ s_k ‖θ_k - sθ‖².
+
+    It is the trace of θᵀJ(s)θ, the Jacobian of the token's cross-attention z ↦ σ(zθᵀ)θ. If s is calibrated, its mean is
+    what the true label is worth.
+
+    Args:
+        weights: θ, shape (..., K, F).
+        predictions: s, shape (..., S, K), rows that sum to 1.
+
+    Returns:
+        One number a token, shape (..., S).
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
+        ValueError: if the shapes do not fit, an entry is not finite, or a row of predictions is no distribution.
+
+    Source: the chapter "What an oracle is worth".
+    """
+    _check(weights, predictions=predictions)
+    away = weights.unsqueeze(-3) - (predictions @ weights).unsqueeze(-2)
+    return (predictions * away.square().sum(-1)).sum(-1)
+
+
+def gain_bounds(
+    weights: Tensor, predictions: Tensor, labels: Tensor, posterior: Tensor, step: float
+) -> tuple[Tensor, Tensor]:
+    """Between what bounds one step with some labels Q lowers the expected cross-entropy of the true label.
+
+    With D = ⟨(s - C_O)θ, (s - Q)θ⟩ and W = ‖(s - Q)θ‖² the expected gain, given what the oracle saw, is between
+    hD - h²LW/2 and hD, with L = ¼d² and d the largest distance of two class vectors. For Q = C_O that is h(1 - hL/2)V and
+    hV.
+
+    Args:
+        weights: θ, shape (..., K, F).
+        predictions: s, shape (..., S, K), rows that sum to 1.
+        labels: Q, what is put in, shape (..., S, K), rows that sum to 1.
+        posterior: C_O, what would be right to put in, shape (..., S, K), rows that sum to 1.
+        step: h.
+
+    Returns:
+        The lower and the upper bound, each one number a token, shape (..., S).
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ; or if ``step`` is no number.
+        ValueError: if the shapes do not fit, an entry is not finite, a row of predictions, labels or posteriors is no
+            distribution, or the step is not positive and finite.
+
+    Source: the chapter "What an oracle is worth".
+    """
+    _check(weights, predictions=predictions, labels=labels, posterior=posterior)
+    check_number("step", step)
+    move = (predictions - labels) @ weights
+    most = step * (((predictions - posterior) @ weights) * move).sum(-1)
+    apart = weights.unsqueeze(-2) - weights.unsqueeze(-3)
+    curvature = apart.square().sum(-1).amax((-2, -1)).unsqueeze(-1) / 4
+    return most - step**2 * curvature / 2 * move.square().sum(-1), most
+
+
+class Split(NamedTuple):
+    """The three parts of a classifier's cross-entropy, in nats."""
+
+    remaining: Tensor
+    information: Tensor
+    miscalibration: Tensor
+
+
+def information_split(predictions: Tensor, shares: Tensor, posterior: Tensor) -> Split:
+    """The parts of a token's expected cross-entropy -Σ P(c) log s_c: what remains, what the oracle tells, what is wrong.
+
+    An oracle gives one of M answers. The parts are H(c|Z,O), I(c;O|Z) and KL(P(c|Z)‖s), token by token.
+
+    Args:
+        predictions: s, shape (..., S, K), rows that sum to 1.
+        shares: the probability of each answer given the token, shape (..., S, M), rows that sum to 1.
+        posterior: C_O for each answer, shape (..., S, M, K), rows that sum to 1.
+
+    Returns:
+        The three parts, each one number a token, shape (..., S); the last is infinite where a possible class has
+        probability 0 in the predictions.
+
+    Raises:
+        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
+        ValueError: if the shapes do not fit, an entry is not finite, or a row is no distribution.
+
+    Source: the chapter "What an oracle is worth".
+    """
+    check_matrices(predictions=predictions, shares=shares, posterior=posterior)
+    if posterior.ndim < 3:
+        raise ValueError(f"posterior must have a row for each answer of each token, got shape {tuple(posterior.shape)}")
+    tokens, classes = predictions.shape[-2:]
+    check_matrix_shape("shares", shares, (tokens, shares.shape[-1]), "to match predictions")
+    check_matrix_shape("posterior", posterior, (shares.shape[-1], classes), "to match shares and predictions")
+    if posterior.shape[-3] != tokens:
+        raise ValueError(f"posterior must have {tokens} tokens, as predictions, got shape {tuple(posterior.shape)}")
+    check_broadcast(
+        {"predictions": 2, "shares": 2, "posterior": 3}, predictions=predictions, shares=shares, posterior=posterior
+    )
+    _check_rows(predictions=predictions, shares=shares, posterior=posterior)
+    true = (shares.unsqueeze(-2) @ posterior).squeeze(-2)
+    remaining = (shares * _entropy(posterior)).sum(-1)
+    wrong = (torch.xlogy(true, true) - torch.xlogy(true, predictions)).sum(-1)
+    return Split(remaining, _entropy(true) - remaining, wrong)
+
+
+def own_label_energy(logits: Tensor, temperature: float) -> Tensor:
+    """What a block descends on that takes its own softmax at another temperature for labels, LSE(N) - T·LSE(N/T).
+
+    Its gradient in N is σ(N) - σ(N/T). For T below 1 it is the mean entropy of σ(N/τ) over τ from T to 1, times 1 - T.
+
+    Args:
+        logits: N, shape (..., S, K).
+        temperature: T; below 1 labels are sharper than the softmax.
+
+    Returns:
+        One number a token, shape (..., S).
+
+    Raises:
+        TypeError: if ``logits`` is not a real floating-point tensor, or ``temperature`` no number.
+        ValueError: if ``logits`` is not a finite, non-empty matrix or batch of matrices, or ``temperature`` is not positive
+            and finite.
+
+    Source: the chapter "What an oracle is worth".
+    """
+    check_matrices(logits=logits)
+    check_number("temperature", temperature)
+    logits = logits - logits.amax(-1, keepdim=True)  # a constant would be lost in the difference
+    return torch.logsumexp(logits, -1) - temperature * torch.logsumexp(logits / temperature, -1)
+
+
+def _entropy(probabilities: Tensor) -> Tensor:
+    """Of distributions along the last dimension, in nats."""
+    return -torch.xlogy(probabilities, probabilities).sum(-1)
+
+
+def _check(weights: Tensor, **distributions: Tensor) -> None:
+    """Require class vectors, and one distribution over the classes for each token."""
+    check_matrices(weights=weights, **distributions)
+    first_name, first = next(iter(distributions.items()))
+    for name, value in distributions.items():
+        check_matrix_shape(name, value, (first.shape[-2], weights.shape[-2]), f"to match weights and {first_name}")
+    check_broadcast(weights=weights, **distributions)
+    _check_rows(**distributions)
+
+
+def _check_rows(**distributions: Tensor) -> None:
+    """Require rows that are distributions, up to rounding."""
+    for name, value in distributions.items():
+        off = (value.sum(-1) - 1).abs().max().item()
+        if (value < 0).any() or off > torch.finfo(value.dtype).eps ** 0.5:
+            raise ValueError(
+                f"{name} must not be negative, with rows that sum to 1, got {value.min():.3g} and a sum off by {off:.3g}"
+            )
