@@ -32,7 +32,7 @@ class OracleValueExplorer(Explorer):
         reliability: 0 (it knows nothing) to 1.
         temperature: T, of the labels of "own".
         truth: the temperature of the world.
-        step: h.
+        step: h of the block.
         tokens: three pairs.
     """
 

@@ -75,7 +75,7 @@ def gain_bounds(
         predictions: s, shape (..., S, K), rows that sum to 1.
         labels: Q, what is put in, shape (..., S, K), rows that sum to 1.
         posterior: C_O, what would be right to put in, shape (..., S, K), rows that sum to 1.
-        step: h.
+        step: h of the block.
 
     Returns:
         The lower and the upper bound, each one number a token, shape (..., S).
