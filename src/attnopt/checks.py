@@ -136,19 +136,19 @@ def check_symmetric(name: str, value: Tensor) -> None:
         raise ValueError(f"{name} must be symmetric, got a largest asymmetry of {asymmetry.max().item():.3g}")
 
 
-def check_labels(labels: Tensor, axis: Axis) -> None:
-    """Require non-negative labels that sum to 1 along ``axis``, up to rounding.
+def check_labels(labels: Tensor, axis: Axis, name: str = "labels") -> None:
+    """Require non-negative labels, or other shares, that sum to 1 along ``axis``, up to rounding.
 
     Raises:
         ValueError: if an entry is negative or a sum is not 1 within the square root of the dtype's epsilon.
     """
     if (labels < 0).any():
-        raise ValueError(f"labels must be non-negative, got {labels.min().item():.3g}")
+        raise ValueError(f"{name} must be non-negative, got {labels.min().item():.3g}")
     sums = labels.sum(axis_dim(axis))
     worst = (sums - 1).abs().argmax()
     tolerance = torch.finfo(labels.dtype).eps ** 0.5
     if (sums.flatten()[worst] - 1).abs() > tolerance:
-        raise ValueError(f"labels must sum to 1 along the {axis} axis, got a sum of {sums.flatten()[worst].item():.6g}")
+        raise ValueError(f"{name} must sum to 1 along the {axis} axis, got a sum of {sums.flatten()[worst].item():.6g}")
 
 
 def check_count(name: str, value: int, least: int = 1) -> int:

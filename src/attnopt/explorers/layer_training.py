@@ -10,7 +10,8 @@ from matplotlib.ticker import LogLocator
 from scipy.integrate import solve_ivp
 
 from attnopt.explorers import step_sizes
-from bookkit.explorers.base import Explorer, Interval, Numbers
+from attnopt.explorers.spectra import SpectrumExplorer
+from bookkit.explorers.base import Interval, Numbers
 from bookkit.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE
 
 DIMS, CONTEXTS, DEPTH = (1, 2, 5, 10), (2, 5, 10, 20, 40, 100), 4  # the page carries these d and n
@@ -49,7 +50,7 @@ def _row(dim: int, n_context: int) -> dict:
     return row | {"horizon": [10 ** math.ceil(math.log10(PATIENCE / rate)) for rate in slowest]}
 
 
-class LayerTrainingExplorer(Explorer):
+class LayerTrainingExplorer(SpectrumExplorer):
     """Layers A_i = -s_i Σ⁻¹ in training: ṡ_i = -∂f/∂s_i for the exact loss f = E tr Π(I - s_i G)².
 
     The page carries the spectra of some d and n; with a kernel all can be chosen, and Python computes those that lack.
@@ -78,20 +79,7 @@ class LayerTrainingExplorer(Explorer):
     tied = traitlets.Bool(False).tag(sync=True)
     starts = Numbers([0.3, 0.31, 0.9, 0.0], -1, 3)
     time = Interval(0.4, 0, 1)
-    table = traitlets.Dict().tag(sync=True)
-
-    @traitlets.default("table")
-    def _default_table(self) -> dict:
-        return {f"{dim} {n_context}": _row(dim, n_context) for dim in DIMS for n_context in CONTEXTS}
-
-    @traitlets.observe("dim", "n_context")
-    def _answer(self, _) -> None:
-        self.table = self.table | {f"{self.dim} {self.n_context}": _row(self.dim, self.n_context)}
-
-    def bounds(self, kernel: bool = True) -> dict:
-        """As of any explorer; without a kernel, d and n are those whose spectra the page carries."""
-        carried = {} if kernel else {"dim": {"values": list(DIMS)}, "n_context": {"values": list(CONTEXTS)}}
-        return super().bounds(kernel) | carried
+    dims, contexts, row = DIMS, CONTEXTS, staticmethod(_row)
 
     def _follow(self, times: np.ndarray) -> np.ndarray:
         """Sizes at increasing times, the first 0, shape (times, layers); layers that start equal are followed as one."""

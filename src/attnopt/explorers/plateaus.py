@@ -7,10 +7,11 @@ import numpy as np
 import traitlets
 from matplotlib.figure import Figure
 
+from attnopt.explorers.spectra import SpectrumExplorer
 from attnopt.in_context import optimal_step_sizes, wishart_quadrature
 from attnopt.synthesis import grouped_optimum, tied_optimum, tied_rates
 from attnopt.synthesis.loops import follow_gaps, tie_breaks, tied_expansion
-from bookkit.explorers.base import Explorer, Interval
+from bookkit.explorers.base import Interval
 from bookkit.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE
 
 DIMS, CONTEXTS, DEPTH = (1, 2, 5, 10), (5, 10, 20, 40), 3  # the page carries these d and n
@@ -43,7 +44,7 @@ def _row(dim: int, n_context: int) -> dict:
     }
 
 
-class PlateausExplorer(Explorer):
+class PlateausExplorer(SpectrumExplorer):
     """Two or three layers A_i = -s_i Σ⁻¹ that start almost equal, and the time at which gradient flow tells them apart.
 
     The page carries the spectra of some d and n; with a kernel all can be chosen, and Python computes those that lack.
@@ -72,20 +73,7 @@ class PlateausExplorer(Explorer):
     start = Interval(0.3, 0, 1)
     spread = Interval(-6.0, TIGHTEST, WIDEST)
     pair = Interval(0.0, -5, 5)
-    table = traitlets.Dict().tag(sync=True)
-
-    @traitlets.default("table")
-    def _default_table(self) -> dict:
-        return {f"{dim} {n_context}": _row(dim, n_context) for dim in DIMS for n_context in CONTEXTS}
-
-    @traitlets.observe("dim", "n_context")
-    def _answer(self, _) -> None:
-        self.table = self.table | {f"{self.dim} {self.n_context}": _row(self.dim, self.n_context)}
-
-    def bounds(self, kernel: bool = True) -> dict:
-        """As of any explorer; without a kernel, d and n are those whose spectra the page carries."""
-        carried = {} if kernel else {"dim": {"values": list(DIMS)}, "n_context": {"values": list(CONTEXTS)}}
-        return super().bounds(kernel) | carried
+    dims, contexts, row = DIMS, CONTEXTS, staticmethod(_row)
 
     def _gaps(self, spread: float) -> list[float]:
         """Logarithms of the gaps between neighbours, from the smallest size up."""

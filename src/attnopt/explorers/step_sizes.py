@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 from numpy.polynomial import legendre
 from scipy.optimize import minimize_scalar
 
+from attnopt.explorers.spectra import SpectrumExplorer
 from attnopt.in_context import optimal_step_sizes, wishart_quadrature
-from bookkit.explorers.base import Explorer, Numbers
+from bookkit.explorers.base import Numbers
 from bookkit.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE
 
 DIMS, CONTEXTS, DEPTH, NODES = (1, 2, 5, 10), (1, 2, 5, 10, 20, 40, 100), 4, 12  # the page carries these d and n
@@ -87,7 +88,7 @@ def _density(dim: int, n_context: int, end: float) -> np.ndarray:
     return np.maximum(density, 0) / (2 * end * points)  # from d(root) to dλ
 
 
-class StepSizesExplorer(Explorer):
+class StepSizesExplorer(SpectrumExplorer):
     """Layers A_i = -s_i Σ⁻¹, whose roots 1 / s_i the reader drags; or optimal, equal or Chebyshev's ones.
 
     The page carries the spectra of some d and n; with a kernel all can be chosen, and Python computes those that lack.
@@ -114,20 +115,7 @@ class StepSizesExplorer(Explorer):
     layers = traitlets.Int(3, min=1, max=DEPTH).tag(sync=True)
     scheme = traitlets.Enum([*STYLES, "own"], default_value="own").tag(sync=True)
     own = Numbers([0.8, 1.0, 1.25, 1.6], 0.02, 8)
-    table = traitlets.Dict().tag(sync=True)
-
-    @traitlets.default("table")
-    def _default_table(self) -> dict:
-        return {f"{dim} {n_context}": spectrum_row(dim, n_context) for dim in DIMS for n_context in CONTEXTS}
-
-    @traitlets.observe("dim", "n_context")
-    def _answer(self, _) -> None:
-        self.table = self.table | {f"{self.dim} {self.n_context}": spectrum_row(self.dim, self.n_context)}
-
-    def bounds(self, kernel: bool = True) -> dict:
-        """As of any explorer; without a kernel, d and n are those whose spectra the page carries."""
-        carried = {} if kernel else {"dim": {"values": list(DIMS)}, "n_context": {"values": list(CONTEXTS)}}
-        return super().bounds(kernel) | carried
+    dims, contexts, row = DIMS, CONTEXTS, staticmethod(spectrum_row)
 
     def _sizes(self, scheme: str, layers: int) -> list[float]:
         row = spectrum_row(self.dim, self.n_context)

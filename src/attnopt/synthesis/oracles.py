@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_broadcast, check_matrices, check_matrix_shape, check_number
+from attnopt.checks import check_broadcast, check_labels, check_matrices, check_matrix_shape, check_number
 
 
 def oracle_value(weights: Tensor, predictions: Tensor, posterior: Tensor) -> Tensor:
@@ -135,7 +135,8 @@ def information_split(predictions: Tensor, shares: Tensor, posterior: Tensor) ->
     check_broadcast(
         {"predictions": 2, "shares": 2, "posterior": 3}, predictions=predictions, shares=shares, posterior=posterior
     )
-    _check_rows(predictions=predictions, shares=shares, posterior=posterior)
+    for name, value in (("predictions", predictions), ("shares", shares), ("posterior", posterior)):
+        check_labels(value, "class", name)
     true = (shares.unsqueeze(-2) @ posterior).squeeze(-2)
     remaining = (shares * _entropy(posterior)).sum(-1)
     wrong = (torch.xlogy(true, true) - torch.xlogy(true, predictions)).sum(-1)
@@ -179,14 +180,5 @@ def _check(weights: Tensor, **distributions: Tensor) -> None:
     for name, value in distributions.items():
         check_matrix_shape(name, value, (first.shape[-2], weights.shape[-2]), f"to match weights and {first_name}")
     check_broadcast(weights=weights, **distributions)
-    _check_rows(**distributions)
-
-
-def _check_rows(**distributions: Tensor) -> None:
-    """Require rows that are distributions, up to rounding."""
     for name, value in distributions.items():
-        off = (value.sum(-1) - 1).abs().max().item()
-        if (value < 0).any() or off > torch.finfo(value.dtype).eps ** 0.5:
-            raise ValueError(
-                f"{name} must not be negative, with rows that sum to 1, got {value.min():.3g} and a sum off by {off:.3g}"
-            )
+        check_labels(value, "class", name)

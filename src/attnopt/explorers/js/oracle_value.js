@@ -1,13 +1,11 @@
 // What an oracle's labels are worth, in a world of three tokens: the parts of the label's worth, and the gain of a step.
 
-import { arrow, averaged, axes, clipped, COLOURS, curve, dot, drawn, line, mark, MARKS, minus, show, sum, ticksUpTo } from "./common.js";
+import { arrow, averaged, axes, clipped, COLOURS, curve, dot, drawn, line, mark, MARKS, minus, show, softmaxOf, sum, ticksUpTo } from "./common.js";
 import { explorer } from "./shell.js";
 
 const CLASSES = [[1, 0], [0, 1], [-1, -1]], REACH = 2.4, LONGEST = 3, POINTS = 61, GREY = "#6b6b6b";
 const three = [0, 1, 2], squared = (v) => dot(v, v), times = (share, v) => v.map((value) => share * value);
 const scoresOf = (z) => CLASSES.map((theta) => dot(z, theta));
-const lse = (scores) => { const top = Math.max(...scores); return top + Math.log(sum(scores.map((value) => Math.exp(value - top)))); };
-const softmax = (scores) => scores.map((value) => Math.exp(value - lse(scores)));
 const entropy = (p) => -sum(p.map((value) => (value > 0 ? value * Math.log(value) : 0)));
 
 // The probability of each answer of the oracle, by class.
@@ -21,10 +19,10 @@ function channelOf({ oracle, reliability: sure }) {
 export function compute(state) {
   const { oracle, temperature, truth, step, tokens } = state, channel = channelOf(state), answers = channel[0].map((_, o) => o);
   const worlds = tokens.map((z) => {
-    const scores = scoresOf(z), belief = softmax(scores), real = softmax(scores.map((value) => value / truth));
+    const scores = scoresOf(z), belief = softmaxOf(scores).weights, real = softmaxOf(scores.map((value) => value / truth)).weights;
     const joint = answers.map((o) => real.map((p, c) => p * channel[c][o])), shares = joint.map(sum);
     const posterior = joint.map((row, o) => row.map((value) => value / shares[o]));
-    const labels = oracle === "own" ? [softmax(scores.map((value) => value / temperature))] : posterior;
+    const labels = oracle === "own" ? [softmaxOf(scores.map((value) => value / temperature)).weights] : posterior;
     const moves = labels.map((row) => averaged(minus(row, belief), CLASSES));
     return { z, belief, real, shares, posterior, labels, moves };
   });
@@ -32,7 +30,7 @@ export function compute(state) {
   const away = (world, row) => averaged(minus(world.belief, row), CLASSES);
   const loss = ({ posterior, z, moves }, o, h) => {
     const scores = scoresOf(z.map((value, f) => value + h * moves[o][f]));
-    return lse(scores) - dot(posterior[o], scores);
+    return softmaxOf(scores).lse - dot(posterior[o], scores);
   };
   const gain = (h) => over((world, o) => loss(world, o, 0) - loss(world, o, h));
   const label = mean((world) => sum(three.map((c) => world.real[c] * squared(away(world, three.map((k) => Number(k === c)))))));
