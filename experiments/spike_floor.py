@@ -38,7 +38,7 @@ def train_on(course: Course, state: State, floor: float = 0.0, rates: Tensor | f
         mean squares.
     """
     state = State(*(part.clone() for part in state))
-    course.settings = SimpleNamespace(batch_size=course.settings.batch_size, learning_rate=rates)
+    course.settings = SimpleNamespace(**vars(course.settings) | {"learning_rate": rates})
     state.second.clamp_min_(floor**2)
     last, peak, lengths = state.rows.clone(), mean_loss(course, state.rows), []
     for _ in range(EPOCHS):

@@ -9,7 +9,7 @@ import torch
 from ensembles import nested, seeded
 from joblib import parallel_config
 
-from attnopt.clustering import Settings, Watch, ensemble, initial_models, train
+from attnopt.clustering import Settings, Watch, ensemble, initial_models, save_training, train
 from attnopt.clustering.files import read_arrays
 from attnopt.clustering.training import group
 from attnopt.clustering.training.evaluate import TEST_SEED
@@ -80,6 +80,8 @@ def test_chunks_of_other_settings_are_refused(tmp_path):
         (range(4), replace(TINY, learning_rate=1e-2), start),
         (range(1, 5), TINY, start),
         (range(4), replace(TINY, clip=[1.0, 1.0, 2.0, 1.0]), start),
+        (range(4), replace(TINY, betas=(0.9, 0.99)), start),
+        (range(4), replace(TINY, eps=1e-4), start),
     ):
         with pytest.raises(ValueError, match="chunk_00000.npz was written by other settings"):
             ensemble(seeds, settings, tmp_path, jobs=1, start=other)
@@ -99,6 +101,18 @@ def test_what_a_chunk_bears_says_every_setting_aloud(tmp_path):
     assert said["settings"].keys() == {field.name for field in fields(Settings)}
     assert said["watch"].keys() == {field.name for field in fields(Watch)}
     assert said["settings"]["learning_rate"] == [3e-3]
+
+
+def test_a_chunk_from_before_a_setting_was_one_is_read_as_what_the_setting_then_was(tmp_path):
+    training = ensemble([3], TINY, tmp_path, jobs=1)
+    file = tmp_path / "chunk_00000.npz"
+    said = json.loads(json.loads(read_arrays(file)[1])["description"])
+    del said["settings"]["betas"], said["settings"]["eps"]
+    save_training(file, training, json.dumps(said))
+    assert_same(training, ensemble([3], TINY, tmp_path, jobs=1))
+    for other in ({"betas": (0.9, 0.99)}, {"eps": 1e-4}, {"learning_rate": 1e-2}):
+        with pytest.raises(ValueError, match="written by other settings"):
+            ensemble([3], replace(TINY, **other), tmp_path, jobs=1)
 
 
 def test_refuses_what_makes_no_sense():

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from attnopt.clustering import (
     PAPER,
+    Course,
     Models,
     Settings,
     Task,
@@ -26,6 +27,7 @@ from attnopt.clustering import (
 )
 from attnopt.clustering.model import marks
 from attnopt.clustering.training import evaluate, group
+from attnopt.clustering.training.adam import Adam
 from attnopt.clustering.training.backward import Layout, loss_and_gradients, normaliser, pull_back
 from attnopt.clustering.training.evaluate import TEST_SEED
 from attnopt.clustering.training.group import FEED_FORWARD, ORDER_SEED
@@ -117,6 +119,62 @@ def test_training_is_that_of_torchs_adam(settings, plain):
     training = train([3, 5], Settings(n_train=256, epochs=3, **settings), Watch(every=3), dtype=torch.float64)
     for name, value in plain_training(5, 3, **plain).items():
         torch.testing.assert_close(training.models.weights[name][1:], value, rtol=1e-9, atol=1e-11)
+
+
+def drawn_adam(seed):
+    """Adam's settings, drawn."""
+    draw = np.random.default_rng(seed)
+    slow, slower = draw.uniform(0, 0.99), 1 - 10 ** draw.uniform(-4, 0)
+    return {"betas": (0.0 if seed == 0 else slow, 0.0 if seed == 1 else slower), "eps": 10 ** draw.uniform(-12, 0)}
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3, 4, 5])
+def test_training_is_that_of_torchs_adam_whatever_its_settings(seed):
+    """At the end of each of three epochs, with β₁ = 0 among the settings drawn; and along a course."""
+    adam = drawn_adam(seed)
+    settings, start = Settings(n_train=256, epochs=3, **adam), initial_models([3, 5]).map(torch.Tensor.double)
+    training = train([3, 5], settings, Watch(every=3, snapshots=[1, 2, 3]), start=start, dtype=torch.float64)
+    course = Course([3, 5], settings, torch.float64)
+    state = course.initial()
+    for epoch in (1, 2, 3):
+        for _ in course.epoch(state):
+            pass
+        for name, value in plain_training(5, epoch, start=start[1], **adam).items():
+            close = {"rtol": 1e-8, "atol": 1e-10}
+            torch.testing.assert_close(training.snapshots[epoch].weights[name][1:], value, **close)
+            torch.testing.assert_close(course.layout.views(state.rows)[name][1:], value, **close)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_step_of_adam_is_torchs(seed):
+    """On gradients drawn anew over five orders of magnitude, some of them zero throughout."""
+    draw, how = np.random.default_rng(100 + seed), drawn_adam(seed)
+    rows = torch.from_numpy(draw.normal(size=(3, 8)))
+    theirs = rows.clone().requires_grad_()
+    optimiser, adam = torch.optim.Adam([theirs], lr=1e-2, **how), Adam.of(rows, **how)
+    for _ in range(50):
+        gradient = torch.from_numpy(draw.normal(size=(3, 8)) * 10 ** draw.uniform(-4, 1))
+        gradient[:, 0] = 0
+        theirs.grad = gradient.clone()
+        optimiser.step()
+        adam.step(rows, gradient, 1e-2)
+        torch.testing.assert_close(rows, theirs.detach(), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.same_bits
+def test_adams_usual_settings_are_what_they_were():
+    usual = Settings(n_train=64, epochs=2, betas=(0.9, 0.999), eps=1e-8)
+    assert usual == Settings(n_train=64, epochs=2) == replace(usual, betas=np.array([0.9, 0.999]))
+    assert_same(train([1, 2], usual), train([1, 2], Settings(n_train=64, epochs=2)))
+    other = train([1, 2], replace(usual, betas=(0.9, 0.99)))
+    assert not torch.equal(other.models.weights["token"], train([1, 2], usual).models.weights["token"])
+
+
+def test_weights_that_are_never_moved_stay_numbers():
+    """The zero neurons of a narrow model among wide ones have no gradient: 0 / ε is 0."""
+    training = train([1, 2], Settings(n_train=64, epochs=2, width=[4, 8], eps=2e-38))
+    assert all(value.isfinite().all() for value in training.models.weights.values())
+    assert not training.models.weights["receptors"][0, 4:].any()
 
 
 def test_a_model_goes_on_from_another_with_a_fresh_adam():
@@ -256,7 +314,7 @@ def assert_same(one, other):
 
 @pytest.mark.same_bits
 def test_an_interrupted_training_goes_on_to_the_same_numbers(tmp_path, monkeypatch):
-    settings = Settings(n_train=256, epochs=5, batch_size=[32, 64], clip=0.5)
+    settings = Settings(n_train=256, epochs=5, batch_size=[32, 64], clip=0.5, betas=(0.8, 0.99), eps=1e-6)
     watch, file = Watch(2, snapshots=(0, 3, 5)), {"checkpoint": tmp_path / "run", "checkpoint_every": 1}
     whole = train([1, 2], settings, watch)
     passes = []
@@ -273,8 +331,9 @@ def test_an_interrupted_training_goes_on_to_the_same_numbers(tmp_path, monkeypat
         train([1, 2], settings, watch, **file)
     monkeypatch.setattr(group.Group, "pass_through", original)
     assert_same(whole, train([1, 2], settings, watch, **file))
-    with pytest.raises(ValueError, match="other settings"):
-        train([1, 2], replace(settings, learning_rate=1e-2), watch, **file)
+    for other in ({"learning_rate": 1e-2}, {"betas": (0.9, 0.99)}, {"eps": 1e-4}):
+        with pytest.raises(ValueError, match="other settings"):
+            train([1, 2], replace(settings, **other), watch, **file)
 
 
 KILLED = """
@@ -354,6 +413,18 @@ def test_a_training_in_a_file_is_the_same(tmp_path):
         ("weight_decay", float("nan"), ValueError),
         ("clip", 0, ValueError),
         ("clip", float("nan"), ValueError),
+        ("betas", 0.9, TypeError),
+        ("betas", "09", TypeError),
+        ("betas", (0.9,), TypeError),
+        ("betas", (0.9, "0.999"), TypeError),
+        ("betas", (True, 0.999), TypeError),
+        ("betas", (0.9, 1.0), ValueError),
+        ("betas", (-0.1, 0.999), ValueError),
+        ("betas", (0.9, float("nan")), ValueError),
+        ("eps", 0.0, ValueError),
+        ("eps", 1e-40, ValueError),
+        ("eps", float("inf"), ValueError),
+        ("eps", (1e-8, 1e-8), TypeError),
         ("norm", "layer", ValueError),
         ("task", (2, 12, 5), TypeError),
     ],
@@ -430,6 +501,20 @@ def test_settings_are_values():
             Watch(snapshots=snapshots)
     with pytest.raises(ValueError, match="every"):
         Watch(every=0)
+
+
+def test_the_least_settings_and_what_is_said_below_them():
+    assert PAPER.epochs == 1000
+    assert (Settings(dim=1, n_train=1).dim, Settings(epochs=0).epochs, Settings(weight_decay=0).weight_decay) == (1, 0, 0)
+    for eps in (1, np.float32(0.5), torch.tensor(0.5)):
+        assert type(Settings(eps=eps).eps) is float
+    for name, least in (
+        ("weight_decay", "0 or more and finite"),
+        ("learning_rate", "positive and finite"),
+        ("clip", "positive,"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} must be {least}"):
+            Settings(**{name: -1.0})
 
 
 def test_what_follows_from_a_seed():

@@ -28,7 +28,7 @@ from attnopt.clustering.plateau import curvature, find_drops, influences, log_co
 from attnopt.clustering.sandbox import Run, load_run, run_names
 from attnopt.clustering.spikes import Course, Spike, State, dissect, find_spikes
 from attnopt.clustering.task import Task
-from attnopt.clustering.trained import load_model, load_models
+from attnopt.clustering.trained import load_model, load_models, load_overview
 from attnopt.clustering.training import (
     PAPER,
     Settings,
@@ -76,6 +76,7 @@ __all__ = [
     "levels",
     "load_model",
     "load_models",
+    "load_overview",
     "load_run",
     "load_training",
     "log_cosh_half",

@@ -116,6 +116,10 @@ class Course:
         adam = Adam.of(self.start)
         return State(self.start.clone(), adam.first, adam.second, adam.steps)
 
+    def adam(self, state: State) -> Adam:
+        """What makes the steps, on the state's own moments."""
+        return Adam(state.first, state.second, state.steps, self.settings.betas, self.settings.eps)
+
     def epoch(self, state: State) -> Iterator[Tensor]:
         """Step through every model's own next epoch, updating the state; after each step, the mini-batches' losses."""
         total, size = self.marks.shape[1], self.settings.batch_size
@@ -127,7 +131,7 @@ class Course:
         order = torch.stack([orders[int(n)] for n in number])
         batches = self.marks.gather(1, order.unsqueeze(-1).expand_as(self.marks))
         truth = self.truth.gather(1, order.unsqueeze(-1).expand_as(self.truth)).mT.contiguous()
-        adam, gradient = Adam(state.first, state.second, state.steps), torch.zeros_like(state.rows)
+        adam, gradient = self.adam(state), torch.zeros_like(state.rows)
         views, gradients = self.layout.views(state.rows), self.layout.views(gradient)
         for at in range(0, total, size):
             part = slice(at, at + size)

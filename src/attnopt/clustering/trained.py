@@ -65,9 +65,11 @@ def load_overview() -> dict[str, Tensor]:
     """What is known of the models of `load_models`, so that a list of them need not be computed.
 
     Returns:
-        ``m`` (200, 12), the integers of `Models.count`, and shares, each (200,): ``accuracy`` over all sequences, ``held``,
+        ``m`` (200, 12), the integers of `Models.count`, and shares (200,) each, ``accuracy`` over all sequences, ``held``,
         the accuracy with ξ replaced by the mean of its level of Σ m_t x_t, ``explained``, how much of the variance of ξ the
         sum explains, and the invariances ``suffix`` and ``permutation``, these three to four digits.
+
+    Source: the chapter "Circuits in the wild".
     """
     with np.load(DATA, allow_pickle=False) as arrays:
         return {name: torch.from_numpy(arrays[f"overview/{name}"]) for name in OVERVIEW}

@@ -59,7 +59,7 @@ class Group:
             self.rates[:, spans[name]] /= column(settings.mlp_discount)
         self.shrink = 1 - column(settings.weight_decay) * self.rates if any(settings.weight_decay) else None
         self.clip = column(settings.clip) if min(settings.clip) < math.inf else None
-        self.adam = Adam.of(self.rows)
+        self.adam = Adam.of(self.rows, settings.betas, settings.eps)
         self.gradient = torch.zeros_like(self.rows)
         self.members = torch.zeros(self.layout.size, len(spans), **like)  # which column belongs to which parameter
         for at, span in enumerate(spans.values()):

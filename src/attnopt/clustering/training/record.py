@@ -11,6 +11,8 @@ from torch import Tensor
 from attnopt.clustering.files import read_arrays, write_arrays
 from attnopt.clustering.model import Models
 
+LATER = {"betas": [0.9, 0.999], "eps": 1e-8}  # settings of which older files say nothing, and what they were then
+
 
 class Training(NamedTuple):
     """An ensemble's training: what it came to, and how.
@@ -79,7 +81,7 @@ def load_training(file: Path | str, description: str | None = None) -> Training:
     if not about.startswith("{"):
         raise ValueError(f"{file} holds no training, but what another function wrote")
     about = json.loads(about)
-    if description is not None and about["description"] != description:
+    if description is not None and _complete(about["description"]) != _complete(description):
         raise ValueError(f"{file} was written by other settings: remove it, or name another place")
     history, kept = {}, {}
     for path, array in arrays.items():
@@ -88,6 +90,14 @@ def load_training(file: Path | str, description: str | None = None) -> Training:
         place[name] = torch.from_numpy(array)
     models = {at: Models(weights, about["norm"]) for at, weights in kept.items()}
     return Training(models.pop("end"), history, {int(epoch): snapshot for epoch, snapshot in models.items()})
+
+
+def _complete(description: str) -> str:
+    """A description with what is said of settings that there have not always been."""
+    if not description.startswith("{"):
+        return description
+    said = json.loads(description)
+    return json.dumps(said | {"settings": LATER | said.get("settings", {})}, sort_keys=True)
 
 
 def checksum(models: Models) -> int:

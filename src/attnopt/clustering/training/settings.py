@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
@@ -9,11 +10,13 @@ from typing import get_args
 import numpy as np
 from torch import Tensor
 
-from attnopt.checks import check_count, check_word
+from attnopt.checks import check_count, check_number, check_word
 from attnopt.clustering.model import Norm
 from attnopt.clustering.task import Task, check_task
+from attnopt.clustering.training.adam import BETAS, EPSILON
 
 PER_MODEL = ("width", "batch_size", "learning_rate", "mlp_discount", "weight_decay", "clip")
+LEAST = 1e-38  # what single precision can tell from 0: a weight whose gradients vanish is not divided by that
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class Settings:
         norm: the models' normalisation.
         n_train: training sequences of each model.
         epochs: passes through the training set.
+        betas: Adam's β₁ and β₂, from 0 on and below 1, of all models.
+        eps: Adam's ε, of all models.
         width: h, neurons of the feed-forward layer.
         batch_size: sequences a step; the last batch of an epoch may be smaller.
         learning_rate: Adam's.
@@ -51,6 +56,8 @@ class Settings:
     norm: Norm = "rms"
     n_train: int = 2048
     epochs: int = 1000
+    betas: tuple[float, float] = BETAS
+    eps: float = EPSILON
     width: int | Sequence[int] = 32
     batch_size: int | Sequence[int] = 32
     learning_rate: float | Sequence[float] = 3e-3
@@ -65,6 +72,9 @@ class Settings:
             object.__setattr__(self, name, check_count(name, getattr(self, name), least))
         if self.vocabulary is not None:
             object.__setattr__(self, "vocabulary", check_count("vocabulary", self.vocabulary, self.task.p))
+        object.__setattr__(self, "betas", _check_betas(self.betas))
+        check_number("eps", self.eps, LEAST)
+        object.__setattr__(self, "eps", float(self.eps))
         for name in PER_MODEL:
             value = getattr(self, name)
             value = value.tolist() if isinstance(value, np.ndarray | np.generic | Tensor) else value
@@ -118,6 +128,19 @@ class Watch:
         object.__setattr__(self, "every", check_count("every", self.every))
         kept = sorted({check_count("snapshots", epoch, 0) for epoch in self.snapshots})
         object.__setattr__(self, "snapshots", tuple(kept))
+
+
+def _check_betas(betas: Sequence[float]) -> tuple[float, float]:
+    """Require two numbers from 0 on and below 1."""
+    betas = betas.tolist() if isinstance(betas, np.ndarray | Tensor) else betas
+    if not isinstance(betas, Sequence) or isinstance(betas, str) or len(betas) != 2:
+        raise TypeError(f"betas must be two numbers, got {betas!r}")
+    for beta in betas:
+        if isinstance(beta, bool) or not isinstance(beta, numbers.Real):
+            raise TypeError(f"betas must be numbers, got {beta!r}")
+        if not 0 <= beta < 1:
+            raise ValueError(f"betas must be from 0 on and below 1, got {beta}")
+    return float(betas[0]), float(betas[1])
 
 
 def _check_number(name: str, value: float) -> None:
