@@ -101,12 +101,29 @@ SAMPLES = {
         *({"dim": dim, "n_context": n, "start": 1.0, "layers": k} for dim, n, k in ((10, 5, 3), (1, 40, 2))),
     ],
     "forward_pass": [{"examples": n, "mask": mask, "layers": k} for n in (1, 12) for mask in ("on", "off") for k in (0, 8)],
+    "one_head": [
+        {"axis": [0.0, 0.0], "tokens": 10, "clusters": 1},
+        {"query": [0.0, 0.0], "clusters": 2, "number": 99},
+        {"query": [2.5, 2.5], "axis": [1.0, -1.0], "tokens": 2000},
+        *({"tokens": 10, "number": number} for number in range(6)),
+    ],
     "one_layer": [{"examples": n} for n in (1, 2, 40, 1000)],
+    "one_layer_knows": [
+        *({"knows": knows, "length": 20, "weight": weight} for knows in ("positions", "counts") for weight in (1, 20)),
+        *({"knows": "nothing", "length": length, "weight": weight} for length, weight in ((2, 20), (12, 6), (20, 3))),
+        *({"knows": "sequences", "length": length} for length in (2, 20)),
+        {"knows": "nothing", "sharpness": 0.2, "length": 20, "weight": 20},
+    ],
     "one_step": [{"prompt": prompt, "examples": n} for prompt in range(10) for n in (1, 30)][::2],
     "oracle_value": [
         {"oracle": oracle, "reliability": sure, "truth": truth, "temperature": 0.2}
         for oracle, sure in (("witness", 0.0), ("witness", 1.0), ("hint", 1.0), ("own", 0.0))
         for truth in (1.0, 2.5)
+    ],
+    "one_picture": [
+        {"context": context, "ones": ones, "query": query}
+        for context, ones in ((0.0, 2), (0.5, 5), (1.0, 0), (1.3, 1), (2.0, 0), (2.0, 4), (2.0, 5))
+        for query in ([1.2, 1.2], [-2.4, 0.7])
     ],
     "product": [
         {"run": run, "epoch": epoch, "factors": [1.0, 0.5, 2.0, f, 1.0]}

@@ -45,7 +45,7 @@ class Array:
         value = torch.randn(shape, generator=generator, dtype=torch.float64)
         if self.kind == "symmetric":
             value = (value + value.mT) / 2
-        elif self.kind == "spd":
+        elif self.kind in ("spd", "psd"):
             value = value @ value.mT / shape[-1] + 0.5 * torch.eye(shape[-1], dtype=torch.float64)
         elif self.kind == "positive":
             value = value.abs() + 0.1
@@ -151,6 +151,9 @@ VALLEY = {
 }  # fmt: skip
 SIGNAL = {"dim": Whole(3), "examples": Whole(4), "variance": Real(0.5, -0.1)}
 ORACLE = {"weights": Array("KF"), "predictions": Array("SK", "probabilities")}
+MIXTURE = {
+    "queries": Array("SF"), "means": Array("KF"), "shares": Array("K", "probabilities"), "covariance": Array("FF", "psd"),
+}  # fmt: skip
 MODELS = models()
 SEQUENCES, TARGETS = Tokens((5, 4), free=(0,)), Tokens((5,))
 TASK = Task(2, 4, 2)
@@ -248,7 +251,8 @@ TABLE = {
     MODELS.count: {"task": OfTask(fits=True)},
     clustering.Settings: {
         "task": OfTask(), "vocabulary": Whole(2, 2, instead=(type(None),)), "dim": Whole(2), "norm": NORM,
-        "n_train": Whole(8), "epochs": Whole(1, 0), "width": Whole(3, instead=(list,)),
+        "n_train": Whole(8), "epochs": Whole(1, 0), "betas": Given((0.9, 0.999)), "eps": Real(1e-8, 1e-38),
+        "width": Whole(3, instead=(list,)),
         "batch_size": Whole(4, instead=(list,)), "learning_rate": Real(0.01, many=True),
         "mlp_discount": Real(1.0, many=True), "clip": Real(1.0, infinite=True, many=True),
     },
@@ -301,6 +305,15 @@ TABLE = {
         "posterior": Array("SmK", "probabilities"),
     },
     synthesis.own_label_energy: {"logits": Array("SK"), "temperature": Real(0.7)},
+    synthesis.softmax_price: {"dim": Whole(2)},
+    synthesis.agreement_number: {"length": Whole(4), "weight": Whole(2, 1, 4), "p": Whole(2, 2), "sharpness": Real(1.3)},
+    synthesis.best_agreement: {"length": Whole(4), "weight": Whole(2, 1, 4), "p": Whole(2, 2)},
+    synthesis.unseen_mass: {"shares": Array("K", "probabilities"), "examples": Wholes((1, 3), 0)},
+    synthesis.examples_needed: {"shares": Array("K", "probabilities"), "left": Real(0.3)},
+    synthesis.draw_prompts: {"size": Whole(9, 2), "examples": Whole(3, 1, 8), "prompts": Whole(4), "generator": Draws()},
+    synthesis.read_context: {"queries": Array("SF"), "tokens": Array("nF"), "members": Array("nK", "probabilities")},
+    synthesis.mixture_limit: MIXTURE,
+    synthesis.mixture_error: MIXTURE | {"labels": Array("SK", "probabilities", instead=(type(None),))},
 }  # fmt: skip
 EXEMPT = {
     clustering.walsh, clustering.curvature, clustering.dissect, clustering.position_effects, clustering.counting_form,
@@ -309,9 +322,10 @@ EXEMPT = {
     clustering.save_training, clustering.load_training,  # tested with files, in tests/clustering/test_training.py
     clustering.run_names, clustering.load_run,  # in tests/clustering/test_sandbox.py
     clustering.influences,  # in tests/clustering/test_plateau.py
-    clustering.load_model, clustering.load_models,  # in tests/clustering/test_trained.py
+    clustering.load_model, clustering.load_models, clustering.load_overview,  # in tests/clustering/test_trained.py
     clustering.levels, clustering.replacements, clustering.removals,  # in tests/clustering/test_interventions.py
     synthesis.grouped_optimum, synthesis.step_flow, synthesis.plateau_time,  # in tests/synthesis/test_loops.py
+    synthesis.read_out,  # in tests/synthesis/test_knowledge.py
 }  # fmt: skip
 
 
@@ -376,7 +390,7 @@ def spoiled_array(rule, value, others):
         spoilt.view(-1)[0] = number
         yield f"with {number}", spoilt
     letters = "".join(other.shape for other in others if isinstance(other, Array)) + rule.shape
-    letters += {"symmetric": rule.shape, "spd": rule.shape}.get(rule.kind, "")
+    letters += {"symmetric": rule.shape, "spd": rule.shape, "psd": rule.shape}.get(rule.kind, "")
     for place in range(len(rule.shape)):
         dim = place - len(rule.shape)
         yield f"empty in dimension {dim}", value.narrow(dim, 0, 0)
@@ -400,10 +414,11 @@ def spoiled_array(rule, value, others):
         yield "negative", value - 2 * value.mT.mean() if value.shape[-1] == 1 else 3 * value - 2 * value.flip(-1)
     if rule.kind == "one-hot":
         yield "soft", torch.full_like(value, 0.25)
-    if rule.kind in ("symmetric", "spd"):
+    if rule.kind in ("symmetric", "spd", "psd"):
         yield "not symmetric", value + torch.ones_like(value).triu(1)
-    if rule.kind == "spd":
+    if rule.kind in ("spd", "psd"):
         yield "not positive definite", value - 100 * torch.eye(value.shape[-1], dtype=value.dtype)
+    if rule.kind == "spd":
         yield "zero", torch.zeros_like(value)
     if rule.kind == "positive":
         yield "zero", torch.zeros_like(value)
@@ -681,7 +696,7 @@ def has_magnitude(rule):
     """Whether an argument may be of any size: tokens, labels, probabilities and whole numbers may not."""
     match rule:
         case Array():
-            return rule.kind in ("normal", "symmetric", "spd", "positive")
+            return rule.kind in ("normal", "symmetric", "spd", "psd", "positive")
         case Given():
             return isinstance(rule.value, torch.Tensor)
     return isinstance(rule, Ensemble)

@@ -32,6 +32,7 @@ from attnopt.explorers import (
     LayerStepsExplorer,
     LayerTrainingExplorer,
     OneLayerExplorer,
+    OnePictureExplorer,
     PlateausExplorer,
     ProductExplorer,
     Sandbox,
@@ -904,3 +905,31 @@ def test_the_pages_integrator_has_the_coefficients_of_dormand_and_prince():
         np.testing.assert_allclose(row, RK45.A[number, :number], rtol=1e-15)
     np.testing.assert_allclose(stages[-1], RK45.B, rtol=1e-15)
     np.testing.assert_allclose(difference, -RK45.E, rtol=1e-15)
+
+
+def tilted_mean(*, context, query, ones, degree=60):
+    """Attention of the one picture as a mean over tokens: each cluster's by Gauss and Hermite's nodes, none by a formula."""
+    loose = 1 - abs(context - 1)
+    near, wide, sharp = max(0, 2 * loose - 1), min(1, 2 * loose), max(0, 2 * context - 3)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(degree)
+    grid = np.stack(np.meshgrid(nodes, nodes), -1).reshape(-1, 2)
+    root = np.linalg.cholesky(np.array([[0.8, -0.4], [-0.4, 0.5]]))
+    tokens, shares = [], []
+    for centre, count in zip(([1, 0], [0, 1], [-1, -1]), (5 - ones, ones, 7), strict=True):
+        tokens.append((1 - near) * np.array(centre) + wide * grid @ root.T)
+        shares.append(np.outer(weights, weights).ravel() / (2 * np.pi) * ((1 - sharp) / 3 + sharp * count / 12))
+    tokens, shares = np.concatenate(tokens), np.concatenate(shares)
+    mass = shares * np.exp((1 + 5 * sharp) * tokens @ query)
+    return mass @ tokens / mass.sum(), np.log(mass.sum()) / (1 + 5 * sharp)
+
+
+@pytest.mark.parametrize("context", [0.0, 0.35, 0.8, 1.0, 1.4, 1.7, 2.0])
+@pytest.mark.parametrize("query", [[1.2, 1.2], [-0.7, 0.4], [0.3, -1.1]])
+def test_attention_of_one_picture_is_the_mean_of_the_tilted_tokens(context, query):
+    for ones in (0, 3):
+        explorer = OnePictureExplorer(context=context, query=query, ones=ones)
+        numbers = explorer.compute()
+        mean, potential = tilted_mean(context=context, query=np.array(query), ones=ones)
+        np.testing.assert_allclose(numbers["attention"], mean, atol=1e-6)
+        assert numbers["potential"] == pytest.approx(potential, abs=1e-6)
+        assert sum(numbers["weights"]) == pytest.approx(1)

@@ -13,7 +13,7 @@ BOOK = Path(__file__).parents[2] / "book"
 def page_of(name):
     """The first of the book's pages that shows an explorer, if there is one."""
     call = f"{KINDS[name].__name__}("
-    pages = [*sorted(BOOK.glob("*/*.md")), BOOK / "laboratory.md"]
+    pages = [*sorted(BOOK.glob("*/*.md")), BOOK / "laboratory.md", BOOK / "one_picture.md"]
     shown = (path for path in pages if call in path.read_text(encoding="utf-8"))
     return next((path.relative_to(BOOK).with_suffix(".html").as_posix() for path in shown), None)
 

@@ -1,6 +1,7 @@
 """What explorers say: the numbers that Python computes, and what is true of them, after their controls have been moved."""
 
 import itertools
+import math
 import re
 
 import numpy as np
@@ -24,7 +25,10 @@ from attnopt.explorers import (
     LayersExplorer,
     LayerStepsExplorer,
     LayerTrainingExplorer,
+    OneHeadExplorer,
     OneLayerExplorer,
+    OneLayerKnowsExplorer,
+    OnePictureExplorer,
     OneStepExplorer,
     OracleValueExplorer,
     PlateausExplorer,
@@ -689,6 +693,43 @@ def test_one_step_asks_where_the_step_lands_and_measures_the_guess(show):
     assert page.complaints == []
 
 
+@pytest.mark.parametrize("context", [0.0, 0.5, 1.0, 1.6, 2.0])
+@pytest.mark.parametrize("query", [[1.2, 1.2], [-0.5, 1.0]])
+def test_one_picture_says_attention_in_its_two_parts(context, query, show):
+    traits = {"context": context, "query": query, "ones": 4}
+    numbers, page = OnePictureExplorer(**traits).compute(), show(make("one_picture", **traits))
+    said = status(mounted(page))
+    parts = {name: shown_pair(numbers[name]) for name in ("attention", "between", "within")}
+    assert said.startswith(
+        f"Attention is {parts['attention']}: {parts['between']} between the clusters and {parts['within']} within them; "
+        f"K is {shown_number(numbers['potential'])}. "
+    )
+    share = ", ".join(f"{mark} {shown_number(value)}" for mark, value in zip("●▲■", numbers["weights"], strict=True))
+    assert (share in said) == (context != 1 and not (context == 2 and query == [1.2, 1.2]))
+    assert ("Σq" in said) == (context == 1)
+    assert ("their counts decide: 1 to 4" in said) == (context == 2 and query == [1.2, 1.2])
+    assert page.complaints == []
+
+
+def test_one_picture_is_asked_first_and_its_tour_says_what_is_so(show):
+    page = show(make("one_picture"))
+    explorer = mounted(page, asking=True)
+    assert "attention is the gradient of a function K: ?" in explorer.locator("svg").nth(1).text_content()
+    explorer.get_by_role("button", name="linear", exact=True).click()
+    assert "You said linear. So it is. Linear: press II." in explorer.get_by_role("note").inner_text()
+    steps = list(toured(explorer, 5))
+    for (told, said), context, ones in zip(steps, (0.0, 0.5, 1.0, 2.0, 2.0), (2, 2, 2, 2, 4), strict=True):
+        found = shown_pair(OnePictureExplorer(context=context, ones=ones).compute()["attention"])
+        assert f"Attention is {found}" in said
+        assert context < 2 or f"attention is {found}" in told
+    explorer.get_by_role("button", name="end").click()
+    explorer.get_by_role("button", name="II, a loose cloud").click()
+    assert "Σq" in status(explorer)
+    explorer.get_by_role("button", name="play").click()
+    page.wait_for_function("document.querySelector('[role=status]').textContent.includes('their counts decide')")
+    assert page.complaints == []
+
+
 def oracle_again(*, oracle, reliability, temperature, truth, step, tokens):
     """The explorer's world by sums over tokens, classes and answers, one at a time."""
     theta = np.array([[1.0, 0], [0, 1], [-1, -1]])
@@ -780,6 +821,168 @@ def test_the_tour_of_an_oracle_s_value_says_what_is_so(show):
     assert numbers[3]["gain"] > 0
     last = OracleValueExplorer(**states[4]).compute()["gains"]
     assert last[-1] < max(last)
+    assert page.complaints == []
+
+
+def spelled(value):
+    """A count as the explorer writes it."""
+    if value < 1e5:
+        return f"{value:,.0f}"
+    digits, exponent = f"{value:.1e}".split("e+")
+    return f"{digits}·10" + "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(sign)] for sign in str(int(exponent)))
+
+
+def left_again(knows, k, length, beta, n):
+    """What a head leaves, by sums over every word of the k tokens, or by moments over the numbers of equal tokens."""
+    if knows == "nothing":
+        ways = np.array([math.comb(length, m) for m in range(length + 1)]) / 2**length
+        weights = np.exp(beta * np.arange(length + 1))
+        weights = weights / (ways @ weights)
+        signs = [
+            sum((-1) ** a * math.comb(k, a) * math.comb(length - k, length - m - a) for a in range(length - m + 1))
+            for m in range(length + 1)
+        ]
+        strength = np.array(signs) / 2**length @ weights
+        number = ways @ weights**2 / strength**2
+        return (number - 1) / (n + number - 1), number
+    words = np.array(list(itertools.product(range(2), repeat=k)))
+    if knows == "sequences":
+        return (1 - 0.5**length) ** n, 2**length
+    keys = {"positions": words @ (1 << np.arange(k)), "counts": words.sum(1), "parity": words.sum(1) % 2}[knows]
+    shares = np.unique(keys, return_counts=True)[1] / 2**k
+    return shares @ (1 - shares) ** n, len(shares)
+
+
+@pytest.mark.parametrize(
+    "traits",
+    [
+        {},
+        {"knows": "nothing"},
+        {"knows": "nothing", "decades": 3.5, "length": 20, "weight": 3, "sharpness": 0.9},
+        {"knows": "nothing", "length": 7, "weight": 7, "decades": 1.0},
+        {"knows": "positions", "weight": 7, "decades": 2.0},
+        {"knows": "counts", "weight": 20, "length": 9, "decades": 0.0},
+        {"knows": "parity", "decades": 0.5},
+    ],
+)
+def test_what_one_layer_knows_is_said(traits, show):
+    explorer, page = OneLayerKnowsExplorer(**traits), show(make("one_layer_knows", **traits))
+    said, n = status(mounted(page)), round(10**explorer.decades)
+    k = min(explorer.weight, explorer.length)
+    left, number = left_again(explorer.knows, k, explorer.length, explorer.sharpness, n)
+    assert f"After {spelled(n)} example{'s' * (n > 1)} {100 * left:.1f} % of the variance are left" in said
+    needed = int(re.search(r"A fifth is left after ([\d,]+)", said)[1].replace(",", ""))
+    for count, enough in ((needed, True), (needed - 1, False)):
+        assert bool(left_again(explorer.knows, k, explorer.length, explorer.sharpness, count)[0] <= 0.2 + 1e-9) is enough
+    hypotheses = math.comb(explorer.length, k)
+    if explorer.knows in ("nothing", "sequences"):
+        assert f"is one of {spelled(hypotheses)}. " in said
+        assert f"at least {100 * max(0, 1 - n / hypotheses):.1f} % are" in said
+    if explorer.knows == "nothing":
+        assert f"has ν = {spelled(number)} at" in said
+        line = f"dashed: {spelled(hypotheses)} hypothes{'i' if hypotheses == 1 else 'e'}s"
+        assert line in mounted(page).locator("svg").last.text_content()
+    else:
+        assert f"which makes {spelled(number)} cells; " in said
+    bound = "dashed: bound if the rule is unknown" in mounted(page).locator("svg").first.text_content()
+    assert bound is (explorer.knows in ("nothing", "sequences"))
+    assert page.complaints == []
+
+
+def test_what_one_layer_knows_is_asked_first(show):
+    page = show(make("one_layer_knows"))
+    explorer = mounted(page, asking=True)
+    assert "how far to the right?" in explorer.locator("svg").first.text_content()
+    explorer.get_by_role("button", name="7,000 and 500").click()
+    said = explorer.get_by_role("note").inner_text()
+    assert said.startswith("You said 7,000 and 500. 6,592 if its scores are sharp, and 7: ")
+    assert page.complaints == []
+
+
+def test_the_tour_of_what_one_layer_knows_says_what_is_so(show):
+    page = show(make("one_layer_knows"))
+    steps = list(toured(mounted(page), 5))
+    assert left_again("sequences", 5, 12, 2.5, 1000)[0] > 0.5
+    assert left_again("positions", 5, 12, 2.5, 50)[0] < 0.25
+    assert "A fifth is left after 7," in steps[2][1]
+    assert "A fifth is left after 3," in steps[3][1]
+    assert left_again("nothing", 3, 20, 0.9, 1)[1] / 1140 == pytest.approx(4, abs=0.3)
+    assert page.complaints == []
+
+
+def test_a_finger_moves_the_number_of_examples(show):
+    page = show(make("one_layer_knows", knows="counts"), has_touch=True, width=390)
+    explorer = mounted(page)
+    before = status(explorer)
+    box = explorer.locator(".ao-handle").first.bounding_box()
+    touch = page.context.new_cdp_session(page)
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    for kind, dx in (("touchStart", 0), ("touchMove", 20), ("touchMove", 40), ("touchEnd", None)):
+        points = [] if dx is None else [{"x": x + dx, "y": y}]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    assert status(explorer) != before
+    assert page.complaints == []
+
+
+def head_again(*, means, axis, query, clusters, **_):
+    """The limit over a long context, by quadrature of the tilted clusters."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    u, v = (part.ravel() for part in np.meshgrid(nodes, nodes))
+    a, b = axis
+    noise = np.stack([a * u - b * v / 2, b * u + a * v / 2], -1)
+    points = np.array(means[:clusters])[:, None] + noise
+    tilted = np.outer(weights, weights).ravel() * np.exp(points @ query)
+    squares = np.outer(weights, weights).ravel() * np.exp(2 * points @ query)
+    total = weights.sum() ** 2
+    own = tilted[0] @ points[0] / tilted[0].sum()
+    everyone = np.einsum("kp,kpf->f", tilted, points) / tilted.sum()
+    return {"everyone": everyone, "gradient": everyone - own, "spread": clusters * total * squares.sum() / tilted.sum() ** 2}
+
+
+@pytest.mark.parametrize(
+    "traits",
+    [
+        {},
+        {"axis": [0.0, 0.0]},
+        {"clusters": 1, "tokens": 2000},
+        {"clusters": 2, "query": [-0.5, 1.2], "number": 7},
+        {"tokens": 10, "number": 3, "axis": [-0.3, 0.8]},
+    ],
+)
+def test_one_head_says_its_limit_and_what_the_tokens_make_of_it(traits, show):
+    explorer, page = OneHeadExplorer(**traits), show(make("one_head", **traits))
+    known, found, said = head_again(**explorer.state()), explorer.compute(), status(mounted(page))
+    assert f"Attention returns {shown_pair(found['everyone'])}. " in said
+    assert f"In a long context it is {shown_pair(known['everyone'])}: " in said
+    assert f"Part I's gradient is {shown_pair(known['gradient'])}. " in said
+    assert f"Everyone minus the classmates is {shown_pair(found['pull'])}; " in said
+    expected = shown_number(explorer.tokens / known["spread"], 1)
+    assert f"{explorer.tokens} tokens count like {shown_number(found['count'], 1)} here, {expected} expected;" in said
+    assert page.complaints == []
+
+
+def test_one_head_asks_what_becomes_of_the_arrow(show):
+    page = show(make("one_head"))
+    explorer = mounted(page, asking=True)
+    assert "limit" not in explorer.locator("svg").nth(1).text_content()
+    explorer.get_by_role("button", name="it turns").click()
+    said = explorer.get_by_role("note").inner_text()
+    assert said.startswith("You said it turns. It stays: both ends move by the same")
+    step = -head_again(**OneHeadExplorer().state())["gradient"]
+    assert shown_pair(step) in said
+    wider = OneHeadExplorer(axis=[1.0, 0.7])
+    np.testing.assert_allclose(-head_again(**wider.state())["gradient"], step, atol=1e-10)
+    assert page.complaints == []
+
+
+def test_the_tour_of_one_head_says_what_is_so(show):
+    page = show(make("one_head"))
+    steps = list(toured(mounted(page), 5))
+    start = OneHeadExplorer().compute()
+    assert f"Part I's gradient is {shown_pair(start['gradient'])}" in steps[3][1]
+    assert "Part I's gradient is (0.00, 0.00)" in steps[2][1]
+    last = OneHeadExplorer(tokens=2000, query=[2.4, 1.6]).compute()
+    assert max(last["count"], last["effective"]) < 100
     assert page.complaints == []
 
 
@@ -1622,6 +1825,8 @@ def test_gradient_bound_says_what_is_broken(show):
     [
         "attention_field",
         "forward_pass",
+        "one_head",
+        "one_picture",
         "one_step",
         "oracle_value",
         "quadratic_field",

@@ -25,7 +25,7 @@ def test_front_page_asks_and_shows_in_one_screen(open_page):
     found = page.locator(".ao-short").bounding_box()
     assert found["x"] > 800  # beside the picture
     assert found["y"] + found["height"] <= 800
-    for way in ("descend on them", "from the beginning", "by a route", "run it", "in the ledger"):
+    for way in ("one gradient step", "from the beginning", "by a route", "run it", "in the ledger"):
         assert page.get_by_role("link", name=way).bounding_box()["y"] < 800
     assert page.complaints == []
 

@@ -219,9 +219,11 @@ export function movable(node, { label, step, place, move }) {
   node.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false });  // or the page scrolls instead
   node.addEventListener("pointerdown", (event) => {
     node.setPointerCapture(event.pointerId);
+    node.classList.add("ao-held");
     node.focus();
     event.preventDefault();
   });
+  node.addEventListener("lostpointercapture", () => node.classList.remove("ao-held"));
   node.addEventListener("pointermove", (event) => {
     if (!node.hasPointerCapture(event.pointerId)) return;
     const { x, y } = pointIn(svg, event);
@@ -454,7 +456,8 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
         root.classList.remove("ao-asking");
         redraw();
         if (guessed !== undefined || guess.tells) root.prepend(element("p", { class: "ao-guess ao-guessed", role: "note" }, guess.reveal(guessed, compute(state()), state())));
-        link.watch(() => { for (const one of root.querySelectorAll(".ao-guessed")) one.remove(); });  // of another state it says nothing
+        const clear = () => { for (const one of root.querySelectorAll(".ao-guessed")) one.remove(); };  // of another state it says nothing
+        link.watch(() => (root.querySelector(".ao-held") ? addEventListener("pointerup", clear, { once: true }) : clear()));  // nor moves the picture under a pointer
         if (elsewhere) return;
         status.tabIndex = -1;  // the button that had the focus is gone
         status.focus({ preventScroll: true });

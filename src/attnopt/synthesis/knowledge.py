@@ -1,0 +1,254 @@
+"""What one attention layer learns from the examples of its prompt, and what a feature that clusters them is worth to it.
+
+A layer answers with a weighted sum of labels. Its kernel's eigenvalue at the rule and its second moment make one number ν,
+and the best scale leaves 1 - n/(n + ν - 1) of the variance after n examples.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from attnopt.checks import (
+    check_count,
+    check_entries,
+    check_generator,
+    check_integers,
+    check_labels,
+    check_matrices,
+    check_number,
+    check_tensors,
+    check_vectors,
+)
+
+
+class Price(NamedTuple):
+    """What a softmax head costs on a linear rule: ν_soft, and the squared scale of its scores that costs least."""
+
+    number: float
+    spread: float
+
+
+def softmax_price(dim: int) -> Price:
+    """The least limit of n·loss/d of one softmax head on linear rules, covariates N(0, I_d), and r, its score scale squared.
+
+    The price is min (1 - r)/(r(1 - 2r)^(d/2 + 1)) = e(d + 2) + O(1/d); linear attention has d + 1.
+
+    Args:
+        dim: the number d of covariates.
+
+    Raises:
+        TypeError: if it is not an integer.
+        ValueError: if it is smaller than 1.
+
+    Source: the chapter "What one layer can know".
+    """
+    d = check_count("dim", dim)
+    spread = 2 / (d + 4 + math.sqrt(d**2 + 4 * d + 8))  # the smaller root of (d + 2)r² - (d + 4)r + 1
+    return Price((1 - spread) / (spread * (1 - 2 * spread) ** (d / 2 + 1)), spread)
+
+
+def agreement_number(length: int, weight: int, p: int, sharpness: float) -> float:
+    """ν of a head whose scores are β times the number of equal tokens, for a rule of that weight on uniform sequences.
+
+    With ρ = (e^β - 1)/(e^β + p - 1) it is (1 + (p - 1)ρ²)^L / ρ^(2k).
+
+    Args:
+        length: L, tokens a sequence.
+        weight: k, how many of them the rule reads.
+        p: size of the vocabulary, at least 2.
+        sharpness: β.
+
+    Raises:
+        TypeError: if a size is not an integer, or ``sharpness`` no number.
+        ValueError: if p < 2, k is not in 1 … L, or the sharpness is not positive and finite.
+
+    Source: the chapter "What one layer can know".
+    """
+    length, weight, p = _sizes(length, weight, p)
+    check_number("sharpness", sharpness)
+    rho = -math.expm1(-sharpness) / (1 + (p - 1) * math.exp(-sharpness))
+    logarithm = length * math.log1p((p - 1) * rho**2) - 2 * weight * math.log(rho)
+    return math.exp(logarithm) if logarithm < 700 else math.inf
+
+
+def best_agreement(length: int, weight: int, p: int = 2) -> tuple[float, float]:
+    """The sharpness at which `agreement_number` is least, and the least value.
+
+    (p - 1)ρ² = k/(L - k) and ν = (L/(L - k))^L ((p - 1)(L - k)/k)^k, if k < L(p - 1)/p; else an infinite sharpness and p^L.
+
+    Args:
+        length: L, tokens a sequence.
+        weight: k, how many of them the rule reads.
+        p: size of the vocabulary, at least 2.
+
+    Raises:
+        TypeError: if a size is not an integer.
+        ValueError: if p < 2 or k is not in 1 … L.
+
+    Source: the chapter "What one layer can know".
+    """
+    length, weight, p = _sizes(length, weight, p)
+    if weight * p >= length * (p - 1):
+        return math.inf, float(p) ** length
+    rho = math.sqrt(weight / ((length - weight) * (p - 1)))
+    rest = length - weight
+    logarithm = length * math.log(length / rest) + weight * math.log((p - 1) * rest / weight)
+    return math.log1p(p * rho / (1 - rho)), math.exp(logarithm)
+
+
+def unseen_mass(shares: Tensor, examples: Sequence[int]) -> Tensor:
+    """The probability that none of n examples lies in the query's cell, Σ P(1 - P)^n.
+
+    A sharp head with a sink that sees cells, each of one label 1 or -1, leaves this share of the variance.
+
+    Args:
+        shares: P, the probabilities of the cells, shape (..., C), rows that sum to 1.
+        examples: several n, none below 0.
+
+    Returns:
+        One number for each n, shape (..., n).
+
+    Raises:
+        TypeError: if ``shares`` is not a real floating-point tensor, or ``examples`` are not integers.
+        ValueError: if a row of shares is no distribution, or a number of examples is negative or lacking.
+
+    Source: the chapter "What one layer can know".
+    """
+    _check_shares(shares)
+    if not isinstance(examples, Sequence):
+        raise TypeError(f"examples must be a sequence of integers, got {examples!r}")
+    numbers = [check_count("examples", number, 0) for number in examples]
+    if not numbers:
+        raise ValueError("examples must be some numbers, got none")
+    powers = torch.tensor(numbers, dtype=shares.dtype, device=shares.device).unsqueeze(-1)
+    each = shares.unsqueeze(-2)
+    return (each * (1 - each) ** powers).sum(-1)
+
+
+def examples_needed(shares: Tensor, left: float) -> Tensor:
+    """The least number of examples after which `unseen_mass` is at most this.
+
+    Args:
+        shares: probabilities of the cells, shape (..., C), rows that sum to 1.
+        left: share of the variance that may be left, above 0.
+
+    Returns:
+        Whole numbers, shape (...).
+
+    Raises:
+        TypeError: if ``shares`` is not a real floating-point tensor, or ``left`` no number.
+        ValueError: if a row of shares is no distribution, or ``left`` is not positive and finite.
+
+    Source: the chapter "What one layer can know".
+    """
+    _check_shares(shares)
+    check_number("left", left)
+    each = shares.double()
+    low, high = each.new_full(shares.shape[:-1], -1.0), each.new_zeros(shares.shape[:-1])
+
+    def too_few(number: Tensor) -> Tensor:
+        return (each * (1 - each) ** number.unsqueeze(-1)).sum(-1) > left * (1 + 1e-12)
+
+    while (wanting := too_few(high)).any():
+        low, high = torch.where(wanting, high, low), torch.where(wanting, 2 * high + 1, high)
+    while ((high - low) > 1).any():
+        middle = ((low + high) / 2).floor()
+        wanting = too_few(middle)
+        low, high = torch.where(wanting, middle, low), torch.where(wanting, high, middle)
+    return high.long()
+
+
+def draw_prompts(size: int, examples: int, prompts: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Prompts of examples and a query, all different, drawn uniformly from that many sequences.
+
+    Args:
+        size: how many sequences there are.
+        examples: of each prompt, fewer than there are sequences.
+        prompts: how many.
+        generator: draws them.
+
+    Returns:
+        Indices of the examples, shape (prompts, examples), and of the queries, shape (prompts,).
+
+    Raises:
+        TypeError: if a number is not an integer, or ``generator`` none.
+        ValueError: if a number is smaller than 1, or there are too few sequences.
+
+    Source: the chapter "What one layer can know".
+    """
+    check_generator("generator", generator)
+    size, prompts = check_count("size", size, 2), check_count("prompts", prompts)
+    if check_count("examples", examples) >= size:
+        raise ValueError(f"examples must be fewer than size, {size}, got {examples}")
+    chosen = torch.rand(prompts, size, generator=generator, device=generator.device).topk(int(examples) + 1).indices
+    return chosen[:, 1:], chosen[:, 0]
+
+
+def read_out(
+    features: Tensor, labels: Tensor, context: Tensor, queries: Tensor, sharpness: float, numbers: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What one head collects for the query from the first n examples of a prompt: weighted labels, and the sum of weights.
+
+    The weight of an example is e^(-β‖ξ_j - ξ‖²/(2v)), with v the variance of all features (the trace of their covariance): 1
+    if the features agree. The softmax's answer is the quotient; with a sink, a token of value 0, the sum has the sink's
+    weight besides; the weighted labels alone are the answer of a sink whose weight grows without end, up to a factor.
+
+    Args:
+        features: ξ of all sequences, shape (N, d).
+        labels: of each, shape (N,), of the features' dtype.
+        context: indices of the examples, shape (P, n), as from `draw_prompts`.
+        queries: indices of the queries, shape (P,).
+        sharpness: β.
+        numbers: of examples to be used, increasing, shape (m,).
+
+    Returns:
+        The two sums for each prompt and number, each of shape (P, m).
+
+    Raises:
+        TypeError: if features are not real floating-point numbers, indices no integers, or ``sharpness`` no number.
+        ValueError: if a shape does not fit, numbers do not increase or exceed the context, or the sharpness is not positive
+            and finite.
+
+    Source: the chapter "What one layer can know".
+    """
+    check_matrices(features=features)
+    check_tensors(features=features, labels=labels)
+    check_entries("labels", labels)
+    check_number("sharpness", sharpness)
+    if features.ndim != 2:
+        raise ValueError(f"features must have shape (N, d), got {tuple(features.shape)}")
+    for name, value in (("context", context), ("queries", queries)):
+        check_integers(name, value, len(features))
+    check_integers("numbers", numbers)
+    if labels.shape != features.shape[:1]:
+        raise ValueError(f"labels must have shape ({len(features)},), one a feature, got {tuple(labels.shape)}")
+    if context.ndim != 2 or 0 in context.shape:
+        raise ValueError(f"context must have shape (P, n), got {tuple(context.shape)}")
+    if queries.shape != context.shape[:1]:
+        raise ValueError(f"queries must have shape ({len(context)},), one a row of context, got {tuple(queries.shape)}")
+    if numbers.ndim != 1 or not len(numbers) or numbers.min() < 1 or (numbers.diff() < 1).any():
+        raise ValueError(f"numbers must have shape (m,) and increase from at least 1, got {numbers.tolist()}")
+    if numbers[-1] > context.shape[1]:
+        raise ValueError(f"numbers must be at most {context.shape[1]}, the examples of context, got {numbers[-1].item()}")
+    variance = (features - features.mean(0)).square().sum(-1).mean()
+    away = (features[context] - features[queries].unsqueeze(1)).square().sum(-1)
+    weights = torch.exp(-sharpness / 2 * away / variance.clamp_min(torch.finfo(features.dtype).tiny))
+    last = numbers.long() - 1
+    return (weights * labels[context]).cumsum(1)[:, last], weights.cumsum(1)[:, last]
+
+
+def _sizes(length: int, weight: int, p: int) -> tuple[int, int, int]:
+    """L, k and p, checked."""
+    length, weight, p = check_count("length", length), check_count("weight", weight), check_count("p", p, 2)
+    if weight > length:
+        raise ValueError(f"weight must be at most length, {length}, got {weight}")
+    return length, weight, p
+
+
+def _check_shares(shares: Tensor) -> None:
+    """Require distributions over cells."""
+    check_vectors(shares=shares)
+    check_labels(shares.unsqueeze(-2), "class", "shares")

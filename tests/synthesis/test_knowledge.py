@@ -1,0 +1,398 @@
+import cmath
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+
+from attnopt.explorers.one_layer_knows import cells, unseen
+from attnopt.in_context import one_layer_loss, one_layer_optimum
+from attnopt.synthesis import (
+    agreement_number,
+    best_agreement,
+    draw_prompts,
+    examples_needed,
+    read_out,
+    softmax_price,
+    unseen_mass,
+)
+
+SMALL = [(length, weight, p) for p, length in ((2, 4), (2, 3), (3, 3)) for weight in range(1, length + 1)]
+
+
+def left_of(signal, square, size=1.0):
+    """What the best scale leaves of the variance."""
+    return 1 - abs(signal) ** 2 / (square * size)
+
+
+# One number
+
+
+def number_of(kernel, values):
+    """ν by sums over all pairs of points of a finite space, drawn uniformly, and the eigenvalue."""
+    size = len(values)
+    image = kernel.mT @ values / size  # of the query
+    eigenvalue = (values.conj() @ image) / (values.conj() @ values)
+    assert torch.allclose(image, eigenvalue * values, atol=1e-10)
+    second = (kernel.abs().square() * values.abs().square()[:, None]).mean()
+    return (second / (eigenvalue.abs().square() * values.abs().square().mean())).item(), eigenvalue.item()
+
+
+@pytest.mark.evidence("book-one-number")
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_what_is_left_by_all_prompts_is_what_the_number_says(n):
+    """Every prompt of n examples over six points, with a kernel that has g among its eigenfunctions, not symmetric."""
+    generator = torch.Generator().manual_seed(3)
+    g = torch.randn(6, generator=generator, dtype=torch.float64)
+    kernel = torch.randn(6, 6, generator=generator, dtype=torch.float64)
+    kernel += torch.outer(g, (0.7 * 6 * g - kernel.mT @ g)) / (g @ g)  # rows x, columns q
+    number, eigenvalue = number_of(kernel, g)
+    assert eigenvalue == pytest.approx(0.7)
+    signal = square = 0.0
+    for prompt in itertools.product(range(6), repeat=n):
+        answer = (kernel[list(prompt)] * g[list(prompt), None]).mean(0)
+        signal += (answer * g).mean().item() / 6**n
+        square += answer.square().mean().item() / 6**n
+    assert left_of(signal, square, g.square().mean().item()) == pytest.approx(1 - n / (n + number - 1))
+
+
+@pytest.mark.evidence("book-one-number")
+@pytest.mark.parametrize(("d", "n"), [(1, 1), (2, 5), (5, 20), (7, 3)])
+def test_the_linear_kernel_on_normal_covariates_is_the_layer_of_part_two(d, n):
+    optimum = one_layer_optimum(torch.eye(d, dtype=torch.float64), n)
+    loss = one_layer_loss(optimum, torch.eye(d, dtype=torch.float64), n)
+    assert loss.item() / d == pytest.approx(1 - n / (n + (d + 2) - 1))
+
+
+# Softmax
+
+
+@pytest.mark.evidence("book-softmax-price")
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 20, 100])
+def test_the_price_is_the_minimum(d):
+    price, spread = softmax_price(d)
+    value = lambda r: math.log(1 - r) - math.log(r) - (d / 2 + 1) * math.log(1 - 2 * r)  # noqa: E731
+    found = minimize_scalar(value, bounds=(1e-6, 0.5 - 1e-6), method="bounded", options={"xatol": 1e-12})
+    assert math.exp(found.fun) == pytest.approx(price, rel=1e-9)
+    assert found.x == pytest.approx(spread, rel=1e-5)
+    assert price == pytest.approx((1 - spread) / (spread * (1 - 2 * spread) ** (d / 2 + 1)))
+    assert spread == pytest.approx((d + 4 - math.sqrt(d * d + 4 * d + 8)) / (2 * (d + 2)))
+    assert abs(price - math.e * (d + 2) - math.e / (3 * (d + 2))) < 1 / (d + 2) ** 2
+
+
+def answers(beta, z):
+    p = torch.softmax(beta * z, -1)
+    return (p * z).sum(-1), p.square().sum(-1)
+
+
+@pytest.mark.evidence("book-softmax-price")
+def test_the_softmax_head_falls_apart_into_two_numbers():
+    """Prompts in full against the one-dimensional form, on the same covariates; and Stein's identity."""
+    generator, d, n, s, count = torch.Generator().manual_seed(0), 3, 8, 0.6, 40_000
+    normal = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    x, q, w = normal(count, n, d), normal(count, d), normal(count, d)
+    z = torch.einsum("cnd,cd->cn", x, q / q.norm(dim=1, keepdim=True))
+    beta = s * q.norm(dim=1, keepdim=True)
+    m, squares = answers(beta, z)
+    p = torch.softmax(s * torch.einsum("cnd,cd->cn", x, q), -1)
+    full = (p * torch.einsum("cnd,cd->cn", x, w)).sum(1) / s - (w * q).sum(1)
+    apart = full.square() - ((m - beta[:, 0]).square() + (d - 1) * squares) / s**2
+    assert abs(apart.mean()) < 4 * apart.std() / count**0.5
+    stein = m - beta[:, 0] * (1 - squares)
+    assert abs(stein.mean()) < 4 * stein.std() / count**0.5
+
+
+@pytest.mark.evidence("book-softmax-price")
+@pytest.mark.parametrize("n", [1, 3, 30, 1000])
+def test_the_two_numbers_keep_below_their_bounds(n):
+    generator = torch.Generator().manual_seed(n)
+    z = torch.randn(2_000_000 // n if n > 30 else 50_000, n, generator=generator, dtype=torch.float64)
+    before = None
+    for beta in (0.0, 0.3, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0):
+        m, squares = answers(beta, z)
+        assert n * squares.mean() <= 7 * math.exp(beta**2)
+        assert n * (m - beta).square().mean() <= 7 * (1 + beta**2) * math.exp(beta**2)
+        assert before is None or (squares >= before - 1e-12).all()
+        before = squares
+    if n == 1000:
+        m, squares = answers(0.7, z)
+        grown = math.exp(0.49)
+        assert n * squares.mean() == pytest.approx(grown, rel=0.02)
+        assert n * (m - 0.7).square().mean() == pytest.approx(grown * 1.49, rel=0.1)
+
+
+@pytest.mark.evidence("book-softmax-price")
+def test_at_twice_the_freezing_point_half_the_weight_is_on_few():
+    """The step of the proof for scores that grow without end."""
+    generator = torch.Generator().manual_seed(0)
+    for n in (2, 10, 300):
+        z = torch.randn(20_000 if n < 300 else 2000, n, generator=generator, dtype=torch.float64)
+        assert answers(2 * math.sqrt(2 * math.log(n)), z)[1].mean() >= 0.5
+
+
+@pytest.mark.evidence("book-opposite-heads")
+def test_two_opposite_heads_cost_one_example():
+    """Small scores of both signs leave the centred moment, whose law is that of one example fewer."""
+    generator, d, n, s, count = torch.Generator().manual_seed(5), 2, 6, 1e-4, 200_000
+    normal = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    x, q, w = normal(count, n, d), normal(count, d), normal(count, d)
+    scores, y = torch.einsum("cnd,cd->cn", x, q), torch.einsum("cnd,cd->cn", x, w)
+    heads = [(torch.softmax(sign * s * scores, -1) * y).sum(1) for sign in (1, -1)]
+    answer, truth = (heads[0] - heads[1]) / (2 * s), (w * q).sum(1)
+    centred = ((scores - scores.mean(1, keepdim=True)) * y).mean(1)
+    assert (answer - centred).abs().max() < 1e-4
+    first, second = (answer * truth).mean(), answer.square().mean()
+    left = 1 - first**2 / second / d
+    assert left.item() == pytest.approx(1 - (n - 1) / (n + d), abs=0.01)
+
+
+# Agreement
+
+
+def roots(word, p):
+    return cmath.exp(2j * math.pi * word / p)
+
+
+@pytest.mark.evidence("book-agreement")
+@pytest.mark.parametrize(("length", "weight", "p"), SMALL)
+def test_the_number_of_agreement_by_all_pairs(length, weight, p):
+    tokens = torch.tensor(list(itertools.product(range(p), repeat=length)))
+    g = torch.tensor([roots(int(sum(row[:weight])), p) for row in tokens], dtype=torch.complex128)
+    if p == 3:  # another character of the same weight
+        g = g * torch.tensor([roots(int(row[0]), p) for row in tokens], dtype=torch.complex128)
+    agree = (tokens[:, None] == tokens[None]).sum(-1).double()
+    for beta in (0.3, 1.1, 2.5):
+        kernel = torch.exp(beta * agree)
+        kernel = (kernel / kernel.mean(0)).to(torch.complex128)
+        number, eigenvalue = number_of(kernel, g)
+        rho = (math.exp(beta) - 1) / (math.exp(beta) + p - 1)
+        assert eigenvalue == pytest.approx(rho**weight)
+        assert number == pytest.approx(agreement_number(length, weight, p, beta))
+
+
+@pytest.mark.evidence("book-agreement")
+def test_the_example_by_hand_in_fractions():
+    """Three bits, one of which counts, e^β = 3."""
+    weights, ways = [Fraction(3**m, 8) for m in range(4)], [Fraction(math.comb(3, m), 8) for m in range(4)]
+    mean = [Fraction(2 * m - 3, 3) for m in range(4)]
+    assert sum(w * k for w, k in zip(ways, weights, strict=True)) == 1
+    assert sum(w * k * g for w, k, g in zip(ways, weights, mean, strict=True)) == Fraction(1, 2)
+    number = sum(w * k * k for w, k in zip(ways, weights, strict=True)) / Fraction(1, 4)
+    assert number == Fraction(125, 16)
+    assert agreement_number(3, 1, 2, math.log(3)) == pytest.approx(125 / 16)
+    assert best_agreement(3, 1)[1] == pytest.approx(27 / 4)
+
+
+@pytest.mark.evidence("book-agreement")
+@pytest.mark.parametrize(("length", "weight", "p"), [*SMALL, (12, 5, 2), (20, 3, 2), (9, 4, 5), (6, 5, 3)])
+def test_the_best_sharpness_and_the_hypotheses(length, weight, p):
+    beta, number = best_agreement(length, weight, p)
+    hypotheses = math.comb(length, weight) * (p - 1) ** weight
+    assert hypotheses * (1 - 1e-12) <= number
+    others = [agreement_number(length, weight, p, sharpness) for sharpness in (0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 9.0)]
+    assert min(others) >= number * (1 - 1e-12)
+    if weight * p < length * (p - 1):
+        assert number <= (length + 1) * hypotheses
+        assert agreement_number(length, weight, p, beta) == pytest.approx(number)
+        share = weight / length
+        entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
+        assert number == pytest.approx(math.exp(length * entropy) * (p - 1) ** weight)
+    else:
+        assert beta == math.inf
+        assert agreement_number(length, weight, p, 40.0) == pytest.approx(number) == p**length
+    if (length, weight, p) == (12, 5, 2):
+        assert number == pytest.approx(3464.5, abs=0.05)
+        assert hypotheses == 792
+
+
+def test_a_number_too_large_is_infinite():
+    assert agreement_number(20, 20, 2, 1e-20) == math.inf
+
+
+@pytest.mark.evidence("book-hypotheses")
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_no_weighted_sum_of_labels_leaves_less_than_the_rank_says(n):
+    """The best coefficients for all secrets at once, given the examples: a projection, with all queries listed."""
+    generator = torch.Generator().manual_seed(n)
+    tokens = torch.tensor(list(itertools.product(range(2), repeat=4)))
+    secrets = torch.stack([1.0 - 2 * (tokens[:, list(s)].sum(1) % 2) for s in itertools.combinations(range(4), 2)]).double()
+    for _ in range(20):
+        shown = torch.randint(16, (n,), generator=generator)
+        best = torch.linalg.lstsq(secrets[:, shown], secrets, driver="gelsd").solution  # α for every query
+        left = (secrets - secrets[:, shown] @ best).square().mean()
+        assert left >= 1 - n / 6 - 1e-12
+
+
+@pytest.mark.evidence("book-hypotheses")
+def test_the_kernel_of_one_weight_has_as_its_number_the_hypotheses():
+    tokens = torch.tensor(list(itertools.product(range(2), repeat=4)))
+    secrets = torch.stack([1.0 - 2 * (tokens[:, list(s)].sum(1) % 2) for s in itertools.combinations(range(4), 2)]).double()
+    number, eigenvalue = number_of(secrets.mT @ secrets, secrets[3])
+    assert (number, eigenvalue) == pytest.approx((6, 1))
+
+
+@pytest.mark.evidence("book-hypotheses")
+def test_the_harmonic_mean_of_the_numbers_is_at_least_the_hypotheses():
+    """Random kernels with all rules of one weight among their eigenfunctions, and other things besides, not symmetric."""
+    tokens = torch.tensor(list(itertools.product(range(2), repeat=6)))
+    secrets = torch.stack([1.0 - 2 * (tokens[:, list(s)].sum(1) % 2) for s in itertools.combinations(range(6), 2)]).double()
+    rest = torch.eye(64, dtype=torch.float64) - secrets.mT @ secrets / 64
+    lowest = []
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        eigenvalues = torch.randn(15, generator=generator, dtype=torch.float64)
+        other = 0.1 * seed * torch.randn(64, 64, generator=generator, dtype=torch.float64)
+        kernel = (secrets.mT * eigenvalues) @ secrets + rest @ other @ rest
+        numbers = [number_of(kernel, g) for g in secrets]
+        assert [eta for _, eta in numbers] == pytest.approx(eigenvalues.tolist())
+        assert sum(1 / number for number, _ in numbers) <= 1 + 1e-12
+        lowest.append(min(number for number, _ in numbers))
+    assert min(lowest) < 15  # one rule may have less
+
+
+@pytest.mark.evidence("book-sampled-sum")
+@pytest.mark.parametrize(("weight", "n"), [(1, 2), (1, 4), (2, 3)])
+def test_the_sampled_sum_keeps_the_bound(weight, n):
+    """All prompts of n examples of three bits; the query is 000, by symmetry."""
+    length, beta = 3, 1.2
+    tokens = torch.tensor(list(itertools.product(range(2), repeat=length)))
+    labels = 1.0 - 2 * (tokens[:, :weight].sum(1) % 2).double()
+    weights = torch.exp(-beta * tokens.sum(1).double())
+    prompts = torch.tensor(list(itertools.product(range(8), repeat=n)))
+    top, total = (weights[prompts] * labels[prompts]).sum(1), weights[prompts].sum(1)
+    rho, number = math.tanh(beta / 2), agreement_number(length, weight, 2, beta)
+    error = (top / total / rho**weight - 1).square().mean()
+    bound = (math.sqrt((number - 1) / n) + math.sqrt((number - rho ** (-2 * weight)) / n)) ** 2
+    assert error <= bound <= 4 * number / n
+
+
+# Cells
+
+
+def binomial(k):
+    return torch.tensor([math.comb(k, c) / 2**k for c in range(k + 1)], dtype=torch.float64)
+
+
+CELLS = {
+    "sequences": torch.full((4096,), 1 / 4096, dtype=torch.float64),
+    "positions": torch.full((32,), 1 / 32, dtype=torch.float64),
+    "counts": binomial(5),
+    "parity": binomial(1),
+}
+
+
+@pytest.mark.evidence("book-cells")
+@pytest.mark.parametrize(
+    ("name", "fifth", "fiftieth"), [("sequences", 6592, 16_022), ("positions", 51, 124), ("counts", 7, 37), ("parity", 3, 6)]
+)
+def test_the_examples_that_invariances_save(name, fifth, fiftieth):
+    assert examples_needed(CELLS[name], 0.2).item() == fifth
+    assert examples_needed(CELLS[name], 0.02).item() == fiftieth
+    for number in (fifth, fiftieth):
+        few, enough = unseen_mass(CELLS[name], [number - 1, number])
+        level = 0.2 if number == fifth else 0.02
+        assert enough <= level < few
+    exact = sum(
+        Fraction(*part) * (1 - Fraction(*part)) ** fifth
+        for part in map(lambda p: p.as_integer_ratio(), CELLS[name].tolist())
+    )
+    assert unseen_mass(CELLS[name], [fifth]).item() == pytest.approx(float(exact))
+    assert unseen(cells(name, 5, 12), fifth) == pytest.approx(float(exact))
+
+
+@pytest.mark.evidence("book-cells")
+def test_no_reader_of_cells_leaves_less_and_a_sharp_head_no_more():
+    """All prompts of two examples over cells of four points, all labellings of the cells; the mean given what is shown."""
+    cell, n = [0, 0, 1, 2], 2
+    shares = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
+    features = torch.tensor([[float(c)] for c in cell], dtype=torch.float64)
+    bayes = head = 0.0
+    for labelling in itertools.product((1.0, -1.0), repeat=3):
+        labels = torch.tensor([labelling[c] for c in cell], dtype=torch.float64)
+        for *shown, query in itertools.product(range(4), repeat=n + 1):
+            known = any(cell[j] == cell[query] for j in shown)
+            bayes += (0.0 if known else 1.0) / 8 / 4 ** (n + 1)  # given what is shown an unseen cell's label has the mean 0
+            top, total = read_out(features, labels, torch.tensor([shown]), torch.tensor([query]), 1e4, torch.tensor([n]))
+            head += (top / (total + 1e-9) - labels[query]).square().item() / 8 / 4 ** (n + 1)
+    mass = unseen_mass(shares, [n]).item()
+    assert bayes == pytest.approx(mass)
+    assert head == pytest.approx(mass, abs=1e-6)
+
+
+def test_needed_of_batches_and_of_none():
+    both = torch.stack([binomial(1), torch.tensor([1.0, 0.0], dtype=torch.float64)])
+    assert examples_needed(both, 0.2).tolist() == [3, 1]
+    assert examples_needed(both, 1.0).tolist() == [0, 0]
+    with pytest.raises(ValueError, match="examples must be some"):
+        unseen_mass(both, [])
+    assert unseen_mass(both, [0, 1]).tolist() == [[1, 0.5], [1, 0]]
+
+
+# The reader
+
+
+def test_read_out_is_attention_with_a_sink():
+    generator = torch.Generator().manual_seed(1)
+    features = torch.randn(9, 2, generator=generator, dtype=torch.float64)
+    labels = torch.tensor([1.0, -1, 1, 1, -1, 1, -1, -1, 1], dtype=torch.float64)
+    context, queries = draw_prompts(9, 5, 7, generator)
+    assert all(len({*row.tolist(), query}) == 6 for row, query in zip(context, queries.tolist(), strict=True))
+    top, total = read_out(features, labels, context, queries, 1.7, torch.tensor([2, 5]))
+    variance = features.var(0, correction=0).sum().item()
+    for prompt in range(7):
+        for place, n in enumerate((2, 5)):
+            weights = [
+                math.exp(-1.7 / 2 * math.dist(features[j].tolist(), features[queries[prompt]].tolist()) ** 2 / variance)
+                for j in context[prompt, :n]
+            ]
+            assert total[prompt, place].item() == pytest.approx(sum(weights))
+            assert top[prompt, place].item() == pytest.approx(
+                sum(w * labels[j].item() for w, j in zip(weights, context[prompt, :n], strict=True))
+            )
+
+
+def test_the_reader_says_what_is_wrong():
+    features, labels = torch.zeros(4, 1), torch.ones(4)
+    context, queries, numbers = torch.tensor([[0, 1]]), torch.tensor([2]), torch.tensor([1, 2])
+    for changed, message in (
+        ({"features": torch.zeros(2, 4, 1)}, "features must have shape"),
+        ({"labels": torch.ones(3)}, "labels must have shape"),
+        ({"labels": torch.ones(4, dtype=torch.float64)}, "labels must have the dtype"),
+        ({"labels": torch.full((4,), math.nan)}, "labels must be finite"),
+        ({"context": torch.tensor([0, 1])}, "context must have shape"),
+        ({"context": torch.tensor([[4, 1]])}, "context must lie in"),
+        ({"queries": torch.tensor([1, 2])}, "queries must have shape"),
+        ({"numbers": torch.tensor([2, 2])}, "numbers must have shape"),
+        ({"numbers": torch.tensor([0, 1])}, "numbers must have shape"),
+        ({"numbers": torch.tensor([1, 3])}, "numbers must be at most"),
+        ({"sharpness": 0.0}, "sharpness must be positive"),
+    ):
+        given = {"features": features, "labels": labels, "context": context, "queries": queries, "numbers": numbers}
+        with pytest.raises((TypeError, ValueError), match=message):
+            read_out(**{"sharpness": 1.0} | given | changed)
+    assert read_out(features, labels, context, queries, 1.0, numbers)[1].tolist() == [[1.0, 2.0]]  # features all alike
+
+
+def test_prompts_are_even():
+    """Every sequence is as often an example, and as often the query."""
+    context, queries = draw_prompts(5, 2, 30_000, torch.Generator().manual_seed(0))
+    for values, share in ((queries, 1 / 5), (context, 1 / 5)):
+        found = torch.bincount(values.flatten(), minlength=5) / values.numel()
+        assert (found - share).abs().max() < 5 * math.sqrt(share / values.numel())
+    with pytest.raises(ValueError, match="examples must be fewer"):
+        draw_prompts(5, 5, 1, torch.Generator())
+
+
+@pytest.mark.evidence("book-agreement")
+def test_a_simulated_head_without_knowledge_leaves_what_the_number_says():
+    """One layer on six tokens, two of which count; no closed form is used on the way."""
+    generator, length, weight, beta, n, count = np.random.default_rng(0), 6, 2, 1.1, 40, 60_000
+    x, q = generator.integers(0, 2, (count, n, length)), generator.integers(0, 2, (count, 1, length))
+    labels, truth = (1 - 2 * (part[..., :weight].sum(-1) % 2) for part in (x, q))
+    answer = (np.exp(beta * (x == q).sum(-1)) * labels).sum(1)
+    left = left_of((answer * truth[:, 0]).mean(), (answer.astype(float) ** 2).mean())
+    number = agreement_number(length, weight, 2, beta)
+    assert left == pytest.approx((number - 1) / (n + number - 1), abs=0.012)
