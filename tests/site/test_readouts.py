@@ -328,8 +328,8 @@ def test_tour_of_the_attention_field_says_what_is_so(show):
     assert page.complaints == []
 
 
-def drag_by_touch(page, handle, right, down):
-    """Drag with a finger, slowly; the page must not take the movement for its own."""
+def drag_by_touch(page, handle, right, down, held=lambda: None):
+    """Drag with a finger, slowly; the page must not take the movement for its own. `held` looks before the release."""
     handle.scroll_into_view_if_needed()
     page.evaluate("window.cancelled = 0; addEventListener('pointercancel', () => { window.cancelled += 1; }, true);")
     scrolled = page.evaluate("[scrollX, scrollY]")
@@ -340,6 +340,7 @@ def drag_by_touch(page, handle, right, down):
         page.wait_for_timeout(16)
         there = {"x": x + right * part / 8, "y": y + down * part / 8}
         touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [there]})
+    held()
     touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     assert page.evaluate("window.cancelled") == 0
     assert page.evaluate("[scrollX, scrollY]") == scrolled
@@ -1838,13 +1839,25 @@ def test_gradient_bound_says_what_is_broken(show):
 )
 def test_a_handle_follows_a_finger_all_the_way(name, show):
     page = show(make(name), has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844})
-    handle = mounted(page).locator(".ao-handle").first
+    explorer = mounted(page)
+    handle, reply = explorer.locator(".ao-handle").first, explorer.locator(".ao-guessed")
+    picture = handle.locator("xpath=ancestor::*[local-name()='svg'][1]")
     page.evaluate("document.body.style.paddingBottom = '150vh'")  # a page that could scroll
-    before = handle.bounding_box()
-    drag_by_touch(page, handle, 40, -24)
-    after = handle.bounding_box()
-    assert after["x"] - before["x"] == pytest.approx(40, abs=8)
-    assert after["y"] - before["y"] == pytest.approx(-24, abs=8) or name in ("softmax", "feature_flow")
+    handle.scroll_into_view_if_needed()
+
+    def moved(begun):
+        return [handle.bounding_box()[axis] - begun[axis] for axis in "xy"]
+
+    def in_picture():
+        return [handle.bounding_box()[axis] - picture.bounding_box()[axis] for axis in "xy"]
+
+    begun, at, replies, seen = handle.bounding_box(), in_picture(), reply.count(), []
+    drag_by_touch(page, handle, 40, -24, held=lambda: seen.append((*moved(begun), reply.count())))
+    right, down = (there - was for there, was in zip(in_picture(), at, strict=True))
+    held_right, held_down, held_replies = seen[0]
+    assert [right, held_right] == pytest.approx([40, 40], abs=8)  # in its picture and under the finger
+    assert [down, held_down] == pytest.approx([-24, -24], abs=8) or name in ("softmax", "feature_flow")
+    assert held_replies == replies and reply.count() == 0  # what was said of the state before waits for the release
 
 
 @pytest.mark.parametrize(("guessed", "said"), [("only with the last", "So it is."), ("with the first", "Not yet.")])
