@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from bookkit.claims import claims
-from bookkit.questions import ANSWERS, NUMBER, parse, questions
+from bookkit.questions import ANSWERS, NUMBER, before, parse, questions
 
 BOOK = Path(__file__).parent.parent / "book"
 TABLE = tomllib.loads((BOOK / "questions.toml").read_text(encoding="utf-8"))
@@ -30,6 +30,13 @@ def test_every_chapter_named_exists_and_has_three_questions_on_its_own_claims(ch
     for question in asked:
         assert not question.claim or claims()[question.claim].chapter == chapter
         assert "printed" not in question.statement + question.reason
+
+
+def test_what_to_know_before_is_asked_with_every_answer_and_of_no_chapter():
+    asked = before().questions
+    assert len(asked) >= 8
+    assert {question.answer for question in asked} == set(ANSWERS)
+    assert not any(question.claim for question in asked)
 
 
 @pytest.mark.parametrize("chapter", TABLE)

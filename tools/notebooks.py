@@ -17,6 +17,8 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from bookkit.folder import cited
+
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "book"
 MANY = 4  # faults named of one pair
@@ -30,7 +32,7 @@ if "google.colab" in sys.modules:
     from subprocess import check_call
 
     if not os.path.exists("/content/book"):
-        address = input("Address of the book's Git repository: ")
+        address = {address}
         check_call(["git", "clone", "--depth=1", address, "/content/book"])
         check_call([sys.executable, "-m", "pip", "install", "-q", "/content/book"])
     os.chdir("/content/book/{folder}")"""
@@ -93,7 +95,11 @@ def read_text(path: Path) -> nbformat.NotebookNode:
 def colab_cell(path: Path) -> nbformat.NotebookNode:
     """The notebook's own first cell, which the page leaves out and which does nothing but on Colab."""
     folder = path.parent.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else "."
-    return nbformat.v4.new_code_cell(COLAB.format(folder=folder), id="colab", metadata={"tags": ["remove-cell"]})
+    known = cited("repository-code")
+    address = repr(known) if known else 'input("Address of the book\'s Git repository: ")'
+    return nbformat.v4.new_code_cell(
+        COLAB.format(folder=folder, address=address), id="colab", metadata={"tags": ["remove-cell"]}
+    )
 
 
 def code_cells(notebook: nbformat.NotebookNode) -> enumerate:

@@ -16,7 +16,8 @@ from playwright.sync_api import Page, sync_playwright
 ROOT = Path(__file__).resolve().parent.parent
 SCREEN = {"width": 1280, "height": 900}
 BUDGETS = {"first": 1.0, "code": 0.12, "pictures": 5, "screens": 14.0}
-APPARATUS = ("exercises", "what-the-papers-say", "since-then", "references")  # sections that need no picture
+STATED = ("what-the-papers-say", "what-this-chapter-states")
+APPARATUS = ("exercises", *STATED, "since-then", "references")  # sections that need no picture
 MEASURE = """apparatus => {
   const article = document.querySelector("article"), box = (node) => node.getBoundingClientRect();
   const top = box(article).top, height = box(article).height;

@@ -3,11 +3,11 @@
 document.addEventListener("DOMContentLoaded", () => {
   const table = document.querySelector(".ao-ledger");
   if (!table) return;
-  const rows = [...table.querySelectorAll("details")];
+  const rows = [...table.querySelectorAll(":scope > details")];
   const query = new URLSearchParams(location.search);
   const bar = document.createElement("form");
   bar.className = "ao-filter";
-  const papers = { actor: "Actor, Gruber, Cyr", ahn: "Ahn, Cheng, Daneshmand, Sra", odonnat: "Odonnat, Bouaziz, Cabannes", book: "This book" };
+  const papers = { actor: "Actor, Gruber, Cyr", ahn: "Ahn, Cheng, Daneshmand, Sra", odonnat: "Odonnat, Bouaziz, Cabannes", book: "This book: claims", statement: "This book: theorems" };
   const found = (name) => Object.fromEntries([...new Set(rows.map((row) => row.dataset[name]))].filter(Boolean).map((value) => [value, value]));
   const selects = {};
   for (const [name, options] of [["paper", papers], ["verdict", found("verdict")], ["chapter", found("chapter")]]) {
@@ -29,7 +29,7 @@ document.addEventListener("DOMContentLoaded", () => {
       row.hidden = Object.entries(selects).some(([name, select]) => select.value && select.value !== row.dataset[name]);
       shown += !row.hidden;
     }
-    count.textContent = `${shown} of ${rows.length} claims`;
+    count.textContent = `${shown} of ${rows.length} claims and theorems`;
   }
   bar.addEventListener("change", () => {
     const chosen = Object.entries(selects).filter(([, select]) => select.value).map(([name, select]) => [name, select.value]);

@@ -50,7 +50,7 @@ there = np.array([np.diag(pair) for pair in swapped.reshape(2, 3).T]).ravel()
 gradient, hessian = derivatives(loss, there)
 values = np.linalg.eigvalsh(hessian)
 print(f"on S {best:.4f}, swapped {loss(there):.4f}; steps {swapped[:3].round(2)} and {swapped[3:].round(2)}")
-print(f"gradient {np.linalg.norm(gradient):.0e}; curvatures {abs(values[0]):.4f} (turning both axes), {values[1]:.4f}, ...")
+print(f"gradient {np.linalg.norm(gradient):.6f}; curvatures {abs(values[0]):.4f} (turning both axes), {values[1]:.4f}, ...")
 assert loss(there) > best + 0.005
 assert np.linalg.norm(gradient) < 1e-4
 assert abs(values[0]) < 1e-3 < 0.01 < values[1]

@@ -46,5 +46,5 @@ def f(a0, b0, a1):
 
 point, h = np.array([0, -1 / 2, -float(mu[1] / mu[2])]), 1e-5
 slopes = [(f(*(point + h * e)) - f(*(point - h * e))) / (2 * h) for e in np.eye(3)]
-print("slopes at the silent layer:", [f"{slope:.0e}" for slope in slopes])
+print("slopes at the silent layer:", [f"{abs(slope):.6f}" for slope in slopes])
 assert np.allclose(slopes, 0, atol=1e-6)

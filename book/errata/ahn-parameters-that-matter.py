@@ -34,5 +34,5 @@ for name, rows, columns in (
 # The error is odd in the query: its mean over x and -x vanishes for all weights.
 Z[:, :d, -1] *= -1
 y[:, -1] *= -1
-print(f"mean of the error over mirrored queries {abs(errors(P, Q) + start).max():.1e}, mean square {(start**2).mean():.1f}")
+print(f"mean of the error over mirrored queries {abs(errors(P, Q) + start).max():.6f}, mean square {(start**2).mean():.1f}")
 assert np.allclose(errors(P, Q), -start)

@@ -9,7 +9,7 @@ for d in (2, 3, 50):
     E, P = rng.normal(size=(2, 100, 2, d))
     sums = E[:, :, None] + P[:, None]  # model, token, position
     gap = abs(sums[:, 0, 0] + sums[:, 1, 1] - sums[:, 0, 1] - sums[:, 1, 0]).max()
-    print(f"d = {d:2}: E(0) + P(0) + E(1) + P(1) is E(0) + P(1) + E(1) + P(0) up to {gap:.0e}")
+    print(f"d = {d:2}: E(0) + P(0) + E(1) + P(1) is E(0) + P(1) + E(1) + P(0) up to {gap:.6f}")
     assert gap < 1e-12
 
 # In the plane, p = L = 2: placements u are reached if and only if u00, u11, -u01, -u10 lie in no half-plane.

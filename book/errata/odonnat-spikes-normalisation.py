@@ -11,7 +11,7 @@ def unit(x):
 
 x, g, h = rng.normal(size=3), rng.normal(size=3), 1e-5
 slope = np.array([(g @ unit(x + h * e) - g @ unit(x - h * e)) / (2 * h) for e in np.eye(3)])
-print(f"a gradient through x/|x| along x: {slope @ unit(x):.0e}; its length {np.linalg.norm(slope):.2f}")
+print(f"a gradient through x/|x| along x: {abs(slope @ unit(x)):.6f}; its length {np.linalg.norm(slope):.2f}")
 assert abs(slope @ x) < 1e-9
 
 # Straight towards the origin nothing changes if and only if the step is shorter than x. No gradient goes there.

@@ -14,6 +14,15 @@ def parts() -> list[dict]:
     return table("chapters.toml")["part"]
 
 
+def chapters() -> dict[str, str]:
+    """The names of all chapters in the book's order, as in ``"regression/feature_flows"``, and their titles."""
+    return {
+        f"{part['folder']}/{chapter['name']}": chapter.get("short", chapter["title"])
+        for part in parts()
+        for chapter in part["chapter"]
+    }
+
+
 def contents(parts: list[dict]) -> str:
     """The chapters as a Markdown table: its links lead to notebooks, which the build takes for their pages.
 

@@ -1,14 +1,11 @@
 """The claims ledger: every numbered statement, figure and table of the papers, its verdict, and where to see why."""
 
 import ast
-import csv
 import functools
 import html
-import io
-import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from bookkit.folder import find, table
@@ -68,7 +65,7 @@ class Claim:
         return (
             f'<details class="ao-claim" data-verdict="{self.verdict}">'
             f'<summary class="ao-claim-head"><span class="ao-verdict">{self.verdict}</span> '
-            f"<strong>{html.escape(self.number)}</strong> of {_short(papers()[self.paper])}</summary>"
+            f"<strong>{html.escape(self.number)}</strong> of {short(papers()[self.paper])}</summary>"
             f"{self.says()}"
             f'<p><a href="../ledger.html#{self.id}">In the ledger</a></p></details>'
         )
@@ -88,37 +85,6 @@ class Claims:
 
     def _repr_html_(self) -> str:
         return f'<div class="ao-claims">{"".join(row._repr_html_() for row in self.claims) or NONE}</div>'
-
-
-class Ledger:
-    """All claims as a table for the ledger page, which a script of the page filters."""
-
-    def __init__(self, claims: Iterable[Claim]):
-        self.claims = tuple(claims)
-
-    def __repr__(self) -> str:
-        return f"Ledger of {len(self.claims)} claims"
-
-    def _repr_html_(self) -> str:
-        rows = "".join(self._row(claim) for claim in self.claims)
-        files = " or ".join(f'<a href="ledger.{kind}" download>{kind.upper()}</a>' for kind in FILES)
-        return f'<div class="ao-ledger">{rows}<p>The whole ledger as {files}.</p></div>'
-
-    @staticmethod
-    def _row(claim: Claim) -> str:
-        parts = [claim.says()]
-        if claim.chapter:
-            parts.append(f'<p>Evidence: <a href="{claim.chapter}.html">{_title(claim.chapter)}</a></p>')
-        if claim.tests:
-            names = ", ".join(f"<code>{html.escape(name)}</code>" for name in claim.tests)
-            parts.append(f"<p>Tests: {names}</p>")
-        return (
-            f'<details class="ao-claim" id="{claim.id}" data-paper="{claim.paper}" data-verdict="{claim.verdict}" '
-            f'data-chapter="{_title(claim.chapter)}">'
-            f'<summary class="ao-claim-head"><span class="ao-verdict">{claim.verdict}</span> '
-            f"<strong>{html.escape(claim.number)}</strong>, {papers()[claim.paper]} "
-            f"<code>{claim.id}</code></summary>{''.join(parts)}</details>"
-        )
 
 
 @functools.cache
@@ -207,42 +173,12 @@ def counts() -> dict[str, dict[str, int]]:
     }
 
 
-def as_json() -> str:
-    """The whole ledger as JSON, a list of objects with the fields of `Claim`."""
-    return json.dumps([asdict(row) for row in claims().values()], ensure_ascii=False, indent=1) + "\n"
-
-
-def as_csv() -> str:
-    """The whole ledger as CSV, a row a claim; several tests or items in one cell are parted by semicolons."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Claim)], lineterminator="\n")
-    writer.writeheader()
-    for row in claims().values():
-        writer.writerow({name: "; ".join(v) if isinstance(v, tuple) else v for name, v in asdict(row).items()})
-    return text.getvalue()
-
-
-FILES = {"json": as_json, "csv": as_csv}
-
-
-def setup(app) -> dict:
-    """As a Sphinx extension: put the ledger's files beside its page."""
-    app.connect("build-finished", _write_files)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
-
-
-def _write_files(app, exception: Exception | None) -> None:
-    if not exception and app.builder.format == "html":
-        for kind, text in FILES.items():
-            Path(app.outdir, f"ledger.{kind}").write_text(text(), encoding="utf-8", newline="\n")
-
-
-def _title(chapter: str) -> str:
+def title(chapter: str) -> str:
     """A chapter's name in words."""
     return chapter.rpartition("/")[2].replace("_", " ").capitalize()
 
 
-def _short(paper: str) -> str:
+def short(paper: str) -> str:
     """A paper as its first author and year."""
     return re.sub(r",.*(?= \()", " et al.", paper)
 

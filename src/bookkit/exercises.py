@@ -15,10 +15,12 @@ import math
 import re
 import sys
 
+from bookkit.chapter_map import chapters
 from bookkit.claims import prose
-from bookkit.folder import table
+from bookkit.folder import find, table
 
 ROUNDS = 5000  # of the hash: nobody waits for three, and trying all numbers takes longer than the exercise
+EXERCISE = re.compile(r"\{exercise\} (?P<level>[●○]{3}) · (?P<time>.+?) · (?P<kind>.+)\n:label: (?P<label>\S+)")
 ASKING = re.compile(r'check\("(ex-[\w-]+)", \.\.\.\)(?:  # (.+))?')  # a cell that asks; a comment says for what
 
 
@@ -139,6 +141,29 @@ def put_forms(app, doctree) -> None:
         code = next(cell.findall(nodes.literal_block), None)
         if code and (asking := ASKING.fullmatch(code.astext().strip())):
             cell.parent.replace(cell, nodes.raw("", form(asking[1], asking[2] or ""), format="html"))
+
+
+class ByDifficulty:
+    """All exercises of the book as a Markdown table: a row a chapter, a column a level, each with its time and kind."""
+
+    def __init__(self):
+        self.rows = {
+            chapter: (title, list(EXERCISE.finditer(find(f"book/{chapter}.md").read_text(encoding="utf-8"))))
+            for chapter, title in chapters().items()
+        }
+
+    def __repr__(self) -> str:
+        return f"{sum(len(found) for _, found in self.rows.values())} exercises of {len(self.rows)} chapters"
+
+    def _repr_markdown_(self) -> str:
+        lines = ["| chapter | ●○○ | ●●○ | ●●● |", "|---|---|---|---|"]
+        for chapter, (title, found) in self.rows.items():
+            cells = {level: [] for level in ("●○○", "●●○", "●●●")}
+            for number, one in enumerate(found, 1):
+                link = f'<a href="{chapter}.html#{one["label"]}">{number}</a>'
+                cells[one["level"]].append(f"{link}: {one['time']} {one['kind']}")
+            lines.append(f"| {title} | " + " | ".join(", ".join(cell) or "–" for cell in cells.values()) + " |")
+        return "\n".join(lines)
 
 
 def setup(app) -> dict:

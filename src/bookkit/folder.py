@@ -1,6 +1,7 @@
 """Where the book is: the package may be installed from elsewhere, and a notebook runs in a folder of the book."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -43,3 +44,15 @@ def find(name: str) -> Path:
         if (path := folder / name).is_file():
             return path
     raise FileNotFoundError(f"no {name} in {here} or a folder around it: start from the book's checkout")
+
+
+def cited(field: str) -> str:
+    """A field of ``CITATION.cff``, as ``"version"``; empty if it is not there.
+
+    Its ``repository-code`` says where the repository stands: sources in the site link there, notebooks fetch it on Colab.
+
+    Args:
+        field: its name.
+    """
+    found = re.search(rf"^{re.escape(field)}: *['\"]?(.*?)['\"]?$", find("CITATION.cff").read_text(encoding="utf-8"), re.M)
+    return found[1] if found else ""

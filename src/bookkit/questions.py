@@ -70,6 +70,16 @@ def questions(chapter: str) -> Questions:
     return _all()[chapter]
 
 
+def before() -> Questions:
+    """The questions on what a reader should know before, of ``before.toml``, to be shown in a cell of its own.
+
+    Raises:
+        ValueError: as `checked`.
+    """
+    rows = enumerate(table("before.toml")["before"], 1)
+    return Questions("before", [checked(row, f"question {number} before", ()) for number, row in rows])
+
+
 @functools.cache
 def _all() -> dict[str, Questions]:
     """The questions of every chapter that has some."""
@@ -91,18 +101,31 @@ def parse(rows: dict[str, list[dict]], claims: Iterable[str]) -> dict[str, Quest
     for chapter, asked in rows.items():
         if not isinstance(asked, list) or len(asked) != NUMBER:
             raise ValueError(f'questions on {chapter} must be {NUMBER} tables [["{chapter}"]], got {len(asked)}')
-        for number, row in enumerate(asked, 1):
-            where = f"question {number} on {chapter}"
-            if not NEEDED <= set(row) <= NEEDED | {"claim"}:
-                raise ValueError(f"{where} must have the fields {sorted(NEEDED)}, perhaps claim, got {sorted(row)}")
-            for field, value in row.items():
-                if not isinstance(value, str) or not value.strip():
-                    raise ValueError(f"{where}: {field} must be a text, got {value!r}")
-                if value.count("$") % 2:
-                    raise ValueError(f"{where}: {field} must have its dollar signs in pairs, got {value!r}")
-            if row["answer"] not in ANSWERS:
-                raise ValueError(f"{where}: answer must be one of {list(ANSWERS)}, got {row['answer']!r}")
-            if "claim" in row and row["claim"] not in claims:
-                raise ValueError(f"{where}: claim must be one of the ledger's, got {row['claim']!r}")
-        found[chapter] = Questions(chapter, (Question(**row) for row in asked))
+        own = [checked(row, f"question {number} on {chapter}", claims) for number, row in enumerate(asked, 1)]
+        found[chapter] = Questions(chapter, own)
     return found
+
+
+def checked(row: dict, where: str, claims: Iterable[str]) -> Question:
+    """The question of one row.
+
+    Args:
+        row: its fields.
+        where: what an error calls it.
+        claims: the ids that it may name.
+
+    Raises:
+        ValueError: if the row lacks a field, has an unknown one, or one that cannot be meant.
+    """
+    if not NEEDED <= set(row) <= NEEDED | {"claim"}:
+        raise ValueError(f"{where} must have the fields {sorted(NEEDED)}, perhaps claim, got {sorted(row)}")
+    for field, value in row.items():
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(f"{where}: {field} must be a text, got {value!r}")
+        if value.count("$") % 2:
+            raise ValueError(f"{where}: {field} must have its dollar signs in pairs, got {value!r}")
+    if row["answer"] not in ANSWERS:
+        raise ValueError(f"{where}: answer must be one of {list(ANSWERS)}, got {row['answer']!r}")
+    if "claim" in row and row["claim"] not in claims:
+        raise ValueError(f"{where}: claim must be one of the ledger's, got {row['claim']!r}")
+    return Question(**row)

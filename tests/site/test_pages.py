@@ -234,12 +234,12 @@ def test_a_set_up_cell_is_folded_and_opens_by_keyboard(open_page):
 
 def test_ledger_filters_by_paper_and_verdict(open_page):
     opened = open_page("ledger.html", mathematics=False)
-    rows = opened.locator(".ao-ledger details")
+    rows = opened.locator(".ao-ledger > details")
     total = rows.count()
-    assert opened.locator(".ao-filter output").inner_text() == f"{total} of {total} claims"
+    assert opened.locator(".ao-filter output").inner_text() == f"{total} of {total} claims and theorems"
     opened.get_by_label("paper").select_option("actor")
     opened.get_by_label("verdict").select_option("corrected")
-    shown = opened.locator(".ao-ledger details:visible")
+    shown = opened.locator(".ao-ledger > details:visible")
     assert 0 < shown.count() < total
     for row in shown.all():
         assert row.get_attribute("data-paper") == "actor"
@@ -247,7 +247,7 @@ def test_ledger_filters_by_paper_and_verdict(open_page):
     assert "paper=actor" in opened.url
     opened.reload()
     assert opened.get_by_label("paper").input_value() == "actor"
-    assert 0 < opened.locator(".ao-ledger details:visible").count() < total
+    assert 0 < opened.locator(".ao-ledger > details:visible").count() < total
 
 
 def test_ledger_deep_link_opens_its_row(open_page):

@@ -10,6 +10,8 @@ from conftest import HTML
 from playwright.sync_api import expect
 
 from bookkit.claims import claims
+from bookkit.graph import carried, nodes
+from bookkit.ledger import downstream
 
 CHAPTER = "regression/softmax_and_lse.html"
 
@@ -65,9 +67,9 @@ def test_map_links_every_chapter_and_is_legible_on_a_phone(open_page):
 def test_ledger_filters_by_chapter(open_page):
     page = open_page("ledger.html", mathematics=False)
     page.get_by_label("chapter").select_option("Loss spikes")
-    shown = page.locator(".ao-ledger details:visible")
-    assert shown.count() == sum(row.chapter == "clustering/loss_spikes" for row in claims().values()) > 0
-    shown.first.locator("summary").press("Enter")
+    shown = page.locator(".ao-ledger > details:visible")
+    assert shown.count() == sum(node.chapter == "clustering/loss_spikes" for node in nodes().values()) > 0
+    shown.first.locator("> summary").press("Enter")
     assert shown.first.get_attribute("open") is not None
     page.reload()
     assert page.get_by_label("chapter").input_value() == "Loss spikes"
@@ -144,3 +146,153 @@ def test_a_tap_shows_the_meaning_and_a_second_one_follows(open_page, width):
     assert CHAPTER in page.url
     word.tap()
     page.wait_for_url("**/glossary.html#term-softmax")
+
+
+def test_every_card_leads_to_its_place_its_tests_and_its_runs_within_the_site(open_page):
+    page = open_page("ledger.html", mathematics=False)
+    links = page.locator(".ao-ledger > details").evaluate_all(
+        "cards => cards.flatMap(card => [...card.querySelectorAll('a')].map(link => [card.id, link.getAttribute('href')]))"
+    )
+    ids = {}
+    for card, link in links:
+        path, _, anchor = link.partition("#")
+        assert not re.match(r"\w+:", path), (card, link)
+        text = ids.setdefault(path, (HTML / (path or "ledger.html")).read_text(encoding="utf-8"))
+        assert not anchor or f'id="{anchor}"' in text, (card, link)
+    page.goto(page.url + "#odonnat-gradient-bound")
+    card = page.locator("#odonnat-gradient-bound")
+    card.get_by_role("link", name=re.compile("^test_")).first.click()
+    page.wait_for_url("**/_evidence/tests/**#test_*")
+    assert page.locator(f"[id='{page.url.partition('#')[2]}']").bounding_box()["y"] < 900
+    assert page.complaints == []
+
+
+def test_errata_show_their_scripts_and_what_they_print(open_page):
+    page = open_page("errata.html", mathematics=False)
+    folds = page.locator("details.ao-script")
+    assert folds.count() == page.locator("a.download[href$='.py']").count()
+    entry = page.locator("section", has=page.locator("a", has_text="actor-dissipation.py")).last
+    entry.locator("details.ao-script > summary").press("Enter")
+    output = (HTML.parents[1] / "book" / "errata" / "actor-dissipation.txt").read_text(encoding="utf-8").strip()
+    assert entry.locator(".ao-printed:visible").inner_text().strip() == output
+    states = page.locator("article a").evaluate_all(
+        "links => links.map(l => l.getAttribute('href')).filter(h => /#\\w+=/.test(h))"
+    )
+    assert len(states) >= 5
+    for state in states:
+        opened = open_page(state, mathematics=False)
+        name, _, changes = state.partition("#")[2].partition("=")
+        opened.locator(
+            f"div.attnopt-explorer[data-mounted][id^='{name}'], div.attnopt-explorer[data-mounted]"
+        ).first.wait_for()
+        assert opened.locator("div.attnopt-explorer [role=alert]:visible", has_text="was left out").count() == 0
+        assert f"#{name}=" in opened.url
+        assert changes
+
+
+def walk(page):
+    """The graph of a page and the line about the chosen node."""
+    return page.locator(".ao-graph svg"), page.locator(".ao-chosen")
+
+
+def test_graph_tells_what_stands_on_a_node_by_mouse_and_by_address(open_page):
+    page = open_page("graph.html", mathematics=False)
+    graph, chosen = walk(page)
+    graph.locator("#thm-linear-gradient").click()
+    assert nodes()["thm-linear-gradient"].slogan.replace("'", "’") in chosen.inner_text().replace("'", "’")
+    assert page.url.endswith("#thm-linear-gradient")
+    above = downstream("thm-linear-gradient", carried(nodes()))
+    assert set(graph.locator(".ao-node.ao-above").evaluate_all("found => found.map(node => node.id)")) == above
+    below = downstream("thm-linear-gradient", {node.id: node.uses + node.proof_uses for node in nodes().values()})
+    assert set(graph.locator(".ao-node.ao-below").evaluate_all("found => found.map(node => node.id)")) == below
+    chosen.get_by_role("button", name=re.compile("Lemma 1")).click()
+    assert page.url.endswith("#lem-gradient-of-lse")
+    chosen.get_by_role("link", name="Its card").click()
+    page.wait_for_url("**/ledger.html#lem-gradient-of-lse")
+    assert page.locator("#lem-gradient-of-lse").get_attribute("open") is not None
+    page.locator("#lem-gradient-of-lse").get_by_role("link", name="In the graph").click()
+    page.wait_for_url("**/graph.html#lem-gradient-of-lse")
+    page.locator(".ao-node.ao-this").wait_for()
+    assert page.complaints == []
+
+
+def test_graph_is_walked_zoomed_and_left_at_the_keyboard(open_page):
+    page = open_page("graph.html", mathematics=False)
+    graph, chosen = walk(page)
+    first, second = list(nodes())[:2]
+    assert graph.locator(".ao-node[tabindex='0']").count() == 1
+    graph.locator(f"#{first}").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.id") == second
+    whole = graph.get_attribute("viewBox")
+    page.keyboard.press("+")
+    assert float(graph.get_attribute("viewBox").split()[2]) == pytest.approx(float(whole.split()[2]) / 1.5)
+    for _ in range(12):
+        page.keyboard.press("ArrowDown")
+    box, frame = graph.locator(":focus").bounding_box(), graph.bounding_box()
+    assert frame["y"] <= box["y"] <= frame["y"] + frame["height"]  # the view follows
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") in page.url
+    page.keyboard.press("0")
+    assert graph.get_attribute("viewBox") == whole
+    page.keyboard.press("Escape")
+    assert graph.locator(".ao-this").count() == 0
+    assert "Choose a node" in chosen.inner_text()
+
+
+def test_graph_is_moved_by_the_mouse_and_zoomed_about_the_pointer(open_page):
+    page = open_page("graph.html", mathematics=False)
+    graph, _ = walk(page)
+    node = graph.locator("#thm-ray")
+    node.scroll_into_view_if_needed()
+    before = node.bounding_box()
+    page.mouse.move(before["x"] + before["width"] / 2, before["y"] + before["height"] / 2)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -100)
+    page.keyboard.up("Control")
+    page.wait_for_function("width => document.querySelector('.ao-graph svg').viewBox.baseVal.width < width", arg=800)
+    near = node.bounding_box()
+    assert near["x"] + near["width"] / 2 == pytest.approx(before["x"] + before["width"] / 2, abs=3)
+    page.get_by_role("button", name="nearer").click()
+    start = node.bounding_box()
+    place = graph.bounding_box()
+    x, y = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 40, y + 25, steps=5)
+    page.mouse.up()
+    moved = node.bounding_box()
+    assert [moved["x"] - start["x"], moved["y"] - start["y"]] == pytest.approx([40, 25], abs=3)
+    assert page.url.endswith("graph.html")  # nothing was chosen
+
+
+def test_graph_filters_nodes_and_table_alike(open_page):
+    page = open_page("graph.html", mathematics=False)
+    graph, _ = walk(page)
+    page.get_by_label("source", exact=True).select_option("ahn")
+    page.get_by_label("known", exact=True).select_option("measured")
+    wanted = {node.id for node in nodes().values() if node.source == "ahn" and node.evidence == "measured"}
+    left = graph.locator(".ao-node:not(.ao-out)").evaluate_all("found => found.map(node => node.id)")
+    assert set(left) == wanted
+    rows = page.locator("tr:not([hidden]) a[data-row]").evaluate_all("found => found.map(link => link.dataset.row)")
+    assert set(rows) == wanted
+    assert page.locator(".ao-filter output").inner_text() == f"{len(wanted)} of {len(nodes())}"
+    page.get_by_label("known", exact=True).select_option("")
+    page.get_by_label("source", exact=True).select_option("")
+    page.get_by_label("words", exact=True).fill("uphill")
+    assert 0 < graph.locator(".ao-node:not(.ao-out)").count() < 20
+
+
+def test_graph_is_moved_and_a_node_chosen_by_a_finger(open_page):
+    page = open_page("graph.html", width=390, mathematics=False, has_touch=True)
+    graph, chosen = walk(page)
+    node = graph.locator("#thm-linear-gradient")
+    assert node.bounding_box()["width"] >= 7
+    page.touchscreen.tap(
+        *(node.bounding_box()[at] + node.bounding_box()[size] / 2 for at, size in (("x", "width"), ("y", "height")))
+    )
+    assert "Corollary 1" in chosen.inner_text()
+    assert graph.evaluate("svg => getComputedStyle(svg).touchAction") == "none"  # a drag moves the graph, not the page
+    page.get_by_role("button", name="the whole graph").click()
+    assert graph.evaluate("svg => getComputedStyle(svg).touchAction") == "pan-y"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from torch import Tensor
 
+from attnopt.explorers.one_step import bent, uniforms
 from attnopt.synthesis import mixture_error, mixture_limit, read_context
 from bookkit.explorers.base import Explorer, Numbers
 from bookkit.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE
@@ -20,17 +21,9 @@ NINE_IN_TEN = math.sqrt(-2 * math.log(0.1))  # standard deviations around the mi
 
 @functools.lru_cache(maxsize=8)
 def draws(number: int) -> tuple[Tensor, Tensor]:
-    """A number in (0, 1) and a pair of standard normal ones for each token, always the same, shapes (2000,) and (2000, 2).
-
-    Box and Muller's pairs as in `standard_normals`; the first number of every second pair is not bent.
-    """
-    state, found = 2654435769 * (number + 3) % 2**32, []
-    for _ in range(4 * MOST):
-        state = (1664525 * state + 1013904223) % 2**32
-        found.append((state + 0.5) / 2**32)
-    numbers = torch.tensor(found, dtype=torch.float64).view(MOST, 4)
-    radius, turn = (-2 * numbers[:, 2].log()).sqrt(), 2 * math.pi * numbers[:, 3]
-    return numbers[:, 0], torch.stack([radius * turn.cos(), radius * turn.sin()], -1)
+    """A number in (0, 1) and a pair of standard normal ones for each token, always the same, (2000,) and (2000, 2)."""
+    numbers = uniforms(number, 4 * MOST).view(MOST, 4)
+    return numbers[:, 0], bent(numbers[:, 2:])
 
 
 class OneHeadExplorer(Explorer):

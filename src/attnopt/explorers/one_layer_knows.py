@@ -2,10 +2,11 @@
 
 import math
 
+import torch
 import traitlets
 from matplotlib.figure import Figure
 
-from attnopt.synthesis import agreement_number, best_agreement
+from attnopt.synthesis import agreement_number, best_agreement, examples_needed, unseen_mass
 from bookkit.explorers.base import Explorer, Interval
 from bookkit.plotting import GREEN, GREY
 
@@ -13,22 +14,6 @@ DECADES, POINTS, LEFT = 7, 71, 0.2
 SHARPEST, SOFTEST, STEPS = 6.0, 0.2, 61
 SHARPNESS = [SOFTEST + (SHARPEST - SOFTEST) * j / (STEPS - 1) for j in range(STEPS)]
 NAMES = ("nothing", "sequences", "positions", "counts", "parity")
-
-
-def cells(knows: str, weight: int, length: int = 0) -> tuple[list[float], list[int]]:
-    """The cells that a head tells apart: their probabilities, and how many have each."""
-    if knows == "sequences":
-        return [0.5**length], [2**length]
-    if knows == "positions":
-        return [0.5**weight], [2**weight]
-    if knows == "counts":
-        return [math.comb(weight, ones) / 2**weight for ones in range(weight + 1)], [1] * (weight + 1)
-    return [0.5], [2]
-
-
-def unseen(kind: tuple[list[float], list[int]], n: int) -> float:
-    """The probability that none of n examples is in the query's cell."""
-    return sum(count * share * (1 - share) ** n for share, count in zip(*kind, strict=True))
 
 
 class OneLayerKnowsExplorer(Explorer):
@@ -65,27 +50,23 @@ class OneLayerKnowsExplorer(Explorer):
         own = agreement_number(length, weight, 2, self.sharpness)
         hypotheses = math.comb(length, weight)
         best_sharpness, best = best_agreement(length, weight)
-        kinds = {name: cells(name, weight, length) for name in NAMES[1:]}
+        counts = torch.tensor([math.comb(weight, ones) / 2**weight for ones in range(weight + 1)], dtype=torch.float64)
+        bits = {"sequences": length, "positions": weight, "parity": 1}  # cells of equal probability, so many binary digits
 
-        def left(name: str, n: int) -> float:
-            return (own - 1) / (n + own - 1) if name == "nothing" else unseen(kinds[name], n)
-
-        def needed(name: str) -> int:
+        def left(name: str, examples: list[int]) -> list[float]:
             if name == "nothing":
-                return math.ceil((own - 1) * (1 / LEFT - 1) - 1e-6)
-            low, high = 0, 1
-            while unseen(kinds[name], high) > LEFT:
-                low, high = high, 2 * high
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if unseen(kinds[name], middle) > LEFT else (low, middle)
-            return high
+                return [(own - 1) / (n + own - 1) for n in examples]
+            if name == "counts":
+                return unseen_mass(counts, examples).tolist()
+            return [(1 - 0.5 ** bits[name]) ** n for n in examples]
 
+        needed = {name: math.ceil(math.log(LEFT) / math.log1p(-(0.5**digits))) for name, digits in bits.items()}
+        needed |= {"nothing": math.ceil((own - 1) * (1 / LEFT - 1) - 1e-6), "counts": int(examples_needed(counts, LEFT))}
         return {
             "numbers": numbers,
-            "curves": {name: [left(name, n) for n in numbers] for name in NAMES},
-            "left": {name: left(name, now) for name in NAMES},
-            "needed": {name: needed(name) for name in NAMES},
+            "curves": {name: left(name, numbers) for name in NAMES},
+            "left": {name: left(name, [now])[0] for name in NAMES},
+            "needed": {name: needed[name] for name in NAMES},
             "now": now,
             "number": own,
             "hypotheses": hypotheses,

@@ -16,19 +16,28 @@ MOST, PROMPTS = 30, 10
 REACH, VIEW, SPACE = 2.0, 3.5, 3.0  # of the weights, and half the sides of the two pictures
 
 
-def standard_normals(prompt: int) -> Tensor:
-    """Thirty pairs of standard normal numbers, always the same for a prompt, shape (30, 2).
+def uniforms(draw: int, count: int) -> Tensor:
+    """Numbers in (0, 1), always the same for a draw, shape (count,).
 
-    Box and Muller's pairs from the congruential generator 1664525 s + 1013904223 modulo 2³², whose products a float holds
-    exactly, so that the page draws the same.
+    From the congruential generator 1664525 s + 1013904223 modulo 2³², whose products a float holds exactly, so that the page
+    draws the same.
     """
-    state, found = 2654435769 * (prompt + 3) % 2**32, []
-    for _ in range(2 * MOST):
+    state, found = 2654435769 * (draw + 3) % 2**32, []
+    for _ in range(count):
         state = (1664525 * state + 1013904223) % 2**32
         found.append((state + 0.5) / 2**32)
-    pairs = zip(found[::2], found[1::2], strict=True)
-    polar = ((math.sqrt(-2 * math.log(u)), 2 * math.pi * v) for u, v in pairs)
-    return torch.tensor([[r * math.cos(turn), r * math.sin(turn)] for r, turn in polar], dtype=torch.float64)
+    return torch.tensor(found, dtype=torch.float64)
+
+
+def bent(pairs: Tensor) -> Tensor:
+    """Pairs of standard normal numbers from pairs in (0, 1), shape (..., 2), as Box and Muller bend them."""
+    radius, turn = (-2 * pairs[..., 0].log()).sqrt(), 2 * math.pi * pairs[..., 1]
+    return torch.stack([radius * turn.cos(), radius * turn.sin()], -1)
+
+
+def standard_normals(prompt: int) -> Tensor:
+    """Thirty pairs of standard normal numbers, always the same for a prompt, shape (30, 2)."""
+    return bent(uniforms(prompt, 2 * MOST).view(MOST, 2))
 
 
 def contour(axis: Axes, numbers: dict, weights: list[float]) -> tuple[Tensor, Tensor, Tensor]:

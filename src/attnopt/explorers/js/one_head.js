@@ -1,6 +1,6 @@
 // A head attends to tokens in clusters: what it returns, what the query's classmates alone would say, and Part I's gradient.
 
-import { arrow, averaged, clamp, clipped, COLOURS, curve, dot, drawn, line, mark, minus, pair, show, softmaxOf } from "./common.js";
+import { arrow, averaged, bent, clamp, clipped, COLOURS, curve, dot, drawn, line, mark, minus, pair, show, softmaxOf, uniforms } from "./common.js";
 import { explorer } from "./shell.js";
 
 const MOST = 2000, SHOWN = 500, VIEW = 2.7, GREY = "#6b6b6b", LOOKS = [COLOURS[0], COLOURS[1], "#CC79A7"];
@@ -10,12 +10,8 @@ const kept = new Map();
 // A number in (0, 1) and a pair of standard normal ones for each token, always the same for a draw, as Python has them.
 function draws(number) {
   if (kept.has(number)) return kept.get(number);
-  let state = 2654435769 * (number + 3) % 2 ** 32;
-  const uniform = () => ((state = (1664525 * state + 1013904223) % 2 ** 32) + 0.5) / 2 ** 32;
-  const found = Array.from({ length: MOST }, () => {
-    const [first, , third, fourth] = [uniform(), uniform(), uniform(), uniform()], radius = Math.sqrt(-2 * Math.log(third)), turn = 2 * Math.PI * fourth;
-    return { uniform: first, noise: [radius * Math.cos(turn), radius * Math.sin(turn)] };
-  });
+  const all = uniforms(number, 4 * MOST);
+  const found = Array.from({ length: MOST }, (_, k) => ({ uniform: all[4 * k], noise: bent(all[4 * k + 2], all[4 * k + 3]) }));
   if (kept.size > 8) kept.clear();
   kept.set(number, found);
   return found;

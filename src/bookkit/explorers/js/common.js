@@ -213,13 +213,21 @@ export function integrate(velocity, start, times, { relative = 1e-10, absolute =
   });
 }
 
-// The first pairs of standard normal numbers of a prompt, those of Python's `standard_normals`: Box and Muller's, from a
-// congruential generator whose products a float holds exactly.
+// Numbers in (0, 1), always the same for a draw, those of Python's `uniforms`: from a congruential generator whose products
+// a float holds exactly.
+export function uniforms(draw, count) {
+  let state = 2654435769 * (draw + 3) % 2 ** 32;
+  return Array.from({ length: count }, () => ((state = (1664525 * state + 1013904223) % 2 ** 32) + 0.5) / 2 ** 32);
+}
+
+// A pair of standard normal numbers from two in (0, 1), as Box and Muller bend them.
+export function bent(first, second) {
+  const radius = Math.sqrt(-2 * Math.log(first)), turn = 2 * Math.PI * second;
+  return [radius * Math.cos(turn), radius * Math.sin(turn)];
+}
+
+// The first pairs of standard normal numbers of a prompt, those of Python's `standard_normals`.
 export function standardNormals(prompt, count) {
-  let state = 2654435769 * (prompt + 3) % 2 ** 32;
-  const uniform = () => ((state = (1664525 * state + 1013904223) % 2 ** 32) + 0.5) / 2 ** 32;
-  return Array.from({ length: count }, () => {
-    const radius = Math.sqrt(-2 * Math.log(uniform())), turn = 2 * Math.PI * uniform();
-    return [radius * Math.cos(turn), radius * Math.sin(turn)];
-  });
+  const found = uniforms(prompt, 2 * count);
+  return Array.from({ length: count }, (_, index) => bent(found[2 * index], found[2 * index + 1]));
 }
