@@ -120,7 +120,7 @@ class Ledger:
 
     @staticmethod
     def _shown(node: Node) -> str:
-        return f'<p>See it: <a href="{node.place}">{title(node.chapter)}</a>. It is {html.escape(node.known)}.</p>'
+        return f'<p>See it: <a href="{node.place}">{title(node.chapter)}</a>. Known: {html.escape(node.known)}.</p>'
 
     def _links(self, names: Iterable[str]) -> str:
         return ", ".join(f'<a href="#{name}">{html.escape(titled(self.nodes[name]))}</a>' for name in names)
