@@ -1,4 +1,7 @@
-"""Less to load before a page shows: no search index where nothing searches, scripts that wait, icons that are used; a Sphinx extension."""
+"""A Sphinx extension: less to load before a page shows.
+
+No search index where nothing searches, scripts that wait for the text, and no icons but those that are used.
+"""
 
 import re
 from pathlib import Path
@@ -55,11 +58,12 @@ def slim(app: Sphinx, exception: Exception | None) -> None:
     theme.write_text(FONT.sub("", styles), encoding="utf-8", newline="\n")
     signs = {int(sign, 16) for path in static.rglob("*.css") for sign in SIGN.findall(path.read_text(encoding="utf-8"))}
     options = subset.Options(hinting=False, layout_features=[], name_IDs=[1, 2, 13, 14], notdef_outline=True)
-    whole = subset.load_font(font, options)
+    whole = subset.load_font(font, options, lazy=False)
     part = subset.Subsetter(options)
     part.populate(unicodes=signs)
     part.subset(whole)
-    subset.save_font(whole, font, options)
+    whole.save(font)
+    whole.close()
 
 
 def setup(app: Sphinx) -> dict:
