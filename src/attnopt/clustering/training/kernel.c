@@ -14,6 +14,7 @@
 #define EACH(at, count) for (int at = 0; at < (count); at++)
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
+typedef float half __attribute__((vector_size(16)));
 typedef int32_t bits __attribute__((vector_size(4 * LANES)));
 enum { TOKEN, POSITION, QUERY, VALUE, RECEPTORS, ASSEMBLERS, RECEPTOR_BIASES, ASSEMBLER_BIAS, PARAMETERS };
 static const float SPREAD = 80.0f, TINY = 1.17549435e-38f;
@@ -29,19 +30,20 @@ static inline void store(float *to, vec value) { memcpy(to, &value, sizeof value
 static inline vec choose(bits which, vec one, vec other) { return (vec)((which & (bits)one) | (~which & (bits)other)); }
 
 static inline float total(vec value) {
-    float sum = 0;
-    EACH(lane, LANES) sum += value[lane];
-    return sum;
+    half low, high;
+    memcpy(&low, &value, sizeof low);
+    memcpy(&high, (char *)&value + sizeof low, sizeof high);
+    low += high;
+    return (low[0] + low[2]) + (low[1] + low[3]);
 }
 
-/* eˣ to rounding; 0 below -87, infinity nowhere. */
+/* eˣ to rounding for x up to 88; what lies below -87 counts as -87. */
 static inline vec powers(vec x) {
-    const vec zero = {0}, least = zero - 87.0f, most = zero + 88.0f;
-    vec inside = choose(x > least, x, least);
-    inside = choose(inside < most, inside, most);
+    const vec zero = {0}, least = zero - 87.0f;
+    vec inside = choose(x < least, least, x); /* not a number stays so */
     vec shifted = inside * 1.44269504f + 12582912.0f; /* an integer in the last bits */
     vec whole = shifted - 12582912.0f;
-    vec scale = (vec)(((bits)shifted - 0x4B400000 + 127) << 23);
+    vec scale = (vec)(((bits)shifted << 23) + 0x3F800000);
     vec rest = inside - whole * 0.693359375f;
     rest = rest + whole * 2.12194440e-4f;
     vec sum = rest * 1.9875691500e-4f + 1.3981999507e-3f;
@@ -49,8 +51,7 @@ static inline vec powers(vec x) {
     sum = sum * rest + 4.1665795894e-2f;
     sum = sum * rest + 1.6666665459e-1f;
     sum = sum * rest + 5.0000001201e-1f;
-    vec found = (sum * rest * rest + rest + 1.0f) * scale;
-    return choose(x == x, choose(x < least, zero, found), x);
+    return (sum * rest * rest + rest + 1.0f) * scale;
 }
 
 /* The normal distribution Φ(x) to rounding, from e = e^(-x²/2): beyond |x| it is e times a polynomial in 1/(1 + 0.21 |x|),
@@ -97,6 +98,7 @@ static inline void normaliser(const float *vectors, int count, float *factor, fl
         lengths[at] = lengths[at] < near ? near : lengths[at];
         inner[at] = lengths[at] > 1 - near ? 1 - near : lengths[at];
         step[at] = -(2 * inner[at] - 1) / (inner[at] * (1 - inner[at]));
+        step[at] = step[at] > 80 ? 80 : step[at];
     }
     exponentiate(step, count);
     EACH(at, count) {
@@ -334,9 +336,11 @@ int64_t epoch(
     const float *rates, const float *shrink, const float *clip, float *rows, float *first, float *second, float *squares,
     float *spread
 ) {
-    for (int64_t m = 0; m < models; m++, steps++) {
-        float *row = rows + m * width, *one = first + m * width, *two = second + m * width, gradient[width];
-        const float *rate = rates + m * width;
+    for (int64_t m = 0; m < models; m++) {
+        float *restrict row = rows + m * width, *restrict one = first + m * width, *restrict two = second + m * width;
+        const float *restrict rate = rates + m * width;
+        float gradient[width];
+        double left_of_slow = pow(slow, steps[m]), left_of_slower = pow(slower, steps[m]);
         for (int64_t begin = 0; begin < count; begin += size) {
             int some = count - begin < size ? count - begin : size;
             memset(gradient, 0, sizeof gradient);
@@ -344,7 +348,9 @@ int64_t epoch(
             if (*spread > 0) return m;
             float length = 0;
             for (int k = 0, n = 0; k < PARAMETERS; k++) {
-                float sum = 0;
+                vec sums = {0};
+                for (; n + LANES <= bounds[k]; n += LANES) sums += load(gradient + n) * load(gradient + n);
+                float sum = total(sums);
                 for (; n < bounds[k]; n++) sum += gradient[n] * gradient[n];
                 squares[m * PARAMETERS + k] += sum;
                 length += sum;
@@ -353,12 +359,14 @@ int64_t epoch(
                 float scale = clip[m] / sqrtf(length);
                 if (!(scale > 1)) EACH(n, width) gradient[n] *= scale;
             }
-            *steps += 1;
-            const float bias = 1 / (1 - pow(slow, *steps)), bias_of_squares = 1 - pow(slower, *steps), least = eps;
-            const float keep = 1 - slow, left = slower, add = 1 - slower;
+            steps[m] += 1;
+            left_of_slow *= slow;
+            left_of_slower *= slower;
+            const float bias = 1 / (1 - left_of_slow), bias_of_squares = 1 - left_of_slower, least = eps;
+            const float new = 1 - slow, left = slower, add = 1 - slower;
             if (shrink) EACH(n, width) row[n] *= shrink[m * width + n];
             EACH(n, width) {
-                one[n] += keep * (gradient[n] - one[n]);
+                one[n] += new * (gradient[n] - one[n]);
                 two[n] = left * two[n] + add * (gradient[n] * gradient[n]);
                 row[n] -= one[n] * rate[n] * bias / (sqrtf(two[n] / bias_of_squares) + least);
             }
