@@ -18,7 +18,8 @@ from attnopt.clustering.training.backward import Layout, too_far
 
 SOURCE = Path(__file__).with_name("kernel.c")
 COMPILERS = "cc", "gcc", "clang"
-OPTIONS = "-O3", "-march=native", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"
+NATIVE = "-march=native"  # which compilers for some processors do not know
+OPTIONS = "-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"
 MOST = 2**20  # numbers that a step keeps on the stack, which has room for twice as many
 ORDER = "token", "position", "query", "value", "receptors", "assemblers", "receptor_biases", "assembler_bias"
 
@@ -41,8 +42,10 @@ def library(vocabulary: int, length: int, dim: int, width: int, norm: Norm) -> c
     sizes = {"V": vocabulary, "T": length, "D": dim, "H": width, "NORM": get_args(Norm).index(norm)}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "kernel.so"
-        said = [found, *OPTIONS, *(f"-D{name}={size}" for name, size in sizes.items())]
-        done = subprocess.run([*said, str(SOURCE), "-o", str(file), "-lm"], capture_output=True, text=True)
+        said = [*OPTIONS, *(f"-D{name}={size}" for name, size in sizes.items()), str(SOURCE), "-o", str(file), "-lm"]
+        done = subprocess.run([found, NATIVE, *said], capture_output=True, text=True)
+        if done.returncode:
+            done = subprocess.run([found, *said], capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{found} cannot translate {SOURCE.name}: {(done.stderr.strip() or 'no reason given')[:500]}")
         functions = ctypes.CDLL(str(file))
