@@ -43,10 +43,11 @@ def library(vocabulary: int, length: int, dim: int, width: int, norm: Norm) -> c
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "kernel.so"
         said = [*OPTIONS, *(f"-D{name}={size}" for name, size in sizes.items()), str(SOURCE), "-o", str(file), "-lm"]
-        done = subprocess.run([found, NATIVE, *said], capture_output=True, text=True)
-        if done.returncode:
-            done = subprocess.run([found, *said], capture_output=True, text=True)
-        if done.returncode:
+        for native in ([NATIVE], []):
+            done = subprocess.run([found, *native, *said], capture_output=True, text=True)
+            if done.returncode == 0:
+                break
+        else:
             raise RuntimeError(f"{found} cannot translate {SOURCE.name}: {(done.stderr.strip() or 'no reason given')[:500]}")
         functions = ctypes.CDLL(str(file))
     for name in ("gradients", "epoch", "predict"):
