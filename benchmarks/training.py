@@ -1,10 +1,13 @@
-"""How fast ensembles of Part III's transformer train: ours beside a straightforward PyTorch loop, in one run.
+"""How fast ensembles of Part III's transformer train: ours beside straightforward PyTorch, in one run.
 
     python3 run.py bench [--quick]
 
 Writes results/training_benchmark.json. Both train at the paper's settings and evaluate on training and test set; rounds
 alternate between them, so that whatever else the machine does falls on both, and medians count. Rates are by the clock, and
 by processor time ("cpu"): what the clock would say if the machine did nothing else. Of several processes the slowest counts.
+Beside the plain loops stand PyTorch's own ways to be faster: a loop translated by `torch.compile`, and all models at once by
+`torch.func`. What needs a C compiler is left out where there is none; translation is not timed. "where the time goes"
+compares what a step moves and computes with what this processor was seen to move and compute in the same run.
 With --quick all runs at tiny sizes, whose times say little, and nothing is written.
 """
 
@@ -23,11 +26,18 @@ from pathlib import Path
 import torch
 from joblib import Parallel, delayed
 from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.functional import cross_entropy, gelu
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+from torch.utils.flop_counter import FlopCounterMode
 
-from attnopt.clustering import PAPER, Settings, Task, Watch, initial_models, train
+from attnopt.clustering import PAPER, Settings, Task, Watch, initial_models, train, training_data
+from attnopt.clustering.training.compiled import compiler
+from attnopt.clustering.training.group import Group, one_thread
 
+TRANSLATED = "loop translated by torch.compile, fused Adam, batches fetched at once"
 RUNS, ROUNDS, PROCESSES = 100, 3, 2
 EPOCHS = {1: 20, 10: 40}  # by how often is evaluated
 MODELS, SEQUENCES, HELD = (1, 3, 10, 30, 100, 300), (256, 512, 1024, 2048, 4096), (1, 50, 100, 200, 400)
@@ -67,8 +77,14 @@ class Plain(nn.Module):
         return vectors / (vectors.square().mean(-1, keepdim=True).sqrt() + 1e-5)
 
 
-def plain_epoch(by_index: bool, **adam) -> Callable[[], None]:
-    """An epoch of the plain loop with evaluation; batches are fetched item by item, or all at once (``by_index``)."""
+def plain_epoch(by_index: bool, translated: bool = False, **adam) -> Callable[[], None]:
+    """An epoch of the plain loop with evaluation; batches are fetched item by item, or all at once (``by_index``).
+
+    Args:
+        by_index: how batches are fetched.
+        translated: whether the model and its loss are handed to `torch.compile`.
+        adam: how Adam is to compute.
+    """
     generator = torch.Generator().manual_seed(0)
     data, test = (Task().sample(2048, generator) for _ in range(2))
     model = Plain()
@@ -77,11 +93,13 @@ def plain_epoch(by_index: bool, **adam) -> Callable[[], None]:
     at_once = BatchSampler(RandomSampler(dataset), 32, drop_last=False)
     how = {"sampler": at_once, "batch_size": None} if by_index else {"batch_size": 32, "shuffle": True}
     loader = DataLoader(dataset, **how)
+    loss = lambda tokens, targets: cross_entropy(model(tokens), targets)  # noqa: E731
+    loss = torch.compile(loss, dynamic=False) if translated else loss
 
     def epoch() -> None:
         for tokens, targets in loader:
             optimiser.zero_grad()
-            cross_entropy(model(tokens), targets).backward()
+            loss(tokens, targets).backward()
             optimiser.step()
         with torch.no_grad():
             for tokens, targets in (data, test):
@@ -91,15 +109,45 @@ def plain_epoch(by_index: bool, **adam) -> Callable[[], None]:
     return epoch
 
 
-def same_model() -> None:
-    """The plain model is the package's."""
-    model, plain = initial_models([0]), Plain()
+def mapped_epoch() -> Callable[[], None]:
+    """An epoch of all models at once with evaluation, by `torch.func`: Adam on stacked parameters."""
+    data, test = training_data(range(RUNS), Task()), training_data(range(RUNS, 2 * RUNS), Task())
+    model, starts = Plain(), [named(at) for at in range(RUNS)]
+    stacked = {name: torch.stack([start[name] for start in starts]).requires_grad_() for name in starts[0]}
+    optimiser = torch.optim.Adam(stacked.values(), lr=3e-3, fused=True)
+
+    def loss(weights: dict[str, Tensor], tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        logits = functional_call(model, weights, (tokens,))
+        return cross_entropy(logits, targets), (logits.argmax(1) == targets).float().mean()
+
+    step, judge = vmap(grad_and_value(loss, has_aux=True)), vmap(loss)
+
+    def epoch() -> None:
+        for batch in torch.randperm(2048).split(32):
+            for name, found in step(stacked, data[0][:, batch], data[1][:, batch])[0].items():
+                stacked[name].grad = found
+            optimiser.step()
+        with torch.no_grad():
+            for tokens, targets in (data, test):
+                judge(stacked, tokens, targets)
+
+    return epoch
+
+
+def named(seed: int) -> dict[str, Tensor]:
+    """The weights that a seed begins with, by the names that the plain model has for them."""
+    model, plain = initial_models([seed]), Plain().state_dict()
     weights = {"token.weight": "token", "position.weight": "position", "query.weight": "query", "value.weight": "value"}
     weights |= {"receptors.weight": "receptors", "receptors.bias": "receptor_biases"}
     weights |= {"assemblers.weight": "assemblers", "assemblers.bias": "assembler_bias"}
-    plain.load_state_dict({ours: model.weights[name].view_as(plain.state_dict()[ours]) for ours, name in weights.items()})
-    tokens = Task().all()[0]
-    torch.testing.assert_close(plain(tokens), model.logits(tokens)[0])
+    return {ours: model.weights[name].view_as(plain[ours]) for ours, name in weights.items()}
+
+
+def same_model() -> None:
+    """The plain model is the package's."""
+    plain, tokens = Plain(), Task().all()[0]
+    plain.load_state_dict(named(0))
+    torch.testing.assert_close(plain(tokens), initial_models([0]).logits(tokens)[0])
 
 
 def seconds(function: Callable[[], object]) -> tuple[float, float]:
@@ -109,11 +157,11 @@ def seconds(function: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def ours(processes: int, epochs: int, every: int) -> tuple[float, float]:
+def ours(processes: int, epochs: int, every: int, compiled: bool) -> tuple[float, float]:
     """Seconds that training takes, divided as `ensemble` does."""
 
     def part(seeds: range) -> tuple[float, float]:
-        return seconds(lambda: train(seeds, Settings(epochs=epochs), Watch(every=every)))
+        return seconds(lambda: train(seeds, Settings(epochs=epochs), Watch(every=every), compiled=compiled))
 
     if processes == 1:
         return part(range(RUNS))
@@ -133,15 +181,25 @@ def speed() -> dict:
     }.items():
         tasks[name] = 1, partial(seconds, epoch)
     plain = list(tasks)
-    for every, epochs in EPOCHS.items():
-        for processes in (1, PROCESSES):
-            name = f"{processes} process{'es' * (processes > 1)}, evaluating every {'epoch' if every == 1 else '10 epochs'}"
-            tasks[name] = RUNS * epochs, partial(ours, processes, epochs, every)
+    tasks["all models by torch.func.vmap and grad, fused Adam"] = RUNS, partial(seconds, mapped_epoch())
+    if compiler() is not None:
+        tasks[TRANSLATED] = 1, partial(seconds, plain_epoch(by_index=True, translated=True, fused=True))
+        tasks[TRANSLATED][1]()
+    for compiled in (False, True) if compiler() is not None else (False,):
+        ours(PROCESSES, 1, 1, compiled)  # starts them, and translates
+        ours(1, 1, 1, compiled)
+        for every, epochs in EPOCHS.items():
+            for processes in (1, PROCESSES):
+                name = (
+                    f"{processes} process{'es' * (processes > 1)}, evaluating every {'epoch' if every == 1 else '10 epochs'}"
+                )
+                name = f"compiled, {name}" if compiled else name
+                long = epochs * (4 if compiled else 1)
+                tasks[name] = RUNS * long, partial(ours, processes, long, every, compiled)
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in tasks}
-    ours(PROCESSES, 1, 1)  # starts them
     for _ in range(ROUNDS):
         for name, (count, task) in tasks.items():
-            taken[name] += [task() for _ in range(3 if name in plain else 1)]
+            taken[name] += [task() for _ in range(3 if count == 1 else 1)]
             print(f"  {name}: {count / taken[name][-1][0]:.1f} (cpu {count / taken[name][-1][1]:.1f})", flush=True)
     rates = {
         name: {
@@ -150,19 +208,23 @@ def speed() -> dict:
         }
         for name, (count, _) in tasks.items()
     }
-    best = {kind: max(rates[name][kind] for name in plain) for kind in ("clock", "cpu")}
-    ratios = {
-        name: {kind: round(rate / best[kind], 1) for kind, rate in found.items()}
-        for name, found in rates.items()
-        if name not in plain
-    }
-    return {"models·epochs a second": rates, "times the best plain loop": ratios}
+    found = {"models·epochs a second": rates}
+    for than, loops in {"the best plain loop": plain, f"the {TRANSLATED}": [TRANSLATED]}.items():
+        if set(loops) <= set(tasks):
+            best = {kind: max(rates[name][kind] for name in loops) for kind in ("clock", "cpu")}
+            found[f"times {than}"] = {
+                name: {kind: round(rate / best[kind], 1) for kind, rate in rate_of.items()}
+                for name, rate_of in rates.items()
+                if name not in plain
+            }
+    return found
 
 
-def cost(name: str, runs: int, n_train: int = PAPER.n_train) -> dict:
+def cost(name: str, runs: int, n_train: int = PAPER.n_train, compiled: bool = False) -> dict:
     """Milliseconds of processor time for one model's epoch, evaluating every tenth, in one process."""
     epochs = 10
-    run = lambda: train(range(runs), Settings(n_train=n_train, epochs=epochs), Watch(every=10))  # noqa: E731
+    settings, watch = Settings(n_train=n_train, epochs=epochs), Watch(every=10)
+    run = lambda: train(range(runs), settings, watch, compiled=compiled)  # noqa: E731
     cpu = statistics.median(seconds(run)[1] for _ in range(3))
     found = 1000 * cpu / epochs / runs
     print(f"  {name}: {found:.2f} ms", flush=True)
@@ -174,6 +236,77 @@ def memory(runs: int) -> float:
     done = subprocess.run([sys.executable, "-c", MEMORY, str(runs)], capture_output=True, text=True, check=True)
     print(f"  {runs} models: {float(done.stdout):.0f} MB", flush=True)
     return round(float(done.stdout), 1)
+
+
+KINDS = {
+    "matrix products": ("bmm", "baddbmm", "mm", "addmm"),
+    "the GELU and its derivative": ("gelu", "gelu_backward"),
+    "sums and largest entries": ("sum", "amax", "amin"),
+    "fetching batches": ("index_select", "randperm"),
+    "other operations entry by entry": (
+        "add", "add_", "sub", "mul", "mul_", "div", "neg", "pow", "square", "sqrt", "sqrt_", "reciprocal", "exp", "log",
+        "clamp_min", "lerp_", "addcmul_", "addcdiv_", "copy_", "cat", "lt",
+    ),
+}  # fmt: skip
+REST = "calls, views and memory"
+GELU = 60  # operations that compiled code does for an activation and its derivative
+
+
+class Moved(TorchDispatchMode):
+    """Counts the bytes that operations read and write, and the entries that they write."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes, self.entries = 0, 0
+
+    def __torch_dispatch__(self, function, types, given=(), named=None):
+        found = function(*given, **(named or {}))
+        if not function.is_view and isinstance(found, Tensor):
+            read = [value for value in (*given, *(named or {}).values()) if isinstance(value, Tensor)]
+            self.bytes += sum(value.numel() * value.element_size() for value in [*read, found])
+            self.entries += found.numel()
+        return found
+
+
+def median_seconds(function: Callable[[], object], times: int = 7) -> float:
+    """Median processor time."""
+    function()
+    return statistics.median(seconds(function)[1] for _ in range(times))
+
+
+@one_thread()
+def whereabouts() -> dict:
+    """Where the time of a step goes, and how far it is from what this processor can do."""
+    one, other, into = (torch.rand(RUNS, 32, 32) for _ in range(3))
+    left, right = torch.rand(512, 512), torch.rand(512, 512)
+    rate = 100 * 3 * one.numel() * 4 / median_seconds(lambda: [torch.add(one, other, out=into) for _ in range(100)])
+    power = 2 * 512**3 / median_seconds(lambda: left @ right)
+    arrays = f"adding arrays of {one.numel() * 4 / 1e6:.1g} MB, gigabytes a second"
+    found = {"this processor, one thread": {arrays: rate / 1e9, "matrix products, 10⁹ operations a second": power / 1e9}}
+    for compiled in (False, True) if compiler() is not None else (False,):
+        group = Group(list(range(RUNS)), PAPER.each(RUNS), Watch(), initial_models(range(RUNS)), compiled)
+        each = RUNS * 1e-3
+        spent = median_seconds(group.pass_through) / each
+        entry = {"milliseconds of a model's epoch": spent, "of its evaluation": median_seconds(group.record) / each}
+        if not compiled:
+            with profile(activities=[ProfilerActivity.CPU]) as measured:
+                group.pass_through()
+            times = {event.key.removeprefix("aten::"): event.self_cpu_time_total for event in measured.key_averages()}
+            known = {kind: sum(times.get(name, 0) for name in names) for kind, names in KINDS.items()}
+            known[REST] = sum(times.values()) - sum(known.values())
+            entry["shares, under the profiler"] = {kind: time / sum(times.values()) for kind, time in known.items()}
+            with Moved() as moved, FlopCounterMode(display=False) as products:
+                group.pass_through()
+            entry |= {"megabytes moved": moved.bytes / RUNS / 1e6, "10⁶ operations in products": 0.0}
+            entry["10⁶ operations in products"] = in_products = products.get_total_flops() / RUNS / 1e6
+            at_best = max(moved.bytes / RUNS / rate, 1e6 * in_products / power)
+        else:
+            count, width = PAPER.n_train, PAPER.each(1).width[0]
+            entry["10⁶ operations"] = in_products + GELU * count * width / 1e6
+            at_best = 1e6 * entry["10⁶ operations"] / power
+        entry["times what these take at the processor's rates"] = spent * 1e-3 / at_best
+        found["compiled steps" if compiled else "plain steps"] = entry
+    return lab.rounded(found, 3)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -193,7 +326,14 @@ def main(arguments: list[str] | None = None) -> None:
         by_runs |= cost(f"{runs} models", runs)
     for size in SEQUENCES:
         by_data |= cost(f"{size} sequences", RUNS, size)
-    found["milliseconds of processor time for a model's epoch"] = {"of many": by_runs, f"of {RUNS}": by_data}
+    costs = {"of many": by_runs, f"of {RUNS}": by_data}
+    if compiler() is not None:
+        costs["of many, compiled"] = {}
+        for runs in MODELS:
+            costs["of many, compiled"] |= cost(f"{runs} models", runs, compiled=True)
+    found["milliseconds of processor time for a model's epoch"] = costs
+    print("where the time goes …", flush=True)
+    found["where the time goes"] = whereabouts()
     if platform.system() == "Linux":
         print("memory …", flush=True)
         used = {runs: memory(runs) for runs in HELD}
@@ -207,6 +347,7 @@ def main(arguments: list[str] | None = None) -> None:
     found["settings"] = {
         "load_average": [round(load, 1), round(os.getloadavg()[0], 1)] if hasattr(os, "getloadavg") else None,
         "setting": f"R = {RUNS} models of Part III's defaults, medians of {ROUNDS} rounds; the plain loop has one thread",
+        "C compiler": compiler() is not None or "no compiler",
     }
     made = lab.provenance("python3 run.py bench", time.perf_counter() - began)
     found = {"provenance": dict.fromkeys(found, made)} | found

@@ -88,11 +88,16 @@ def exponentials(scores: Tensor) -> Tensor:
     below = scores - scores.amax((-2, -1), keepdim=True)
     if below.amin() < -SPREAD:
         least = below.flatten(1).amin(1)
-        raise ValueError(
-            f"attention scores must lie within {SPREAD:.0f} of each other, or single precision loses the smaller ones; "
-            f"those of model {int(least.argmin())} spread over {-least.min():.1f}: its query has grown too long"
-        )
+        raise too_far(int(least.argmin()), -least.min().item())
     return below.exp()
+
+
+def too_far(model: int, spread: float) -> ValueError:
+    """What to raise where a model's scores spread too far."""
+    return ValueError(
+        f"attention scores must lie within {SPREAD:.0f} of each other, or single precision loses the smaller ones; "
+        f"those of model {model} spread over {spread:.1f}: its query has grown too long"
+    )
 
 
 def pair_table(views: Params, norm: Norm) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from attnopt.clustering.model import Models
 from attnopt.clustering.training.draws import check_seeds
 from attnopt.clustering.training.record import Training, checksum, join, load_training, save_training
 from attnopt.clustering.training.settings import EACH_EPOCH, PAPER, Settings, Watch
-from attnopt.clustering.training.trainer import check_plan, check_start, train
+from attnopt.clustering.training.trainer import check_compiled, check_plan, check_start, train
 
 
 def ensemble(
@@ -28,6 +28,7 @@ def ensemble(
     checkpoint_every: int = 100,
     progress: bool = False,
     dtype: torch.dtype = torch.float32,
+    compiled: bool = False,
 ) -> Training:
     """Train one model a seed, some at a time, on all cores; a chunk that was finished before is read, not trained again.
 
@@ -43,6 +44,7 @@ def ensemble(
         checkpoint_every: epochs between writings.
         progress: show progress bars on stderr.
         dtype: of the weights.
+        compiled: take the steps in C, as for `train`.
 
     Returns:
         As from `train`, and the same numbers whatever ``chunk`` and ``jobs`` are.
@@ -50,14 +52,16 @@ def ensemble(
     Raises:
         TypeError: as `train`.
         ValueError: as `train`, or if the folder holds chunks that cannot be read or that other settings wrote.
+        RuntimeError: as `train`.
     """
     seeds = check_seeds(seeds)
     check_count("chunk", chunk)
     check_plan(settings, watch)
+    check_compiled(compiled, "cpu", dtype)
     settings = settings.each(len(seeds))
     if start is not None:
         check_start(start, settings, len(seeds))
-    how = {"checkpoint_every": checkpoint_every, "progress": progress, "dtype": dtype}
+    how = {"checkpoint_every": checkpoint_every, "progress": progress, "dtype": dtype, "compiled": compiled}
     tasks = []
     for at in range(0, len(seeds), chunk):
         part = range(at, min(at + chunk, len(seeds)))
@@ -74,6 +78,7 @@ def _chunk(
     if file is None:
         return train(seeds, settings, watch, start=start, **how)
     said = {"seeds": seeds, "settings": asdict(settings), "watch": asdict(watch), "dtype": str(how["dtype"])}
+    said |= {"compiled": True} if how["compiled"] else {}
     description = json.dumps(said | {"start": None if start is None else checksum(start)})
     if file.exists():
         return load_training(file, description)

@@ -13,6 +13,7 @@ from attnopt.clustering.training.settings import Settings
 LISTED = 2**13  # up to so many sequences the models are evaluated on all of them, beyond on a sample of half as many
 CHUNK = 2**19  # activations that are evaluated at a time
 TEST_SEED = 2**31  # of that sample, apart from small seeds' data
+Predictions = tuple[Tensor, Tensor, Tensor]
 
 
 class Evaluation:
@@ -36,16 +37,29 @@ class Evaluation:
             at = (tokens * powers).sum(-1)
             self.seen[: len(at)].scatter_add_(1, at, torch.ones_like(at, dtype=like["dtype"]))
             self.seen[len(at) :] = self.seen[len(at) - 1]
+            unseen = (self.seen == 0).to(like["dtype"])
+            self.shares = self.seen / self.seen.sum(1, keepdim=True), unseen / unseen.sum(1, keepdim=True)
         else:
             test, labels = self.task.sample(LISTED // 2, torch.Generator().manual_seed(TEST_SEED))
+        self.sequences = test, labels
         self.test = marks(test.to(like["device"]), settings.tokens, like["dtype"])
         self.labels = torch.nn.functional.one_hot(labels.to(like["device"]), settings.tokens).mT.to(like["dtype"])
 
     def of(self, views: Params, norm: Norm) -> dict[str, Tensor]:
         """Losses, accuracies and, where all sequences are listed, invariances of the models, each of shape (M,)."""
-        losses, right, sequence = predict(views, norm, self.test.expand(len(self.marks), -1, -1), self.labels)
-        if not self.listed:
-            on_training, right_there, _ = predict(views, norm, self.marks, self.truth)
+        there = None if self.listed else predict(views, norm, self.marks, self.truth)
+        return self.summary(predict(views, norm, self.test.expand(len(self.marks), -1, -1), self.labels), there)
+
+    def summary(self, found: Predictions, there: Predictions | None) -> dict[str, Tensor]:
+        """What `of` returns.
+
+        Args:
+            found: as from `predict`, on the sequences that models are judged on.
+            there: on the training set; None where all sequences are listed.
+        """
+        losses, right, sequence = found
+        if there is not None:
+            on_training, right_there, _ = there
             return {
                 "loss": on_training.mean(1),
                 "accuracy": right_there.mean(1),
@@ -53,9 +67,7 @@ class Evaluation:
                 "accuracy_unseen": right.mean(1),
                 "accuracy_all": right.mean(1),
             }
-        share = self.seen / self.seen.sum(1, keepdim=True)
-        unseen = (self.seen == 0).to(losses.dtype)
-        unseen = unseen / unseen.sum(1, keepdim=True)
+        share, unseen = self.shares
         return {
             "loss": (losses * share).sum(1),
             "accuracy": (right * share).sum(1),
@@ -66,7 +78,7 @@ class Evaluation:
         }
 
 
-def predict(views: Params, norm: Norm, batch: Tensor, truth: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def predict(views: Params, norm: Norm, batch: Tensor, truth: Tensor) -> Predictions:
     """Losses and whether the label's logit exceeds all others, (M, n), and sequence embeddings (M, d, n).
 
     Args:

@@ -16,6 +16,7 @@ from attnopt.clustering.files import read_arrays, write_arrays
 from attnopt.clustering.model import Models, marks
 from attnopt.clustering.training.adam import Adam
 from attnopt.clustering.training.backward import Layout, loss_and_gradients
+from attnopt.clustering.training.compiled import Kernel
 from attnopt.clustering.training.draws import training_data
 from attnopt.clustering.training.evaluate import Evaluation
 from attnopt.clustering.training.record import Training, checksum
@@ -41,12 +42,13 @@ def one_thread() -> Iterator[None]:
 class Group:
     """Models that step together: their weights, Adam's moments, their data and what is recorded of them."""
 
-    def __init__(self, seeds: list[int], settings: Settings, watch: Watch, start: Models):
+    def __init__(self, seeds: list[int], settings: Settings, watch: Watch, start: Models, compiled: bool = False):
         self.settings, self.watch, self.models = settings, watch, len(seeds)
         self.batch_size = settings.batch_size[0]
         # Filled up with copies of the last model, every array is a multiple of 32 numbers long, and no model is alone: a
-        # remainder and a single matrix are rounded otherwise, and a model's numbers would depend on its company.
-        fill = -self.models % max(2, 32 // math.gcd(32, self.batch_size, settings.n_train))
+        # remainder and a single matrix are rounded otherwise, and a model's numbers would depend on its company. Compiled
+        # code takes one model after another.
+        fill = 0 if compiled else -self.models % max(2, 32 // math.gcd(32, self.batch_size, settings.n_train))
         pad = lambda value: torch.cat([value, value[-1:].expand(fill, *value.shape[1:])])  # noqa: E731
         self.norm, start = start.norm, start.map(pad)
         self.layout = Layout.of(start.weights)
@@ -72,8 +74,9 @@ class Group:
         self.marks = pad(marks(tokens, settings.tokens, like["dtype"]))
         self.truth = pad(one_hot(targets, settings.tokens).to(like["dtype"]))
         self.evaluation = Evaluation(settings, tokens, self.marks, self.truth)
+        self.kernel = Kernel(self.layout, self.norm, tokens, targets) if compiled else None
         said = {"seeds": seeds, "settings": asdict(settings), "watch": asdict(watch), "start": checksum(start)}
-        self.description = json.dumps(said | {"dtype": str(self.rows.dtype)})
+        self.description = json.dumps(said | {"dtype": str(self.rows.dtype)} | ({"compiled": True} if compiled else {}))
 
     @one_thread()
     def run(self, file: Path | None, every: int, progress: bool) -> Training:
@@ -106,6 +109,12 @@ class Group:
         """One epoch."""
         size, total = self.batch_size, self.settings.n_train
         order = torch.randperm(total, generator=torch.Generator().manual_seed(ORDER_SEED + self.epoch))
+        if self.kernel is not None:
+            steps = {"rates": self.rates, "shrink": self.shrink, "clip": self.clip, "squares": self.squares}
+            self.kernel.epoch(self.rows, self.adam, order, size, **steps)
+            self.counted += -(-total // size)
+            self.epoch += 1
+            return
         order = order.to(self.rows.device)
         batches = self.marks.index_select(1, order)
         truth = self.truth.index_select(1, order).mT.contiguous()
@@ -126,7 +135,12 @@ class Group:
         if self.epoch in self.watch.snapshots:
             self.snapshots[self.epoch] = self.rows.clone()
         if self.epoch % self.watch.every == 0 or self.epoch == self.settings.epochs:
-            found = self.evaluation.of(self.layout.views(self.rows), self.norm)
+            judge = self.evaluation
+            if self.kernel is None:
+                found = judge.of(self.layout.views(self.rows), self.norm)
+            else:
+                there = None if judge.listed else self.kernel.predict(self.rows)
+                found = judge.summary(self.kernel.predict(self.rows, judge.sequences), there)
             entry = {name: value[: self.models] for name, value in found.items()}
             entry["gradients"] = (self.squares[: self.models] / max(self.counted, 1)).sqrt()
             self.squares.zero_()
