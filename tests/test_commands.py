@@ -22,6 +22,7 @@ import pytest
 from commands import ROOT, command, line, tool
 
 from attnopt.clustering.training.compiled import compiler
+from bookkit.errata import same
 
 DOCUMENTS = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")]
 CHAPTER = "regression/next_idea"
@@ -98,6 +99,26 @@ def test_new_writes_a_chapter_once(project):
     said = command(project, "new", *CHAPTER.split("/"), code=1)
     assert f"{CHAPTER}.md exists" in said
     assert "run.py: No chapter was made" in said
+
+
+def test_the_register_and_what_the_errata_print_are_written_anew(tmp_path):
+    shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "book", tmp_path / "book", ignore=shutil.ignore_patterns("*.ipynb", "_build"))
+    names = tmp_path / "book" / "register.csv"
+    whole = names.read_text(encoding="utf-8")
+    assert tool(tmp_path, "python", "tools/register.py") == "The register is complete.\n"
+    assert names.read_text(encoding="utf-8") == whole
+    names.write_text("".join(whole.splitlines(keepends=True)[:-1]), encoding="utf-8")
+    last = whole.splitlines()[-1].split(",")[1]
+    assert tool(tmp_path, "python", "tools/register.py") == "1 new entries\n"
+    assert f",{last},entered," in names.read_text(encoding="utf-8").splitlines()[-1]
+    names.write_text(whole + "2026-01-01,thm-gone,entered,theorem,0\n", encoding="utf-8")
+    assert "line" in tool(tmp_path, "python", "tools/register.py", code=1)
+    printed = tmp_path / "book" / "errata" / "actor-dissipation.txt"
+    before = printed.read_text(encoding="utf-8")
+    printed.unlink()
+    tool(tmp_path, "python", "tools/errata.py")
+    assert same(printed.read_text(encoding="utf-8"), before)
 
 
 def test_notebooks_executes_what_is_stale_what_is_named_and_all(project):

@@ -1,7 +1,6 @@
 """Names of claims and theorems are permanent: the register only grows, and tells what became of each."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -87,10 +86,3 @@ def test_news_are_what_is_new_and_what_is_gone_needs_a_reason():
         news(ENTRIES, {"one": "corrected"}, day, {"one": "for nothing"})
     with pytest.raises(ValueError, match=r"\['two'\] was retired"):
         news(ENTRIES, {"one": "corrected", "two": "theorem"}, day, {})
-
-
-def test_the_tool_leaves_a_complete_register_as_it_is():
-    before = PATH.read_bytes()
-    done = subprocess.run([sys.executable, ROOT / "tools" / "register.py"], capture_output=True, text=True, check=True)
-    assert done.stdout == "The register is complete.\n"
-    assert PATH.read_bytes() == before

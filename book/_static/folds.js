@@ -43,6 +43,7 @@ document.addEventListener("DOMContentLoaded", () => {
     let node = null;
     try { node = document.getElementById(decodeURIComponent(location.hash.slice(1))); } catch { /* no name of anything */ }
     if (!node || !article.contains(node)) return;
+    if (node.matches("span:empty")) node = node.parentElement;  // a section's other name
     const inside = node.matches("section") ? node.querySelector(":scope > details") ?? node : node;
     const shut = Boolean(inside.closest("details:not([open])"));
     reveal(inside);

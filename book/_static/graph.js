@@ -8,6 +8,11 @@ document.addEventListener("DOMContentLoaded", () => {
   const nodes = [...svg.querySelectorAll(".ao-node")];
   const edges = [...svg.querySelectorAll(".ao-edges path")];
   const rows = [...document.querySelectorAll("a[data-row]")].map((link) => ({ id: link.dataset.row, row: link.closest("tr") }));
+  const svgTitle = (text) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", "title");
+    made.textContent = text;
+    return made;
+  };
   const whole = svg.viewBox.baseVal, home = [whole.x, whole.y, whole.width, whole.height];
   const view = [...home], MOST = 6;
   const make = (tag, attributes, ...children) => {
@@ -54,8 +59,12 @@ document.addEventListener("DOMContentLoaded", () => {
     made.addEventListener("click", action);
     return made;
   };
-  const nearer = button("+", "nearer", () => zoom(1.5));
-  const farther = button("−", "farther", () => zoom(1 / 1.5));
+  const about = () => {
+    const node = byId[chosen] ?? document.activeElement.closest(".ao-node");
+    return node ? [place(node).e, place(node).f] : [];
+  };
+  const nearer = button("+", "nearer", () => zoom(1.5, ...about()));
+  const farther = button("−", "farther", () => zoom(1 / 1.5, ...about()));
   const all = button("whole", "the whole graph", () => zoom(0));
 
   svg.addEventListener("wheel", (event) => {
@@ -133,21 +142,22 @@ document.addEventListener("DOMContentLoaded", () => {
       return;
     }
     const node = byId[chosen], [head, ...rest] = node.ariaLabel.split(": ");
+    const way = (other) => button(named(other), byId[other].ariaLabel, () => { choose(other); near(byId[other]); });
     const list = (title, ids, far) => {
       const line = make("p", {}, title);
       if (!ids.length) line.append(" nothing");
-      ids.forEach((other, index) => {
-        const way = button(named(other), byId[other].ariaLabel, () => { choose(other); near(byId[other]); });
-        line.append(index ? ", " : " ", way);
-      });
-      if (far > ids.length) line.append(`; with what these lead to, ${far}`);
-      return line;
+      ids.forEach((other, index) => line.append(index ? ", " : " ", way(other)));
+      const more = [...far].filter((other) => !ids.includes(other));
+      if (!more.length) return line;
+      const fold = make("details", {}, make("summary", {}, `and through these ${more.length} more`));
+      more.forEach((other, index) => fold.append(index ? ", " : "", way(other)));
+      return make("div", {}, line, fold);
     };
     const unique = (ends) => [...new Set(links(ends, chosen))];
     panel.append(
       make("p", {}, make("strong", {}, head), `: ${rest.join(": ")} `, make("em", {}, [node.dataset.verdict, node.dataset.known].filter(Boolean).join(", "))),
-      list("Stands on:", unique(UP), carries.size),
-      list("If it falls, so do:", unique(DOWN), falls.size),
+      list("Stands on:", unique(UP), carries),
+      list("If it falls, so do:", unique(DOWN), falls),
       make("p", {}, make("a", { href: node.dataset.place }, "Read it"), " · ", make("a", { href: node.href.baseVal }, "Its card, with tests and runs"), " · ",
         button("let go", "let go of the node", () => choose(""))),
     );
@@ -172,8 +182,8 @@ document.addEventListener("DOMContentLoaded", () => {
         near(best);
       }
     } else if (event.key === "Enter" && node && free) choose(node.id);
-    else if (["+", "="].includes(event.key) && free) zoom(1.5);
-    else if (["-", "−"].includes(event.key) && free) zoom(1 / 1.5);
+    else if (["+", "="].includes(event.key) && free) zoom(1.5, ...about());
+    else if (["-", "−"].includes(event.key) && free) zoom(1 / 1.5, ...about());
     else if (event.key === "0" && free) zoom(0);
     else if (event.key === "Escape") choose("");
     else return;
@@ -193,7 +203,13 @@ document.addEventListener("DOMContentLoaded", () => {
   });
   const words = make("input", { type: "search", size: 12 }), count = make("output", {});
   bar.append(make("label", {}, "words", words), count);
-  bar.addEventListener("submit", (event) => event.preventDefault());
+  bar.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const first = nodes.find((node) => !node.classList.contains("ao-out"));
+    if (!first) return;
+    choose(first.id);
+    near(first);
+  });
   function filter() {
     const wanted = words.value.trim().toLowerCase();
     for (const node of nodes) {
@@ -204,12 +220,16 @@ document.addEventListener("DOMContentLoaded", () => {
     for (const edge of edges) edge.classList.toggle("ao-out", !left.has(edge.dataset.from) || !left.has(edge.dataset.to));
     for (const { id, row } of rows) row.hidden = !left.has(id);
     count.textContent = `${left.size} of ${nodes.length}`;
+    const entry = chosen && left.has(chosen) ? chosen : nodes.find((node) => left.has(node.id))?.id;
+    for (const node of nodes) node.tabIndex = node.id === entry ? 0 : -1;
   }
   bar.addEventListener("input", filter);
 
   frame.before(bar);
-  frame.append(make("div", { className: "ao-zoom" }, nearer, farther, all));
+  bar.append(make("div", { className: "ao-zoom" }, nearer, farther, all));
   frame.after(panel);
+  for (const link of svg.querySelectorAll(".ao-chapter")) link.tabIndex = -1;  // the page's contents lead there too
+  for (const node of nodes) node.append(svgTitle(node.ariaLabel));
   const follow = () => {
     const id = decodeURIComponent(location.hash.slice(1));
     if (!byId[id]) return;

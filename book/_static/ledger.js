@@ -19,18 +19,26 @@ document.addEventListener("DOMContentLoaded", () => {
     bar.append(label);
     selects[name] = select;
   }
+  const words = Object.assign(document.createElement("input"), { type: "search", size: 12 }), label = document.createElement("label");
+  label.append("words", words);
   const count = document.createElement("output");
-  bar.append(count);
+  bar.append(label, count);
+  bar.addEventListener("submit", (event) => event.preventDefault());
   table.before(bar);
 
   function filter() {
     let shown = 0;
+    const wanted = words.value.trim().toLowerCase();
     for (const row of rows) {
-      row.hidden = Object.entries(selects).some(([name, select]) => select.value && select.value !== row.dataset[name]);
+      row.hidden = !`${row.textContent} ${row.id}`.toLowerCase().includes(wanted) || Object.entries(selects).some(([name, select]) => select.value && select.value !== row.dataset[name]);
       shown += !row.hidden;
     }
     count.textContent = `${shown} of ${rows.length} claims and theorems`;
   }
+  words.addEventListener("input", filter);
+  for (const row of rows) row.addEventListener("toggle", () => {  // so that who comes back finds it open
+    if (row.open) history.replaceState(null, "", `${location.pathname}${location.search}#${row.id}`);
+  });
   bar.addEventListener("change", () => {
     const chosen = Object.entries(selects).filter(([, select]) => select.value).map(([name, select]) => [name, select.value]);
     history.replaceState(null, "", `${location.pathname}${chosen.length ? `?${new URLSearchParams(chosen)}` : ""}${location.hash}`);
@@ -41,7 +49,7 @@ document.addEventListener("DOMContentLoaded", () => {
     if (!row) return;
     row.open = true;
     if (row.hidden) {
-      for (const select of Object.values(selects)) select.value = "";
+      for (const input of [...Object.values(selects), words]) input.value = "";
       filter();
     }
     row.scrollIntoView();

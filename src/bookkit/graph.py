@@ -20,6 +20,7 @@ EVIDENCE = {
     "cases": "proved case by case in exact arithmetic",
     "measured": "measured",
 }
+PAPERS = {"regression": "actor", "in_context": "ahn", "clustering": "odonnat"}  # of which a part speaks
 FIELDS = {"slogan", "evidence", "over", "uses", "apart", "shown", "results"}
 BLOCK = re.compile(
     r"^(?P<fence>:{3,})\{prf:(?P<kind>theorem|lemma|proposition|corollary|proof)\} ?(?P<title>.*)\n"
@@ -315,7 +316,7 @@ class Graph:
 
     def _node(self, node: Node) -> str:
         x, y = self.places[node.id]
-        lines = textwrap.wrap(node.name, 16)[:2]
+        lines = textwrap.wrap(titled(node).partition(", ")[0] if node.source == "statement" else node.name, 16)[:2]
         text = "".join(f'<tspan x="0" dy="4.6">{html.escape(line)}</tspan>' for line in lines)
         return (
             f'<a href="{node.card}" id="{node.id}" class="ao-node" data-source="{node.source}" '
@@ -327,8 +328,12 @@ class Graph:
 
 
 def titled(node: Node) -> str:
-    """A node's name with its source."""
-    return node.name if node.source == "statement" else f"{node.name}, {short(papers()[node.source])}"
+    """A node's name with its source, its mathematics as plain text."""
+    name = re.sub(r"\$([^$]*)\$", lambda found: re.sub(r"\\times", "×", re.sub(r"\\math\w+|[{}]", "", found[1])), node.name)
+    if node.source != "statement":
+        return f"{name}, {short(papers()[node.source])}"
+    paper = PAPERS.get(node.chapter.partition("/")[0], "book")
+    return name.replace("The paper's", f"{short(papers()[paper]).partition(' (')[0]}'s")
 
 
 class Table:
@@ -358,4 +363,4 @@ class Table:
     def _link(self, name: str) -> str:
         node = self.nodes[name]
         source = "" if node.source in ("statement", "book") else f" of {short(papers()[node.source]).partition(' ')[0]}"
-        return f'<a href="#{name}">{html.escape(node.name)}{source}</a>'
+        return f'<a href="#{name}">{html.escape(titled(node) if node.source == "statement" else node.name)}{source}</a>'

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from bookkit.claims import Claim, claims, papers, title
+from bookkit.chapter_map import chapters
+from bookkit.claims import Claim, claims, papers
 from bookkit.folder import cited, results
 from bookkit.graph import Node, carried, nodes, statements, titled
 from bookkit.register import Entry, register
@@ -109,18 +110,19 @@ class Ledger:
             kind, said, tests = claim.verdict, claim.says(), claim.tests
         else:
             kind, said, tests = statements()[node.id].kind, "", ()
-            head = f"<strong>{html.escape(node.name)}</strong>"
+            head = f"<strong>{html.escape(titled(node))}</strong>"
         parts = [said, self._shown(node), self._stands(node), self._tests(tests), self._runs(node), self._history(node)]
         return (
             f'<details class="ao-claim" id="{node.id}" data-paper="{node.source}" data-verdict="{node.verdict}" '
-            f'data-evidence="{node.evidence}" data-chapter="{title(node.chapter)}">'
+            f'data-evidence="{node.evidence}" data-chapter="{html.escape(chapters()[node.chapter])}">'
             f'<summary class="ao-claim-head"><span class="ao-verdict">{kind}</span> {head}: '
             f'<span class="ao-slogan">{html.escape(node.slogan)}</span></summary>{"".join(parts)}</details>'
         )
 
     @staticmethod
     def _shown(node: Node) -> str:
-        return f'<p>See it: <a href="{node.place}">{title(node.chapter)}</a>. Known: {html.escape(node.known)}.</p>'
+        where = f'<a href="{node.place}">{html.escape(chapters()[node.chapter])}</a>'
+        return f"<p>See it: {where}. Known: {html.escape(node.known)}.</p>"
 
     def _links(self, names: Iterable[str]) -> str:
         return ", ".join(f'<a href="#{name}">{html.escape(titled(self.nodes[name]))}</a>' for name in names)

@@ -3,8 +3,8 @@
 A Sphinx extension. Its pages stand in the folder ``_evidence``, as Sphinx's own listings of the package in ``_modules``.
 """
 
+import ast
 import html
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +17,6 @@ from sphinx.application import Sphinx
 from bookkit.claims import claims
 from bookkit.folder import cited, find
 from bookkit.ledger import EVIDENCE, source_page
-
-NAMED = re.compile(r"^(?:async )?(?:def|class) (\w+)", re.M)
 
 
 def root() -> Path:
@@ -45,12 +43,10 @@ def shown(path: str, text: str) -> str:
         text: of it.
     """
     lines = highlight(text, PythonLexer(), HtmlFormatter(nowrap=True)).splitlines(keepends=True)
-    names: set[str] = set()
-    for number, line in enumerate(text.splitlines()):
-        found = NAMED.match(line)
-        if found and found[1] not in names:
-            names.add(found[1])
-            lines[number] = f'<span id="{found[1]}">{lines[number].rstrip()}</span>\n'
+    found = {part.name: part for part in reversed(ast.parse(text).body) if hasattr(part, "decorator_list")}
+    for name, part in found.items():
+        number = min([part.lineno, *(decorator.lineno for decorator in part.decorator_list)]) - 1
+        lines[number] = f'<span id="{name}">{lines[number].rstrip()}</span>\n'
     address = cited("repository-code").rstrip("/")
     link = f'<p><a href="{html.escape(address)}/blob/HEAD/{path}">In the repository</a></p>' if address else ""
     return (

@@ -190,6 +190,31 @@ def test_errata_show_their_scripts_and_what_they_print(open_page):
         assert changes
 
 
+def test_ledger_finds_words_and_is_open_again_where_a_reader_comes_back(open_page):
+    page = open_page("ledger.html", mathematics=False)
+    page.get_by_label("words", exact=True).fill("Gauss–Radau")
+    rows = page.locator(".ao-ledger > details:visible")
+    assert 0 < rows.count() < 10
+    card = rows.first
+    name = card.get_attribute("id")
+    card.locator("> summary").click()
+    card.locator("a[href*='.html#']").first.click()
+    page.wait_for_url(re.compile(r"(?<!ledger)\.html#"))
+    page.go_back()
+    page.wait_for_url(f"**/ledger.html#{name}")
+    assert page.locator(f"[id='{name}']").get_attribute("open") is not None
+
+
+def test_a_link_to_a_folded_section_opens_it(open_page):
+    folded = [node for node in nodes().values() if node.shown.startswith("fold-")]
+    assert len(folded) > 5
+    for node in {node.chapter: node for node in folded}.values():
+        page = open_page(node.place, mathematics=False)
+        fold = page.locator(f"section:has(> [id='{node.shown}']) > details, section[id='{node.shown}'] > details")
+        assert fold.count() == 1
+        assert fold.get_attribute("open") is not None
+
+
 def walk(page):
     """The graph of a page and the line about the chosen node."""
     return page.locator(".ao-graph svg"), page.locator(".ao-chosen")
@@ -205,7 +230,9 @@ def test_graph_tells_what_stands_on_a_node_by_mouse_and_by_address(open_page):
     assert set(graph.locator(".ao-node.ao-above").evaluate_all("found => found.map(node => node.id)")) == above
     below = downstream("thm-linear-gradient", {node.id: node.uses + node.proof_uses for node in nodes().values()})
     assert set(graph.locator(".ao-node.ao-below").evaluate_all("found => found.map(node => node.id)")) == below
-    chosen.get_by_role("button", name=re.compile("Lemma 1")).click()
+    for name in above - set(carried(nodes())["thm-linear-gradient"]):  # those that fall through others are listed too
+        assert chosen.get_by_role("button", name=nodes()[name].slogan, include_hidden=True).count() == 1
+    chosen.get_by_role("button", name=re.compile("Lemma 1")).first.click()
     assert page.url.endswith("#lem-gradient-of-lse")
     chosen.get_by_role("link", name="Its card").click()
     page.wait_for_url("**/ledger.html#lem-gradient-of-lse")
@@ -279,8 +306,13 @@ def test_graph_filters_nodes_and_table_alike(open_page):
     assert page.locator(".ao-filter output").inner_text() == f"{len(wanted)} of {len(nodes())}"
     page.get_by_label("known", exact=True).select_option("")
     page.get_by_label("source", exact=True).select_option("")
-    page.get_by_label("words", exact=True).fill("uphill")
-    assert 0 < graph.locator(".ao-node:not(.ao-out)").count() < 20
+    words = page.get_by_label("words", exact=True)
+    words.fill("uphill")
+    left = graph.locator(".ao-node:not(.ao-out)").evaluate_all("found => found.map(node => node.id)")
+    assert 0 < len(left) < 20
+    assert graph.locator(".ao-node[tabindex='0']").get_attribute("id") == left[0]
+    words.press("Enter")
+    assert page.url.endswith(f"#{left[0]}")
 
 
 def test_graph_is_moved_and_a_node_chosen_by_a_finger(open_page):

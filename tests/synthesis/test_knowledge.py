@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from attnopt.explorers.one_layer_knows import cells, unseen
+from attnopt.explorers import OneLayerKnowsExplorer
 from attnopt.in_context import one_layer_loss, one_layer_optimum
 from attnopt.synthesis import (
     agreement_number,
@@ -300,7 +300,9 @@ def test_the_examples_that_invariances_save(name, fifth, fiftieth):
         for part in map(lambda p: p.as_integer_ratio(), CELLS[name].tolist())
     )
     assert unseen_mass(CELLS[name], [fifth]).item() == pytest.approx(float(exact))
-    assert unseen(cells(name, 5, 12), fifth) == pytest.approx(float(exact))
+    told = OneLayerKnowsExplorer(length=12, weight=5, decades=math.log10(fifth)).compute()
+    assert told["left"][name] == pytest.approx(float(exact))
+    assert told["needed"][name] == fifth
 
 
 @pytest.mark.evidence("book-cells")
