@@ -51,12 +51,12 @@ document.addEventListener("DOMContentLoaded", () => {
   };
   named();
   addEventListener("hashchange", named);
-  // What a search was for is marked, opened and shown. (Sphinx would mark it, but not where a theme has a search on every page.)
+  // What a search was for is marked, if Sphinx has not done so before, opened and shown.
   addEventListener("load", () => {
     let sought = null;
     try { sought = localStorage.getItem("sphinx_highlight_terms"); } catch { /* nothing to mark */ }
-    if (!sought || document.getElementById("search-results")) return;
-    SphinxHighlight.highlightSearchWords();
+    if (document.getElementById("search-results")) return;
+    if (sought) SphinxHighlight.highlightSearchWords();
     setTimeout(() => {
       const marks = [...article.querySelectorAll(".highlighted")];
       marks.forEach(reveal);

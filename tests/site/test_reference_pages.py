@@ -296,18 +296,18 @@ def test_graph_is_moved_by_the_mouse_and_zoomed_about_the_pointer(open_page):
 def test_graph_filters_nodes_and_table_alike(open_page):
     page = open_page("graph.html", mathematics=False)
     graph, _ = walk(page)
-    page.get_by_label("source", exact=True).select_option("ahn")
-    page.get_by_label("known", exact=True).select_option("measured")
+    page.locator("select[name=source]").select_option("ahn")
+    page.locator("select[name=evidence]").select_option("measured")
     wanted = {node.id for node in nodes().values() if node.source == "ahn" and node.evidence == "measured"}
     left = graph.locator(".ao-node:not(.ao-out)").evaluate_all("found => found.map(node => node.id)")
     assert set(left) == wanted
     rows = page.locator("tr:not([hidden]) a[data-row]").evaluate_all("found => found.map(link => link.dataset.row)")
     assert set(rows) == wanted
     assert page.locator(".ao-filter output").inner_text() == f"{len(wanted)} of {len(nodes())}"
-    page.get_by_label("known", exact=True).select_option("")
-    page.get_by_label("source", exact=True).select_option("")
+    page.locator("select[name=evidence]").select_option("")
+    page.locator("select[name=source]").select_option("")
     words = page.get_by_label("words", exact=True)
-    words.fill("uphill")
+    words.fill("saddle")
     left = graph.locator(".ao-node:not(.ao-out)").evaluate_all("found => found.map(node => node.id)")
     assert 0 < len(left) < 20
     assert graph.locator(".ao-node[tabindex='0']").get_attribute("id") == left[0]
