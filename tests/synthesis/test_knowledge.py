@@ -1,6 +1,7 @@
 import cmath
 import itertools
 import math
+from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -295,10 +296,8 @@ def test_the_examples_that_invariances_save(name, fifth, fiftieth):
         few, enough = unseen_mass(CELLS[name], [number - 1, number])
         level = 0.2 if number == fifth else 0.02
         assert enough <= level < few
-    exact = sum(
-        Fraction(*part) * (1 - Fraction(*part)) ** fifth
-        for part in map(lambda p: p.as_integer_ratio(), CELLS[name].tolist())
-    )
+    shares = Counter(Fraction(share) for share in CELLS[name].tolist())  # exactly, and each power once
+    exact = sum(many * share * (1 - share) ** fifth for share, many in shares.items())
     assert unseen_mass(CELLS[name], [fifth]).item() == pytest.approx(float(exact))
     told = OneLayerKnowsExplorer(length=12, weight=5, decades=math.log10(fifth)).compute()
     assert told["left"][name] == pytest.approx(float(exact))
