@@ -173,11 +173,6 @@ def counts() -> dict[str, dict[str, int]]:
     }
 
 
-def title(chapter: str) -> str:
-    """A chapter's name in words."""
-    return chapter.rpartition("/")[2].replace("_", " ").capitalize()
-
-
 def short(paper: str) -> str:
     """A paper as its first author and year."""
     return re.sub(r",.*(?= \()", " et al.", paper)
