@@ -104,6 +104,27 @@ def test_an_address_opens_the_state_in_which_it_was_written(name, show):
     assert page.complaints == again.complaints == []
 
 
+ELSEWHERE = """async (hash) => {
+  const slider = [...document.querySelectorAll("[role=slider], input[type=range]")].find((one) => one.checkVisibility());
+  slider.value = slider.max;
+  slider.dispatchEvent(new Event("input", { bubbles: true }));
+  const later = performance.now() + 600;  // the explorer's own address is due before the page may do anything else
+  while (performance.now() < later);
+  location.hash = hash;
+  await new Promise((done) => setTimeout(done, 600));
+  return location.hash;
+}"""
+
+
+@pytest.mark.parametrize("hash", ["#elsewhere", "#one_layer=examples:1"])
+def test_a_link_that_is_followed_at_once_is_not_written_over(hash, show):
+    page = show(make("one_layer"))
+    mounted(page)
+    assert page.evaluate(ELSEWHERE, hash) == hash
+    assert ("Loss with 1 example:" in status(mounted(page))) == hash.endswith("examples:1")
+    assert page.complaints == []
+
+
 def test_links_are_copied_and_each_of_two_explorers_has_its_own(show):
     page = show(make("one_layer"), make("one_layer"), permissions=["clipboard-read", "clipboard-write"])
     page.locator("div.attnopt-explorer[data-mounted]").nth(1).wait_for()

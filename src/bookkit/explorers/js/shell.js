@@ -383,7 +383,7 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
         for (const watcher of watchers) watcher(changes, source);
         redraw();
         clearTimeout(timer);
-        timer = setTimeout(note, 400);  // browsers allow few changes of the address
+        timer = setTimeout(note, 400, location.hash);  // browsers allow few changes of the address
         return true;
       },
     };
@@ -468,8 +468,9 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
 
     const start = Object.fromEntries([...controls.flatMap((row) => row.trait ?? []), ...kept].map((one) => [one, model.get(one)]));
     const opening = `#${name}=`, address = () => `${location.href.split("#")[0]}${opening}${addressed(state(), start)}`;
-    function note() {
-      if (!name || (!addressed(state(), start) && !location.hash.startsWith(opening))) return;
+    function note(hash) {
+      if (!name || location.hash !== hash) return;  // the reader has gone elsewhere since
+      if (!addressed(state(), start) && !location.hash.startsWith(opening)) return;
       try { history.replaceState(history.state, "", address()); } catch { /* too often, or not allowed here: the link can be copied */ }
     }
     function follow() {
