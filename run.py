@@ -44,7 +44,7 @@ PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 HTML = ROOT / "_build" / "html"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # where Debian's package puts it
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 OLDEST, NEWEST = (3, 11), (3, 14)  # the Pythons with which everything is tested
 NEWEST_FOR_OLDEST = (3, 12)  # up to here the oldest versions that pyproject.toml admits are built
 TOOL_TESTS = ("tools", "run", "pdf", "commands")  # files of tests that have requirements of their own
@@ -244,8 +244,8 @@ def apt(package: str) -> bool:
 
 
 def browser() -> None:
-    """Make a Chromium available to the site tests: the system's, Debian's package, or Playwright's own."""
-    if any(shutil.which(name) for name in CHROMIUM) or apt("chromium"):
+    """Make a Chromium available to the site tests: the system's, one of Debian's packages, or Playwright's own."""
+    if any(shutil.which(name) for name in CHROMIUM) or any(apt(package) for package in CHROMIUM[:2]):
         return
     say("installing Playwright's own Chromium")
     call(

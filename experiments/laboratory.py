@@ -12,8 +12,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +26,7 @@ from bookkit.explorers.base import bundle
 RUNS, EPOCHS, AT_A_TIME = 100, 1000, 5
 SETTING = {"task": {"p": 2, "length": 12, "k": 5}}  # the trainer's defaults are the package's otherwise
 RECORD = Record("laboratory", digits=6)
-FLAGS = ["--disable-gpu", "--no-first-run", "--disable-background-networking"]
+FLAGS = ["--no-first-run", "--disable-background-networking"]
 TRAIN = """([setting, epochs]) => {
   const trainer = attnopt.createTrainer(setting);
   while (trainer.epochs < epochs) trainer.epoch();
@@ -47,10 +45,10 @@ def page() -> Iterator:
     """A blank page of the system's Chromium, or Playwright's own, in which ``attnopt`` is the trainer's module."""
     from playwright.sync_api import sync_playwright
 
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    root = ["--no-sandbox"] if getattr(os, "geteuid", lambda: 1)() == 0 else []  # Chromium refuses its sandbox to root only
+    from bookkit.chromium import launch
+
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=[*FLAGS, *root])
+        browser = launch(playwright, *FLAGS)
         blank = browser.new_page()
         blank.evaluate("text => { globalThis.attnopt = new Function(text)(); }", program())
         yield blank

@@ -12,6 +12,8 @@ from pathlib import Path
 import new_chapter
 import pytest
 
+from bookkit import chromium
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -286,6 +288,7 @@ def test_the_oldest_versions_tested_are_the_lower_bounds():
 
 
 def test_browser_prefers_what_is_there_and_says_when_nothing_is(run, monkeypatch):
+    assert run.CHROMIUM == chromium.NAMES  # run.py has no package yet
     monkeypatch.setattr(run.shutil, "which", lambda name: "/usr/bin/chromium" if name == "chromium" else None)
     run.browser()
     assert run.calls == []
@@ -305,7 +308,7 @@ def test_a_failed_apt_leaves_the_browser_to_playwright(run, monkeypatch, capsys)
     run.failing = ("apt-get update",)
     run.browser()
     assert "could not install chromium" in capsys.readouterr().out
-    assert [call.split()[-2:] for call in run.calls] == [["update", "-qq"], ["install", "chromium"]]
+    assert [call.split()[-2:] for call in run.calls] == [["update", "-qq"], ["update", "-qq"], ["install", "chromium"]]
 
 
 @pytest.fixture

@@ -9,9 +9,7 @@ Python's kills it.
 import hashlib
 import inspect
 import json
-import os
 import re
-import shutil
 import sys
 import time
 from collections import Counter
@@ -165,11 +163,11 @@ class Browser:
     def __enter__(self):
         from playwright.sync_api import Error, sync_playwright
 
+        from bookkit.chromium import launch
+
         self.playwright = sync_playwright().start()
-        found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-        flags = ["--no-sandbox"] if getattr(os, "geteuid", lambda: 1)() == 0 else []  # as in tests/site/conftest.py
         try:
-            self.chromium = self.playwright.chromium.launch(executable_path=found, args=[*flags, "--disable-gpu"])
+            self.chromium = launch(self.playwright)
         except Error as error:
             sys.exit(f"mutants: no Chromium could be started (python3 run.py test installs one): {error}")
         self.page = self.chromium.new_page()

@@ -8,8 +8,6 @@ import functools
 import html
 import http.server
 import io
-import os
-import shutil
 import sys
 import threading
 from dataclasses import dataclass, field
@@ -18,9 +16,11 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 import yaml
 from bs4 import BeautifulSoup
-from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 from pypdf import PageObject, PdfReader, PdfWriter
 from pypdf.generic import ArrayObject, DictionaryObject, Fit, FloatObject, NameObject, NullObject
+
+from bookkit.chromium import launch
 
 ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "_build" / "html"
@@ -197,19 +197,12 @@ def served(folder: Path):
     server.server_close()
 
 
-def chromium(playwright: Playwright) -> Browser:
-    """The system's Chromium, or Playwright's own."""
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    root = getattr(os, "geteuid", lambda: 1)() == 0  # to whom Chromium refuses its sandbox
-    return playwright.chromium.launch(executable_path=found, args=[*(["--no-sandbox"] if root else []), "--disable-gpu"])
-
-
 def main(output: Path) -> None:
     """Print the built book."""
     sheets = table_of_contents()
     wanted = anchors_wanted(sheets)
     with served(HTML) as base, sync_playwright() as playwright:
-        browser = chromium(playwright)
+        browser = launch(playwright)
         context = browser.new_context(color_scheme="light", viewport={"width": 1000, "height": 1400})
         context.set_default_timeout(300_000)
         # Explorers stay stills.

@@ -10,8 +10,10 @@ import sys
 import tomllib
 from pathlib import Path
 
-from pdf import HTML, chromium, served
+from pdf import HTML, served
 from playwright.sync_api import Page, sync_playwright
+
+from bookkit.chromium import launch
 
 ROOT = Path(__file__).resolve().parent.parent
 SCREEN = {"width": 1280, "height": 900}
@@ -69,7 +71,7 @@ def main(names: list[str]) -> None:
     """Print a line a page."""
     print(f"{'page':36} screens  first  pictures  code")
     with served(HTML) as base, sync_playwright() as playwright:
-        browser = chromium(playwright)
+        browser = launch(playwright)
         page = browser.new_page(viewport=SCREEN)
         for name in names or chapters():
             page.goto(f"{base}{name}.html", wait_until="networkidle")

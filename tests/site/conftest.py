@@ -3,8 +3,6 @@
 import contextlib
 import functools
 import http.server
-import os
-import shutil
 import threading
 from pathlib import Path
 
@@ -12,12 +10,11 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 import attnopt.explorers  # noqa: F401  (whose scripts are written)
+from bookkit.chromium import launch
 from bookkit.explorers.html import script_json, write_scripts
 
 HTML = Path(__file__).parents[2] / "_build" / "html"
 FLAGS = [
-    *(["--no-sandbox"] if getattr(os, "geteuid", lambda: 1)() == 0 else []),  # Chromium refuses its sandbox to root only
-    "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
@@ -85,10 +82,9 @@ def addresses():
 @pytest.fixture(scope="session")
 def browser():
     """The system's Chromium, or Playwright's own."""
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with sync_playwright() as playwright:
         try:
-            chromium = playwright.chromium.launch(executable_path=found, args=FLAGS)
+            chromium = launch(playwright, *FLAGS)
         except Exception as error:
             pytest.fail(f"no Chromium could be started (python3 run.py test installs one): {error}", pytrace=False)
         yield chromium
