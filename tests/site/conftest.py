@@ -4,6 +4,7 @@ import contextlib
 import functools
 import http.server
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -104,8 +105,11 @@ def contexts(browser):
 
 
 def listen(page, address):
-    """Collect in `page.complaints` what a page complains of, and its requests elsewhere."""
-    page.complaints = []
+    """Collect in `page.complaints` what a page complains of, and requests elsewhere; in `page.pending` what it waits for."""
+    page.complaints, page.pending = [], set()
+    page.on("request", lambda request: page.pending.add(request))
+    for event in ("requestfinished", "requestfailed"):
+        page.on(event, lambda request: page.pending.discard(request))
     page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
     page.on("requestfailed", lambda request: page.complaints.append(f"failed: {request.url}"))
@@ -114,6 +118,15 @@ def listen(page, address):
         lambda r: None if r.url.startswith((address, "data:", "blob:")) else page.complaints.append(f"elsewhere: {r.url}"),
     )
     page.on("response", lambda r: page.complaints.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
+
+
+def settled(page):
+    """Wait until a page has all that it has asked for."""
+    page.evaluate("document.fonts.ready.then(() => null)")
+    deadline = time.monotonic() + 60
+    while page.pending:
+        assert time.monotonic() < deadline, [request.url for request in page.pending]
+        page.wait_for_timeout(20)
 
 
 @pytest.fixture
