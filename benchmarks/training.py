@@ -6,12 +6,15 @@ Writes results/training_benchmark.json. Both train at the paper's settings and e
 alternate between them, so that whatever else the machine does falls on both, and medians count. Rates are by the clock, and
 by processor time ("cpu"): what the clock would say if the machine did nothing else. Of several processes the slowest counts.
 Beside the plain loops stand PyTorch's own ways to be faster: a loop translated by `torch.compile`, and all models at once by
-`torch.func`. What needs a C compiler is left out where there is none; translation is not timed. "where the time goes"
+`torch.func`; and JAX, where it is installed (`pip install jax`). What needs a C compiler is left out where there is none;
+translation is not timed. "where the time goes"
 compares what a step moves and computes with what this processor was seen to move and compute in the same run.
 With --quick all runs at tiny sizes, whose times say little, and nothing is written.
 """
 
 import argparse
+import importlib.metadata
+import importlib.util
 import math
 import os
 import platform
@@ -134,6 +137,61 @@ def mapped_epoch() -> Callable[[], None]:
     return epoch
 
 
+def jax_epoch() -> Callable[[], None]:
+    """An epoch of all models at once with evaluation, by JAX: `vmap`, `grad` and a `scan` over batches, translated as one."""
+    import jax
+    from jax import numpy as jnp
+
+    parts = [{name: weight.numpy() for name, weight in named(at).items()} for at in range(RUNS)]
+    weights = jax.tree.map(lambda *each: jnp.stack(each), *parts)
+    data, test = (
+        tuple(jnp.asarray(part.numpy()) for part in training_data(range(start, start + RUNS), Task())) for start in (0, RUNS)
+    )
+
+    def norm(vectors):
+        return vectors / (jnp.sqrt(jnp.square(vectors).mean(-1, keepdims=True)) + 1e-5)
+
+    def loss(weights, tokens, targets):
+        z = norm(weights["token.weight"][tokens] + weights["position.weight"])
+        attention = jax.nn.softmax((z @ weights["query.weight"].T).squeeze(-1) / 2**0.5)
+        sequence = (attention[..., None] * (z @ weights["value.weight"].T)).sum(1)
+        hidden = norm(sequence) @ weights["receptors.weight"].T + weights["receptors.bias"]
+        added = jax.nn.gelu(hidden, approximate=False) @ weights["assemblers.weight"].T + weights["assemblers.bias"]
+        logits = (sequence + added) @ weights["token.weight"].T
+        right = jnp.take_along_axis(logits, targets[:, None], 1).squeeze(1)
+        return (jax.nn.logsumexp(logits, 1) - right).mean(), (logits.argmax(1) == targets).mean()
+
+    def step(state, batch):
+        weights, mean, square, count = state
+        slope = jax.vmap(jax.grad(loss, has_aux=True))(weights, data[0][:, batch], data[1][:, batch])[0]
+        count += 1
+        mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mean, slope)
+        square = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, square, slope)
+        root = lambda v: jnp.sqrt(v / (1 - 0.999**count)) + 1e-8  # noqa: E731
+        move = lambda w, m, v: w - 3e-3 * m / (1 - 0.9**count) / root(v)  # noqa: E731
+        return (jax.tree.map(move, weights, mean, square), mean, square, count), None
+
+    @jax.jit
+    def pass_through(state, order):
+        state, _ = jax.lax.scan(step, state, order)
+        return state, [jax.vmap(loss)(state[0], *examples) for examples in (data, test)]
+
+    zeros = jax.tree.map(jnp.zeros_like, weights)
+    state = weights, zeros, zeros, jnp.zeros(())
+    theirs = jax.vmap(loss)(weights, *data)[0][0]
+    plain = Plain()
+    plain.load_state_dict(named(0))
+    tokens, targets = (part[0] for part in training_data([0], Task()))
+    torch.testing.assert_close(torch.tensor(theirs.item()), cross_entropy(plain(tokens), targets))
+
+    def epoch() -> None:
+        nonlocal state
+        state, judged = pass_through(state, jnp.asarray(torch.randperm(2048).view(-1, 32).numpy()))
+        jax.block_until_ready((state, judged))
+
+    return epoch
+
+
 def named(seed: int) -> dict[str, Tensor]:
     """The weights that a seed begins with, by the names that the plain model has for them."""
     model, plain = initial_models([seed]), Plain().state_dict()
@@ -182,6 +240,10 @@ def speed() -> dict:
         tasks[name] = 1, partial(seconds, epoch)
     plain = list(tasks)
     tasks["all models by torch.func.vmap and grad, fused Adam"] = RUNS, partial(seconds, mapped_epoch())
+    if importlib.util.find_spec("jax"):
+        name = f"all models by JAX {importlib.metadata.version('jax')}: vmap, grad and scan in one translation"
+        tasks[name] = RUNS, partial(seconds, jax_epoch())
+        tasks[name][1]()
     if compiler() is not None:
         tasks[TRANSLATED] = 1, partial(seconds, plain_epoch(by_index=True, translated=True, fused=True))
         tasks[TRANSLATED][1]()

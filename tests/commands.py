@@ -41,8 +41,11 @@ print(6 * 7)
 
 def make(folder: Path) -> Path:
     """Write the project; its `.venv` is this one, through a link."""
-    for name in ("run.py", "_config.yml", "pyproject.toml"):
+    for name in ("run.py", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
+    config, listings = (ROOT / "_config.yml").read_text(encoding="utf-8"), "      - bookkit.sources\n"
+    assert listings in config
+    (folder / "_config.yml").write_text(config.replace(listings, ""), encoding="utf-8")  # of the tests: not this book's
     for name in ("tools", "book/_static"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("bibliography.md", "references.bib", "conftest.py"):
