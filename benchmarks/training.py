@@ -138,7 +138,7 @@ def mapped_epoch() -> Callable[[], None]:
 
 
 def jax_epoch() -> Callable[[], None]:
-    """An epoch of all models at once with evaluation, by JAX: `vmap`, `grad` and a `scan` over batches, translated as one."""
+    """An epoch of all models at once with evaluation, by JAX: `vmap`, `grad`, a `scan` over batches, translated as one."""
     import jax
     from jax import numpy as jnp
 
