@@ -391,6 +391,7 @@ def compare_notebooks(advice: str, names=(), **environment: str) -> None:
 def test(arguments: list) -> None:
     """Run everything, or pytest alone with the arguments given."""
     pytest = [PYTHON, "-m", "pytest"]
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or some sixty processes would compile the same files
     if arguments:
         call([*pytest, *arguments], "Some tests failed: see above.")
         return
