@@ -21,6 +21,7 @@ and defined here are therefore Python 3.6's; what the commands call may be newer
 """
 
 import argparse
+import concurrent.futures
 import functools
 import hashlib
 import http.server
@@ -388,6 +389,13 @@ def compare_notebooks(advice: str, names=(), **environment: str) -> None:
     call([PYTHON, "-m", "pytest", *spread, "--nbval", "--nbval-current-env", *paths], advice, **environment)
 
 
+def together(*steps) -> None:
+    """Do steps side by side, and all of them even if one fails."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for step in [pool.submit(step) for step in steps]:
+            step.result()
+
+
 def test(arguments: list) -> None:
     """Run everything, or pytest alone with the arguments given."""
     pytest = [PYTHON, "-m", "pytest"]
@@ -398,13 +406,13 @@ def test(arguments: list) -> None:
     one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # side by side, more would wait for each other
     unit = [*pytest, *workers("loadfile"), "tests", "--ignore=tests/site", "--evidence"]  # caches stay with one worker
     changed = "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks NAME`."
+    notebooks = lambda: compare_notebooks(changed, **one_thread)  # noqa: E731
     site = [*pytest, *workers("worksteal"), "tests/site"]
     steps = [
         ("style and pairs", lint),
         ("Fashion-MNIST for the tests", data),
         ("unit and property tests", lambda: call(unit, "Some tests failed: see above.", **one_thread)),
-        ("notebooks executed and compared", lambda: compare_notebooks(changed, **one_thread)),
-        ("the book built", build),
+        ("notebooks executed and compared, the book built", lambda: together(notebooks, build)),
         ("a browser for the site tests", browser),
         ("the built site in Chromium", lambda: call(site, "The built site is at fault: see above.")),
     ]
