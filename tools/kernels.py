@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 
-IMPORTED = "scipy.integrate", "scipy.optimize", "attnopt.explorers", "attnopt.synthesis", "bookkit.claims", "ipykernel.kernelapp"
+IMPORTED = "torch._dynamo", "scipy.integrate", "scipy.optimize", "attnopt.explorers", "attnopt.synthesis", "bookkit.claims", "ipykernel.kernelapp"
 LAUNCHER = "ipykernel_launcher"
 
 
