@@ -2,7 +2,10 @@
 
 Each kernel is a process of its own that has seen no other notebook; only the four seconds in which PyTorch, SymPy, SciPy,
 Matplotlib and the package are read are spent once. `book/conftest.py` gives `Forks.launch` to Jupyter; run as a program,
-this file is the process that forks. It imports and computes nothing: a thread or a lock would not outlive a fork.
+this file is the process that forks. It only imports, since a thread or a lock that is held would not outlive a fork.
+
+As an early plugin of pytest (`-p tools.kernels`) it also spares each process a grammar of addresses, which takes seconds to
+read: jsonschema, with which notebooks are validated, does without.
 """
 
 import json
@@ -13,8 +16,13 @@ import signal
 import subprocess
 import sys
 
-IMPORTED = "torch._dynamo", "scipy.integrate", "scipy.optimize", "attnopt.explorers", "attnopt.synthesis", "bookkit.claims", "ipykernel.kernelapp"
+IMPORTED = """
+    torch._dynamo scipy.integrate scipy.optimize matplotlib.pyplot attnopt.explorers attnopt.synthesis bookkit.claims
+    ipykernel.kernelapp
+"""
 LAUNCHER = "ipykernel_launcher"
+if __name__ == "tools.kernels":
+    sys.modules.setdefault("rfc3987_syntax", None)
 
 
 class Kernel:
@@ -88,8 +96,9 @@ def start(arguments: list, environment: dict, folder: str) -> None:
 if __name__ == "__main__":
     del sys.path[0]  # this folder, which no kernel has on its path
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as each kernel does for itself
-    for name in IMPORTED:
+    for name in IMPORTED.split():
         __import__(name)
+    sys.modules["matplotlib.pyplot"].install_repl_displayhook = lambda: None  # the inline backend draws figures, once
     own = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGCHLD, signal.SIGINT)}  # nobody waits
     if wanted := order():
         for number, handler in own.items():
