@@ -17,9 +17,9 @@ import subprocess
 import sys
 
 IMPORTED = """
-    torch._dynamo scipy.integrate scipy.optimize matplotlib.pyplot attnopt.explorers attnopt.synthesis bookkit.claims
-    ipykernel.kernelapp
-"""
+    ipykernel.kernelapp torch._dynamo scipy.integrate scipy.optimize matplotlib.pyplot
+    attnopt.explorers attnopt.synthesis bookkit.claims
+"""  # the kernel first, with which `tools/rounding` begins
 LAUNCHER = "ipykernel_launcher"
 if __name__ == "tools.kernels":
     sys.modules.setdefault("rfc3987_syntax", None)
