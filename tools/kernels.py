@@ -89,7 +89,7 @@ def start(arguments: list, environment: dict, folder: str) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment, JPY_PARENT_PID=str(os.getppid()))
-    sys.argv = arguments
+    sys.argv = [*arguments, f"--IPKernelApp.parent_handle={os.getppid()}"]  # read from the environment before the fork
     runpy.run_module(LAUNCHER, run_name="__main__", alter_sys=True)
 
 
