@@ -5,13 +5,17 @@ import collections
 import functools
 import os
 import shutil
+import sys
 import tempfile
+from pathlib import Path
 
+import jupyter_client.provisioning.local_provisioner as provisioner
 import nbval.kernel
 import pytest
 from jupyter_client.manager import KernelManager
 
 EXPLORER = "application/vnd.attnopt.explorer+json"  # bulky, and tested on its own
+KERNELS = Path(__file__).parents[1] / "tools" / "kernels.py"  # lacking beside a copy of this file
 LIVE = "live"  # cells that only show live widgets: executed, not compared
 
 
@@ -84,9 +88,20 @@ def use_files_for_ports():
     nbval.kernel.KernelManager = kernel
 
 
+def fork_kernels(config):
+    """Start kernels as forks of a process that has done their imports."""
+    import kernels
+
+    forks = kernels.Forks(provisioner.launch_kernel)
+    provisioner.launch_kernel = forks.launch
+    config.add_cleanup(forks.stop)
+
+
 def pytest_configure(config):
     """Register the gate where notebooks are validated."""
     if config.getoption("nbval", False):
         config.pluginmanager.register(Gate())
         if os.name != "nt":  # where ZeroMQ has no such transport
             use_files_for_ports()
+        if sys.platform == "linux" and config.getoption("nbval_current_env") and KERNELS.exists():
+            fork_kernels(config)

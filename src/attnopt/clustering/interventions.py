@@ -121,12 +121,12 @@ def replacements(models: Models, task: Task, weights: Tensor, generator: torch.G
     means = level_means(sequence, level)
     same, other = donors(level, generator)
     taken = lambda values, which: values.gather(1, which.unsqueeze(-1).expand(-1, -1, values.shape[-1]))  # noqa: E731
-    moved = answers(models, taken(means, other) + sequence - means)
+    said, moved = answers(models, sequence), answers(models, taken(means, other) + sequence - means)
     return {
-        "none": right(models, sequence, targets),
+        "none": agreement(said, targets),
         "mean": right(models, means, targets),
         "rest": right(models, means + taken(sequence - means, other), targets),
-        "same": right(models, taken(sequence, same), targets),
+        "same": agreement(said.gather(1, same), targets),
         "other": agreement(moved, targets[other]),
         "kept": agreement(moved, targets),
     }
@@ -169,7 +169,9 @@ def removals(models: Models, task: Task, generator: torch.Generator) -> dict[str
     positions, halves = [], models.summands(table.mean(1))
     for t in range(task.length):
         mixed += paid[..., t : t + 1] * values[:, :, t][:, tokens[:, t]]
-        positions.append(right(models, _divided(sums - rows[:, :, t][:, tokens[:, t]] + halves[:, t].unsqueeze(1)), targets))
+        zero = tokens[:, t] == 0  # a sequence with 1 there is answered like the one with 0
+        said = answers(models, _divided(sums[:, zero] + (halves[:, t] - rows[:, 0, t]).unsqueeze(1)))
+        positions.append((agreement(said, targets[zero]) + agreement(said, targets[~zero])) / 2)
     return {
         "query": right(models, _divided(_summed(marked, uniform)), targets),
         "attention": right(models, mixed, targets),

@@ -63,10 +63,16 @@ def one_layer_loss(
     for name, value in arguments.items():
         check_matrix_shape(name, value, (dim, dim), "to match covariance")
     check_broadcast(**arguments)
+    return _one_layer_loss(preconditioner, covariance, n_context, weight_covariance)
+
+
+def _one_layer_loss(preconditioner: Tensor, covariance: Tensor, n_context: int, weight_covariance: Tensor) -> Tensor:
+    """`one_layer_loss` of what has been checked; a trace of a product is taken as a sum, without the product."""
     both = covariance @ weight_covariance
-    second = ((n_context + 1) * both @ covariance + _trace(both) * covariance) / n_context
-    quadratic = preconditioner @ covariance @ preconditioner.mT @ second
-    return (_trace(both) + 2 * _trace(both @ covariance @ preconditioner) + _trace(quadratic))[..., 0, 0]
+    outer = both @ covariance
+    second = ((n_context + 1) * outer + _trace(both) * covariance) / n_context
+    quadratic = (preconditioner @ covariance) * (preconditioner.mT @ second).mT
+    return _trace(both)[..., 0, 0] + (2 * outer * preconditioner + quadratic).sum((-2, -1))
 
 
 def attention_loss(b: Tensor, A: Tensor, covariance: Tensor, n_context: int) -> Tensor:
@@ -99,18 +105,19 @@ def attention_loss(b: Tensor, A: Tensor, covariance: Tensor, n_context: int) -> 
     check_broadcast({"b": 1, "A": 2}, b=b, A=A)
     row, last, upper, lower = b[..., :-1, None], b[..., -1:, None], A[..., :-1, :], A[..., -1:, :].mT
     # the error is xᵀ(even + odd): even = A₁ᵀHb₁ + βα w⋆ᵀHw⋆ is even in w⋆, odd = (βA₁ᵀ + αb₁ᵀ)Hw⋆ + w⋆ is odd
-    odd = one_layer_loss(last * upper + row @ lower.mT, covariance, n_context)
+    identity = torch.eye(dim, dtype=covariance.dtype, device=covariance.device)
+    odd = _one_layer_loss(last * upper + row @ lower.mT, covariance, n_context, identity)
     trace, squared = _trace(covariance), covariance @ covariance
-    gram = ((n_context + 1) * covariance @ row @ row.mT @ covariance + row.mT @ covariance @ row * covariance) / n_context
     cross = trace * covariance + 2 / n_context * squared  # E[tr(H) H]
     fourth = (1 + 2 / n_context) * trace**2 + (2 + 4 / n_context) * _trace(squared)
-    scale = last * lower
-    even = (
-        _trace(covariance @ upper.mT @ gram @ upper)
-        + 2 * scale.mT @ covariance @ upper.mT @ cross @ row
-        + fourth * scale.mT @ covariance @ scale
+    scale, pulled = last * lower, upper.mT @ (covariance @ row)  # βα, A₁ᵀΣb₁
+    spread = ((upper @ covariance) * (upper.mT @ covariance).mT).sum((-2, -1))  # tr(ΣA₁ᵀΣA₁)
+    products = (
+        (n_context + 1) / n_context * pulled * (covariance @ pulled)
+        + row * (covariance @ row) * spread[..., None, None] / n_context
+        + (covariance @ scale) * (2 * upper.mT @ (cross @ row) + fourth * scale)
     )
-    return odd + even[..., 0, 0]
+    return odd + products.sum((-2, -1))
 
 
 def _trace(matrix: Tensor) -> Tensor:

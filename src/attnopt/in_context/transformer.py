@@ -99,11 +99,11 @@ def prompt_losses(grams: Tensor, A: Tensor, B: Tensor | None = None) -> Tensor:
     check_broadcast({"grams": 2, "A": 3, "B": 3}, grams=grams, **layers)
     identity = torch.eye(grams.shape[-1], dtype=grams.dtype, device=grams.device)
     error = carrier = identity
-    for i in range(A.shape[-3]):
-        seen = carrier.mT @ A[..., i, :, :] @ carrier
-        error = error + (error @ grams) @ seen
+    for i in range(A.shape[-3]):  # no product is taken with an identity
+        seen = A[..., i, :, :] if carrier is identity else carrier.mT @ A[..., i, :, :] @ carrier
+        error = error + (grams if error is identity else error @ grams) @ seen
         if B is not None and i + 1 < A.shape[-3]:  # the last B moves covariates that no layer reads
-            carrier = carrier + B[..., i, :, :] @ carrier @ grams @ seen
+            carrier = carrier + B[..., i, :, :] @ (grams if carrier is identity else carrier @ grams) @ seen
     return error.square().sum((-2, -1))
 
 
