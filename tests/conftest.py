@@ -1,6 +1,7 @@
 """Settings shared by the tests, and the rule that the ledger's evidence must have run."""
 
 import os
+import sys
 
 import hypothesis
 import pytest
@@ -11,6 +12,7 @@ from bookkit.claims import claims
 hypothesis.settings.register_profile("book", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.load_profile("book")
 collect_ignore = ["test_commands.py", "test_faults.py", "test_mutants.py"] if os.name == "nt" else []  # fork, signals, links
+sys.modules.setdefault("rfc3987_syntax", None)  # seconds for a grammar that no notebook asks for
 torch.set_num_threads(1)  # the tests run side by side, and on small tensors more threads only wait for each other
 
 

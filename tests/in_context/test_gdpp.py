@@ -232,7 +232,8 @@ def test_no_start_ends_below_the_stored_optimum_of_two_layers():
 @pytest.mark.evidence("ahn-infimum-attained", "ahn-theorem-5")
 @pytest.mark.parametrize(("d", "n", "k"), [(2, 1, 2), (2, 1, 3), (3, 1, 2), (2, 2, 3), (2, 5, 2), (3, 4, 2)])
 def test_silent_layers_are_a_critical_point_over_all_matrices_and_a_saddle(d, n, k):
-    grams, weights = map(torch.from_numpy, gram_quadrature(d, n, 3**k - 1))
+    # T_k has one G for each A in it: two for a bend and one for the last layer, times T_k's own one, are degree 4
+    grams, weights = map(torch.from_numpy, gram_quadrature(d, n, 4))
     eye = torch.eye(d, dtype=torch.float64)
     step = optimal_step_sizes(d, n, 1)[0]
     A = torch.cat([torch.zeros(k - 1, d, d, dtype=torch.float64), step * eye[None]])
