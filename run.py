@@ -405,8 +405,9 @@ def test(arguments: list) -> None:
         call([*pytest, *arguments], "Some tests failed: see above.")
         return
     one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # side by side, more would wait for each other
-    # caches stay with one worker; nbval, which only notebooks need, takes seconds to import, in each of them
-    unit = [*pytest, *workers("loadfile"), "-p", "no:nbval", "tests", "--ignore=tests/site", "--evidence"]
+    # A file's caches stay with one worker; nbval, which only notebooks need, takes seconds to import.
+    spread = [*workers("loadfile"), "--no-loadscope-reorder", "-p", "no:nbval"]
+    unit = [*pytest, *spread, "tests", "--ignore=tests/site", "--evidence"]
     changed = "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks NAME`."
     notebooks = lambda: compare_notebooks(changed, **one_thread)  # noqa: E731
     site = [*pytest, *workers("worksteal"), "tests/site"]

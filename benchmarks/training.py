@@ -41,10 +41,11 @@ from attnopt.clustering.training.compiled import compiler
 from attnopt.clustering.training.group import Group, one_thread
 
 TRANSLATED = "loop translated by torch.compile, fused Adam, batches fetched at once"
-RUNS, ROUNDS, PROCESSES = 100, 3, 2
+RUNS, ROUNDS, PROCESSES, BACKEND = 100, 3, 2, "inductor"
 EPOCHS = {1: 20, 10: 40}  # by how often is evaluated
 MODELS, SEQUENCES, HELD = (1, 3, 10, 30, 100, 300), (256, 512, 1024, 2048, 4096), (1, 50, 100, 200, 400)
 QUICK = {"RUNS": 4, "ROUNDS": 1, "EPOCHS": {1: 1, 10: 1}, "MODELS": (1, 3), "SEQUENCES": (32, 64), "HELD": (1, 3)}
+QUICK |= {"BACKEND": "aot_eager"}  # traced, but not handed to the C++ compiler, which takes half a minute
 sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))
 import lab  # noqa: E402
 
@@ -97,7 +98,7 @@ def plain_epoch(by_index: bool, translated: bool = False, **adam) -> Callable[[]
     how = {"sampler": at_once, "batch_size": None} if by_index else {"batch_size": 32, "shuffle": True}
     loader = DataLoader(dataset, **how)
     loss = lambda tokens, targets: cross_entropy(model(tokens), targets)  # noqa: E731
-    loss = torch.compile(loss, dynamic=False) if translated else loss
+    loss = torch.compile(loss, dynamic=False, backend=BACKEND) if translated else loss
 
     def epoch() -> None:
         for tokens, targets in loader:
