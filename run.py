@@ -410,7 +410,7 @@ def test(arguments: list) -> None:
     unit = [*pytest, *spread, "tests", "--ignore=tests/site", "--evidence"]
     changed = "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks NAME`."
     notebooks = lambda: compare_notebooks(changed, **one_thread)  # noqa: E731
-    site = [*pytest, *workers("worksteal", more=1), "-p", "no:nbval", "tests/site"]  # a page often waits, for a timer or a font
+    site = [*pytest, *workers("worksteal", more=1), "-p", "no:nbval", "tests/site"]  # pages often wait
     steps = [
         ("style and pairs", lint),
         ("Fashion-MNIST for the tests", data),
