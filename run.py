@@ -377,9 +377,9 @@ def lint() -> None:
         raise Failure("\n        ".join(advice))
 
 
-def workers(distribution: str, more: int = 0) -> list:
-    """Pytest's arguments for tests side by side, one a core, or some more."""
-    return ["-q", "-n", str(min(4, os.cpu_count() or 1) + more), "--dist", distribution]
+def workers(distribution: str) -> list:
+    """Pytest's arguments for tests side by side."""
+    return ["-q", "-n", str(min(4, os.cpu_count() or 1)), "--dist", distribution]
 
 
 def compare_notebooks(advice: str, names=(), **environment: str) -> None:
@@ -410,7 +410,7 @@ def test(arguments: list) -> None:
     unit = [*pytest, *spread, "tests", "--ignore=tests/site", "--evidence"]
     changed = "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks NAME`."
     notebooks = lambda: compare_notebooks(changed, **one_thread)  # noqa: E731
-    site = [*pytest, *workers("worksteal", more=1), "-p", "no:nbval", "tests/site"]  # pages often wait
+    site = [*pytest, *workers("worksteal"), "-p", "no:nbval", "tests/site"]
     steps = [
         ("style and pairs", lint),
         ("Fashion-MNIST for the tests", data),
