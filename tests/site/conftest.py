@@ -120,6 +120,11 @@ def listen(page, address):
     page.on("response", lambda r: page.complaints.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
 
 
+def typeset(page):
+    """Wait until a page's mathematics is set, where it has any."""
+    page.evaluate("async () => { await window.MathJax?.startup?.promise; return null; }")
+
+
 def settled(page):
     """Wait until a page has all that it has asked for."""
     page.evaluate("document.fonts.ready.then(() => null)")
@@ -161,7 +166,7 @@ def open_page(new_page, addresses):
         page = new_page(addresses[mathematics], width, scheme, scripts, **device)
         page.goto(addresses[mathematics] + path, wait_until="load")
         if scripts and mathematics:
-            page.evaluate("async () => { await window.MathJax?.startup?.promise; return null; }")
+            typeset(page)
         return page
 
     return open_page

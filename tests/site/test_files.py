@@ -1,7 +1,7 @@
 """The built book opened as a file, at the address that the build prints: explorers live there, too."""
 
 import pytest
-from conftest import HTML, listen, settled
+from conftest import HTML, listen, settled, typeset
 from explorer_pages import PAGES, mounted
 from explorer_states import make
 
@@ -45,7 +45,7 @@ def test_explorers_live_in_a_page_opened_as_a_file(path, open_file):
 @pytest.mark.parametrize("path", ["index.html", "ledger.html", "glossary.html", "search.html", PAGES["softmax"]])
 def test_pages_with_mathematics_are_quiet_there(path, open_file):
     page = open_file(path)
-    page.evaluate("async () => { await window.MathJax?.startup?.promise; return null; }")
+    typeset(page)
     settled(page)
     assert page.complaints == []
 

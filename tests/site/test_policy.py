@@ -6,7 +6,7 @@ import html
 import json
 import re
 
-from conftest import HTML, Quiet, served
+from conftest import HTML, Quiet, served, typeset
 from explorer_pages import PAGES, mounted
 
 from attnopt.explorers import Sandbox
@@ -49,7 +49,7 @@ def test_site_works_under_a_policy_that_forbids_everything_else(browser):
             page.on("console", lambda m, said=complaints: said.append(m.text) if m.type in ("error", "warning") else None)
             page.on("pageerror", lambda error, said=complaints: said.append(str(error)))
             page.goto(address + path, wait_until="load")
-            page.evaluate("async () => { await window.MathJax?.startup?.promise; return null; }")
+            typeset(page)
             if path in PAGES.values():
                 page.locator("mjx-container").first.wait_for(state="attached")
                 explorer = page.locator(".attnopt-explorer[data-mounted]").first
