@@ -3,7 +3,6 @@
 import itertools
 import math
 import random
-import re
 import shutil
 from decimal import Decimal
 from pathlib import Path
@@ -314,30 +313,6 @@ def test_the_print_has_the_sentence_and_the_answers(show_answers):
     ]
     height = "nodes => nodes.map(node => node.getBoundingClientRect().height > 0)"
     assert page.locator(".ao-question details p").evaluate_all(height) == [True] * 3
-
-
-def asking():
-    """The exercises with a cell that asks, and their chapters' pages."""
-    for path in sorted(BOOK.glob("*/*.md")):
-        for name in re.findall(r'^check\("(ex-[\w-]+)", \.\.\.\)', path.read_text(encoding="utf-8"), re.M):
-            yield path.relative_to(BOOK).with_suffix(".html").as_posix(), name
-
-
-@pytest.mark.parametrize("path", sorted({path for path, _ in asking()}))
-def test_a_chapter_shows_forms_in_the_places_of_cells(path, open_page):
-    page = open_page(path, mathematics=False)
-    assert page.get_by_text("in place of the dots").count() == 0
-    for name in (name for where, name in asking() if where == path):
-        place, row = page.locator(f".ao-answer[data-name={name}]"), answers()[name]
-        assert place.locator("form").count() == 1
-        assert place.get_attribute("data-hash") == row["hash"]
-        assert place.get_attribute("data-digits") == str(row["digits"])
-        label = place.locator("label").inner_text()
-        assert label.startswith(f"Your answer to {page.locator(f'#{name} .caption-number').inner_text().strip()}")
-        place.get_by_role("textbox").fill("-123456789")
-        place.get_by_role("textbox").press("Enter")
-        place.get_by_text("Not yet").wait_for()
-    assert page.complaints == []
 
 
 def test_a_chapter_tells_a_right_answer(open_page):

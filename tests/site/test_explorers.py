@@ -47,32 +47,33 @@ KERNEL = """async ([text, { state, bounds }]) => {
   const stop = await module.default.render({ el, model });
   [...el.querySelectorAll(".ao-guess button")].at(-1)?.click();
   stop();
+  el.remove();
   return [el.querySelector("[role=status]").textContent, el.textContent.includes("copy link")];
 }"""
+PHONE = 374  # no more room than in the column of a page 390 wide
+TARGETS = """explorer => [...explorer.querySelectorAll("input, button, select, .ao-handle")]
+  .map(node => (node.type === "radio" && node.closest("label")) || node)
+  .map(node => node.getBoundingClientRect()).filter(box => box.width)
+  .map(({ left, right, width, height }) => [left, right, width, height])"""
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_kernels_one_text_draws_what_the_page_draws(name, show):
-    explorer = make(name)
-    page = show(explorer)
-    said = status(mounted(page))
-    assert page.evaluate(KERNEL, [explorer._esm, explorer.page()]) == [said, False]  # no address leads to a cell
-    assert page.complaints == []
+def press(explorer, node, key, times):
+    """Press a key until the explorer says something else, so many times at most."""
+    before = status(explorer)
+    for _ in range(times):
+        node.press(key)
+        if status(explorer) != before:
+            return
+    raise AssertionError(f"{key} changes nothing at {node}: {before}")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_control_answers_the_keyboard_and_reset_takes_it_back(name, show):
-    page = show(make(name))
-    explorer = mounted(page)
-    first = status(explorer)
+def assert_controls_answer_the_keyboard(explorer):
     sliders = explorer.get_by_role("slider").all()
     assert sliders
     for slider in sliders:
         assert slider.get_attribute("aria-label")
-        before, at_its_end = status(explorer), slider.input_value() == slider.get_attribute("max")
-        for _ in range(9):
-            slider.press("ArrowLeft" if at_its_end else "ArrowRight")
-        assert status(explorer) != before
+        at_its_end = slider.input_value() == slider.get_attribute("max")
+        press(explorer, slider, "ArrowLeft" if at_its_end else "ArrowRight", 9)
         for end in ("Home", "End"):
             slider.press(end)
             assert_finite(explorer)
@@ -80,28 +81,86 @@ def test_every_control_answers_the_keyboard_and_reset_takes_it_back(name, show):
         if radio.is_visible() and radio.is_enabled():
             radio.check()
             assert_finite(explorer)
-    explorer.get_by_role("button", name="reset").press("Enter")
-    assert status(explorer) == first
-    assert page.complaints == []
+
+
+def assert_handles_answer_and_stay_inside(page, explorer):
+    handles = [handle for handle in explorer.locator(".ao-handle").all() if handle.is_visible()]
+    assert handles
+    for handle in handles:
+        assert "arrow keys" in handle.get_attribute("aria-label")
+        for key in ("ArrowLeft", "ArrowUp"):  # three times, away from another that may lie beneath
+            before = status(explorer)
+            for _ in range(3):
+                handle.press(key)
+            assert status(explorer) != before
+        before, box = status(explorer), handle.bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        page.mouse.move(x, y)
+        page.mouse.down()
+        page.mouse.move(x + 25, y - 20, steps=4)
+        page.mouse.up()
+        after = handle.bounding_box()
+        assert status(explorer) != before
+        assert np.hypot(after["x"] - box["x"], after["y"] - box["y"]) > 8
+        page.mouse.move(x + 100, y - 60)  # released: it must not follow
+        assert handle.bounding_box() == after
+    handle, frame = handles[0], explorer.locator("svg").first.bounding_box()
+    box = handle.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(frame["x"] + 3 * frame["width"], frame["y"] - 2 * frame["height"], steps=5)
+    page.mouse.up()
+    after = handle.bounding_box()
+    for start, size in (("x", "width"), ("y", "height")):
+        middle = after[start] + after[size] / 2
+        assert frame[start] - 1 <= middle <= frame[start] + frame[size] + 1
+    assert_finite(explorer)
+
+
+def assert_fits_a_phone(name, explorer):
+    for svg in explorer.locator("svg:visible").all():
+        assert svg.bounding_box()["width"] >= (250 if name != "sandbox" else 150)
+    found = explorer.evaluate(TARGETS)
+    assert found
+    for left, right, width, height in found:
+        assert left >= 0
+        assert right <= PHONE
+        assert min(width, height) >= 24  # what WCAG 2.2 asks of a finger's target
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_address_opens_the_state_in_which_it_was_written(name, show):
-    explorer = make(name)
-    page = show(explorer)
-    slider, first = mounted(page).get_by_role("slider").last, status(mounted(page))
+def test_an_explorer_answers_keyboard_mouse_and_address_and_fits_a_phone(name, show):
+    made = make(name)
+    page = show(made)
+    explorer = mounted(page)
+    first, reset = status(explorer), explorer.get_by_role("button", name="reset")
+    assert page.evaluate(KERNEL, [made._esm, made.page()]) == [first, False]  # no address leads to a cell
+    if name in HANDLES:
+        assert_handles_answer_and_stay_inside(page, explorer)
+        reset.click()
+        assert status(explorer) == first
+    assert_controls_answer_the_keyboard(explorer)
+    reset.press("Enter")
+    assert status(explorer) == first
+
+    slider = explorer.get_by_role("slider").last
     slider.press("End")
     slider.press("ArrowRight")
-    page.wait_for_function(f"location.hash.startsWith('#{name}=')")
-    said, link = status(mounted(page)), page.evaluate("location.hash")
-    again = show(explorer, hash=link)
-    assert status(mounted(again)) == said
-    again.evaluate("location.hash = '#elsewhere'")
-    assert status(mounted(again)) == said
-    again.evaluate(f"location.hash = '#{name}=none:3;step:NaN;%:%'")  # what no explorer has: the first state
-    again.wait_for_function("first => document.querySelector('[role=status]').textContent === first", arg=first)
+    said = status(explorer)
     assert said != first
-    assert page.complaints == again.complaints == []
+    page.wait_for_function(f"/^#{name}=./.test(location.hash)")
+    link = page.url
+    page.goto("about:blank")
+    page.set_viewport_size({"width": PHONE, "height": 900})
+    page.goto(link)
+    explorer = mounted(page)
+    assert status(explorer) == said
+    page.evaluate("location.hash = '#elsewhere'")
+    assert status(explorer) == said
+    page.evaluate(f"location.hash = '#{name}=none:3;step:NaN;%:%'")  # what no explorer has: the first state
+    page.wait_for_function("first => document.querySelector('[role=status]').textContent === first", arg=first)
+    assert_fits_a_phone(name, explorer)
+    assert page.complaints == []
 
 
 ELSEWHERE = """async (hash) => {
@@ -169,46 +228,6 @@ def test_a_link_into_a_chapter_leads_to_the_explorer_in_its_state(open_page):
     assert page.complaints == []
 
 
-@pytest.mark.parametrize("name", HANDLES)
-def test_every_handle_answers_mouse_and_keyboard_and_stays_inside(name, show):
-    page = show(make(name))
-    explorer = mounted(page)
-    handles = [handle for handle in explorer.locator(".ao-handle").all() if handle.is_visible()]
-    assert handles
-    for handle in handles:
-        assert "arrow keys" in handle.get_attribute("aria-label")
-        handle.focus()
-        for key in ("ArrowLeft", "ArrowUp"):
-            before = status(explorer)
-            for _ in range(3):
-                handle.press(key)
-            assert status(explorer) != before
-        before, box = status(explorer), handle.bounding_box()
-        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-        page.mouse.move(x, y)
-        page.mouse.down()
-        page.mouse.move(x + 25, y - 20, steps=4)
-        page.mouse.up()
-        after = handle.bounding_box()
-        assert status(explorer) != before
-        moved = np.hypot(after["x"] - box["x"], after["y"] - box["y"])
-        assert moved > 8
-        page.mouse.move(x + 100, y - 60)  # released: it must not follow
-        assert handle.bounding_box() == after
-    handle, frame = handles[0], explorer.locator("svg").first.bounding_box()
-    box = handle.bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.mouse.down()
-    page.mouse.move(frame["x"] + 3 * frame["width"], frame["y"] - 2 * frame["height"], steps=5)
-    page.mouse.up()
-    after = handle.bounding_box()
-    for start, size in (("x", "width"), ("y", "height")):
-        middle = after[start] + after[size] / 2
-        assert frame[start] - 1 <= middle <= frame[start] + frame[size] + 1
-    assert_finite(explorer)
-    assert page.complaints == []
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_explorers_follow_the_theme(scheme, open_page):
     page = open_page(PAGES["softmax"], scheme=scheme, mathematics=False)
@@ -219,21 +238,3 @@ def test_explorers_follow_the_theme(scheme, open_page):
     page.locator("button.theme-switch-button").first.click()
     now = "getComputedStyle(document.querySelector('div.attnopt-explorer svg text')).fill"
     page.wait_for_function(f"before => {now} !== before", arg=colour)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_explorers_fit_a_phone_and_their_targets_are_large_enough(name, show):
-    targets = """explorer => [...explorer.querySelectorAll("input, button, select, .ao-handle")]
-      .map(node => (node.type === "radio" && node.closest("label")) || node)
-      .map(node => node.getBoundingClientRect()).filter(box => box.width)
-      .map(({ left, right, width, height }) => [left, right, width, height])"""
-    page = show(make(name), width=374)  # no more room than in the column of a page 390 wide
-    explorer = mounted(page)
-    for svg in explorer.locator("svg:visible").all():
-        assert svg.bounding_box()["width"] >= (250 if name != "sandbox" else 150)
-    found = explorer.evaluate(targets)
-    assert found
-    for left, right, width, height in found:
-        assert left >= 0
-        assert right <= 374
-        assert min(width, height) >= 24  # what WCAG 2.2 asks of a finger's target

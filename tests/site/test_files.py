@@ -65,6 +65,7 @@ def test_an_explorer_that_cannot_start_says_why(broken, said, browser, addresses
     context.route(f"**/explorers/{broken}", lambda route: route.fulfill(content_type="text/javascript", body="let = 1"))
     page = context.new_page()
     page.goto(addresses[False] + PAGES["softmax"])
+    page.add_style_tag(content=".attnopt-still { animation-delay: 0s !important; }")  # as after a while
     page.get_by_text(f"This is a still picture: the explorer could not start ({said}).").wait_for()
     assert page.locator("div.attnopt-explorer img").is_visible()
     context.close()

@@ -12,7 +12,11 @@ import pytest
 import reading
 from axe_playwright_python.sync_playwright import Axe
 from conftest import HTML, settled
+from explorer_pages import BOOK
 from explorer_states import NAMES
+
+from bookkit.exercises import answers
+from bookkit.graph import nodes
 
 EXPLORER = re.compile(rf"(?:{'|'.join(NAMES)})(?:-[2-9])?=")  # an explorer's state in an address
 EVERY = sorted(path.relative_to(HTML).as_posix() for path in HTML.rglob("*.html") if "_static" not in path.parts)
@@ -22,15 +26,16 @@ PAGES = [page for page in EVERY if not page.startswith(LISTINGS) or page == ONE]
 CONTENT = [page for page in PAGES if page not in ("genindex.html", "search.html", "404.html", ONE)]
 
 # Of text that looks alike by its elements, classes and attributes of style, three specimens are enough for colours and
-# for the rows' stripes: thousands of Pygments' nodes and the API's signatures would take axe minutes. The head of the page
-# stays, invisible though it is: the theme measures it a while after a change of size.
-THIN = """(selector) => {
+# for the rows' stripes: thousands of Pygments' nodes and the API's signatures would take axe minutes. What other pages
+# have shown before (`seen`) counts, too. The head of the page stays, invisible though it is: the theme measures it a while
+# after a change of size.
+THIN = """([selector, seen]) => {
   const looks = ["class", "style", "fill"];
   const kind = (node) => node === document.body ? ""
     : [kind(node.parentElement), node.tagName, ...looks.map((name) => node.getAttribute(name))].join(" ");
   const speaks = (node) => node.matches("input, select")
     || [...node.childNodes].some((child) => child.nodeType === Node.TEXT_NODE && child.data.trim());
-  const all = [...document.querySelectorAll(`${selector} *`)], count = new Map(), kept = new Set();
+  const all = [...document.querySelectorAll(`${selector} *`)], count = new Map(Object.entries(seen)), kept = new Set();
   const keep = (node) => { for (let up = node; up && !kept.has(up); up = up.parentElement) kept.add(up); };
   keep(document.querySelector("#pst-header"));
   for (const node of all.filter((node) => speaks(node) && node.checkVisibility({ visibilityProperty: true }))) {
@@ -39,7 +44,10 @@ THIN = """(selector) => {
     if (count.get(name) <= 3) keep(node);
   }
   for (const node of all) if (!kept.has(node)) node.remove();
+  return Object.fromEntries(count);
 }"""
+COLOURS = ["color-contrast", "link-in-text-block"]
+SEEN = {}  # kinds of text, by how many times they were met
 
 # Faults of the theme and of docutils that cannot be mended from our side, as axe names them.
 KNOWN_FAULTS = (
@@ -69,7 +77,8 @@ def test_the_book_is_built():
 def faults(opened, **options):
     """What axe finds in an open page beyond the known faults."""
     options = {"preload": False, "resultTypes": ["violations"]} | options
-    violations = Axe().run(opened, options=options).response["violations"]
+    axe = Axe("null") if opened.evaluate("'axe' in window") else Axe()  # half a megabyte, once a page
+    violations = axe.run(opened, options=options).response["violations"]
     found = {(violation["id"], str(node["target"][0])) for violation in violations for node in violation["nodes"]}
     return sorted(fault for fault in found if not any(known(*fault) for known in KNOWN_FAULTS))
 
@@ -86,6 +95,44 @@ def weight(page, opened):
     return sum(compressed(path) for path in paths if path.is_file())
 
 
+def assert_folds_open(page, opened):
+    """A link to a folded section opens it."""
+    folds = {node.shown for node in nodes().values() if node.place == f"{page}#{node.shown}"}
+    for name in sorted(name for name in folds if name.startswith("fold-")):
+        fold = opened.locator(f"section:has(> [id='{name}']) > details, section[id='{name}'] > details")
+        assert fold.get_attribute("open") is None
+        opened.evaluate("name => { location.hash = name; }", name)
+        opened.wait_for_function("fold => fold.open", arg=fold.element_handle())
+
+
+def asking():
+    """The exercises with a cell that asks, and their chapters' pages."""
+    for path in sorted(BOOK.glob("*/*.md")):
+        for name in re.findall(r'^check\("(ex-[\w-]+)", \.\.\.\)', path.read_text(encoding="utf-8"), re.M):
+            yield path.relative_to(BOOK).with_suffix(".html").as_posix(), name
+
+
+def assert_forms_answer(page, opened):
+    """A chapter has forms in the places of the cells that ask."""
+    assert opened.get_by_text("in place of the dots").count() == 0
+    for name in (name for where, name in asking() if where == page):
+        place, row = opened.locator(f".ao-answer[data-name={name}]"), answers()[name]
+        assert place.locator("form").count() == 1
+        assert place.get_attribute("data-hash") == row["hash"]
+        assert place.get_attribute("data-digits") == str(row["digits"])
+        label = place.locator("label").inner_text()
+        assert label.startswith(f"Your answer to {opened.locator(f'#{name} .caption-number').inner_text().strip()}")
+        place.get_by_role("textbox").fill("-123456789")
+        place.get_by_role("textbox").press("Enter")
+        place.get_by_text("Not yet").wait_for()
+
+
+def test_there_are_folds_and_forms():
+    assert len([node for node in nodes().values() if node.shown.startswith("fold-")]) > 5
+    assert {page for page, _ in asking()} <= set(PAGES)
+    assert len(list(asking())) > 30
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_page_is_quiet_typeset_accessible_and_fits_a_phone(page, open_page):
     opened = open_page(page)
@@ -98,6 +145,8 @@ def test_page_is_quiet_typeset_accessible_and_fits_a_phone(page, open_page):
     assert opened.locator("mjx-container").count() >= formulas
     assert opened.locator("mjx-merror").count() == 0
     assert weight(page, opened) <= 1_500_000
+    assert_folds_open(page, opened)
+    assert_forms_answer(page, opened)
 
     opened.set_viewport_size({"width": 390, "height": 844})
     assert opened.evaluate("document.documentElement.scrollWidth") <= 390
@@ -108,17 +157,17 @@ def test_page_is_quiet_typeset_accessible_and_fits_a_phone(page, open_page):
     }).length"""
     assert opened.locator("article mjx-container:visible").evaluate_all(cut) == 0  # nothing is out of reach
 
-    opened.set_viewport_size({"width": 1280, "height": 900})
     opened.evaluate("document.querySelectorAll('mjx-container').forEach(node => node.replaceChildren('x'))")  # not ours
-    opened.evaluate(THIN, "div.highlight pre")
+    opened.set_viewport_size({"width": 1280, "height": 900})
+    opened.evaluate(THIN, [":is(div.highlight pre, dt.sig)", {}])
     opened.add_style_tag(content="* { transition: none !important; }")
     assert opened.evaluate("document.documentElement.dataset.theme") == "light"
-    assert faults(opened, rules={"color-contrast": {"enabled": False}}) == []
-    opened.evaluate(THIN, "body")
-    assert faults(opened, runOnly=["color-contrast"]) == []
+    assert faults(opened, rules={name: {"enabled": False} for name in COLOURS}) == []
+    SEEN.update(opened.evaluate(THIN, ["body", SEEN]))
+    assert faults(opened, runOnly=COLOURS) == []
     opened.emulate_media(color_scheme="dark")  # the same page: only colours change
     opened.wait_for_function("document.documentElement.dataset.theme === 'dark'")
-    assert faults(opened, runOnly=["color-contrast"]) == []
+    assert faults(opened, runOnly=COLOURS) == []
     assert opened.complaints == []
 
 
@@ -126,7 +175,7 @@ def test_thinning_leaves_what_the_theme_measures_later(open_page):
     opened = open_page("changelog.html", mathematics=False)
     for width in (390, 1280):
         opened.set_viewport_size({"width": width, "height": 900})
-    opened.evaluate(THIN, "body")
+    opened.evaluate(THIN, ["body", {}])
     opened.wait_for_timeout(1000)  # a third of a second after a change of size, later on a busy machine
     assert opened.complaints == []
 
