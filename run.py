@@ -417,7 +417,7 @@ def test(arguments: list) -> None:
         ("unit and property tests", lambda: call(unit, "Some tests failed: see above.", **one_thread)),
         ("notebooks executed and compared, the book built", lambda: together(notebooks, build)),
         ("a browser for the site tests", browser),
-        ("the built site in Chromium", lambda: call(site, "The built site is at fault: see above.")),
+        ("the built site in Chromium", lambda: call(site, "The built site is at fault: see above.", **one_thread)),
     ]
     start = time.perf_counter()
     for number, (name, step) in enumerate(steps, 1):

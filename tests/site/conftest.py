@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import http.server
+import json
 import threading
 import time
 from pathlib import Path
@@ -94,12 +95,19 @@ def browser():
 
 @pytest.fixture(scope="session")
 def contexts(browser):
-    """Browser contexts by whether scripts run: shared, for their cache, but nothing is remembered from page to page."""
-    found = {scripts: browser.new_context(java_script_enabled=scripts) for scripts in (True, False)}
-    found[True].add_init_script("if (location.protocol === 'http:') localStorage.clear();")
-    for context in found.values():
-        context.set_default_timeout(120_000)  # the machine may be busy with other things
-    yield found
+    """A browser context for each kind of device: shared, for its cache, but nothing is remembered from page to page."""
+    found = {}
+
+    def contexts(**device):
+        name = json.dumps(device, sort_keys=True)
+        if name not in found:
+            found[name] = browser.new_context(**device)
+            found[name].set_default_timeout(120_000)  # the machine may be busy with other things
+            if device.get("java_script_enabled", True):
+                found[name].add_init_script("if (location.protocol === 'http:') localStorage.clear();")
+        return found[name]
+
+    yield contexts
     for context in found.values():
         context.close()
 
@@ -135,27 +143,21 @@ def settled(page):
 
 
 @pytest.fixture
-def new_page(browser, contexts):
-    """A new page of some width and scheme; with what else is asked (touch, less motion) in a context of its own."""
-    pages, own = [], []
+def new_page(contexts):
+    """A new page of some width and scheme, on a device with what else is asked (touch, less motion)."""
+    pages = []
 
     def new_page(address, width, scheme, scripts=True, **device):
-        context = contexts[scripts]
-        if device:
-            context = browser.new_context(**device)
-            context.set_default_timeout(120_000)
-            own.append(context)
-        page = context.new_page()
-        if not device:
-            pages.append(page)
+        page = contexts(java_script_enabled=scripts, **device).new_page()
+        pages.append(page)
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme, **({"reduced_motion": "reduce"} if "reduced_motion" in device else {}))
         listen(page, address)
         return page
 
     yield new_page
-    for opened in (*pages, *own):
-        opened.close()
+    for page in pages:
+        page.close()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ def open_file(contexts):
     pages = []
 
     def open_file(path, scripts=True, mathematics=True):
-        page = contexts[scripts].new_page()
+        page = contexts(java_script_enabled=scripts).new_page()
         pages.append(page)
         listen(page, "file:")
         if not mathematics:

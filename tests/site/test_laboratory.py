@@ -22,7 +22,7 @@ def laboratory(show):
     return functools.partial(open_laboratory, show)
 
 
-def test_an_address_trains_the_same_everywhere(laboratory, contexts, alone):
+def test_an_address_trains_the_same_everywhere(laboratory, alone):
     chance, folder = random.Random(SEED), alone[0]
     print(f"ATTNOPT_LABORATORY_SEED={SEED}")
     p, length = chance.choice(((2, 5), (2, 8), (3, 4), (5, 3)))
