@@ -86,14 +86,6 @@ def test_ledger_can_be_downloaded_whole(open_page):
         assert [row["verdict"] for row in rows] == [row.verdict for row in claims().values()]
 
 
-def test_cards_fit_a_phone(open_page):
-    page = open_page("ledger.html", width=390)
-    page.evaluate("document.querySelectorAll('details').forEach((row) => { row.open = true; })")
-    wide = """cards => cards.filter((card) => [...card.querySelectorAll("p")].some((p) => p.scrollWidth > p.clientWidth + 1))
-      .map((card) => card.id)"""
-    assert page.locator(".ao-claim").evaluate_all(wide) == []
-
-
 def test_errata_scripts_can_be_downloaded(open_page):
     page = open_page("errata.html", mathematics=False)
     links = page.locator("a.download[href$='.py']")
