@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from conftest import unproven
@@ -136,15 +137,16 @@ def test_a_malformed_row_is_named(old, new, message):
 
 def test_evidence_is_read_from_marks_and_an_unknown_claim_is_named(tmp_path):
     (tmp_path / "tests" / "part").mkdir(parents=True)
-    text = """import nothing_of_that_name
-@pytest.mark.parametrize("x", [1])
-@pytest.mark.evidence("one", "two")
-def test_a(x): ...
-@other.mark.evidence("three")
-def test_b(): ...
-@pytest.mark.evidence("two")
-def test_c(): ...
-"""
+    text = dedent("""
+    import nothing_of_that_name
+    @pytest.mark.parametrize("x", [1])
+    @pytest.mark.evidence("one", "two")
+    def test_a(x): ...
+    @other.mark.evidence("three")
+    def test_b(): ...
+    @pytest.mark.evidence("two")
+    def test_c(): ...
+    """)
     (tmp_path / "tests" / "part" / "test_it.py").write_text(text, encoding="utf-8")
     found = evidence(tmp_path)
     assert found == {

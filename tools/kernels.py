@@ -3,6 +3,7 @@
 Each kernel is a process of its own that has seen no other notebook; only the four seconds in which PyTorch, SymPy, SciPy,
 Matplotlib and the package are read are spent once. `book/conftest.py` gives `Forks.launch` to Jupyter; run as a program,
 this file is the process that forks. It only imports, since a thread or a lock that is held would not outlive a fork.
+Pictures are drawn, but not as files, since they are not compared.
 
 As an early plugin of pytest (`-p tools.kernels`) it also spares each process a grammar of addresses, which takes seconds to
 read: jsonschema, with which notebooks are validated, does without.
@@ -17,10 +18,12 @@ import subprocess
 import sys
 
 IMPORTED = """
-    ipykernel.kernelapp torch._dynamo scipy.integrate scipy.optimize matplotlib.pyplot
-    attnopt.explorers attnopt.synthesis bookkit.claims
-"""  # the kernel first, with which `tools/rounding` begins
+    ipykernel.kernelapp IPython.core.pylabtools torch._dynamo scipy.integrate scipy.optimize matplotlib.pyplot
+    attnopt.explorers attnopt.synthesis bookkit.claims bookkit.printing
+    sympy.physics.units torch._decomp.decompositions_for_jvp
+"""  # the kernel first, with which `tools/rounding` begins; the last line's are read by `simplify` and `torch.func.jvp`
 LAUNCHER = "ipykernel_launcher"
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
 if __name__ == "tools.kernels":
     sys.modules.setdefault("rfc3987_syntax", None)
 
@@ -93,12 +96,21 @@ def start(arguments: list, environment: dict, folder: str) -> None:
     runpy.run_module(LAUNCHER, run_name="__main__", alter_sys=True)
 
 
+def drawn(figure, *_, **__) -> str | None:
+    """Draw once, in place of IPython's `print_figure`, which draws twice, and once more to crop; the picture is left out."""
+    if not (figure.axes or figure.lines):
+        return None
+    figure.canvas.draw()
+    return PIXEL
+
+
 if __name__ == "__main__":
     del sys.path[0]  # this folder, which no kernel has on its path
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as each kernel does for itself
     for name in IMPORTED.split():
         __import__(name)
     sys.modules["matplotlib.pyplot"].install_repl_displayhook = lambda: None  # the inline backend draws figures, once
+    sys.modules["IPython.core.pylabtools"].print_figure = drawn
     own = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGCHLD, signal.SIGINT)}  # nobody waits
     if wanted := order():
         for number, handler in own.items():

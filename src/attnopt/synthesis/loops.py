@@ -260,7 +260,8 @@ def follow_gaps(smallest: float, gaps: np.ndarray, counts: np.ndarray, rule: Rul
     """Groups' steps along the flow, from the smallest and the logarithms of the gaps between neighbours, (times, groups)."""
     nodes, weights = rule
     one = np.eye(len(counts), dtype=int)
-    first, beside = 2 * counts - one[0], 2 * counts - one[:-1] - one[1:]
+    powers = np.vstack([2 * counts - one[0], 2 * counts - one[:-1] - one[1:]])
+    factors = np.vstack([-2 * weights * nodes, *[2 * weights * nodes**2] * len(gaps)])
     evaluations = itertools.count(1)
 
     def steps(state: np.ndarray) -> np.ndarray:
@@ -270,9 +271,7 @@ def follow_gaps(smallest: float, gaps: np.ndarray, counts: np.ndarray, rule: Rul
         if next(evaluations) > MOST_EVALUATIONS:
             raise RuntimeError(f"the flow was not solved: {MOST_EVALUATIONS} evaluations led only to time {time:.3g}")
         with np.errstate(over="ignore", invalid="ignore"):
-            now = steps(state)
-            slide = -2 * _integral(now, first, weights * nodes, rule)
-            found = np.append(slide, 2 * _integral(now, beside, weights * nodes**2, rule))
+            found = (((1 + steps(state)[:, None] * nodes) ** powers[..., None]).prod(-2) * factors).sum(-1)
         if not np.isfinite(found).all():
             raise RuntimeError("the flow was not solved: the velocity is not finite in float64")
         return found
