@@ -385,7 +385,8 @@ def workers(distribution: str) -> list:
 def compare_notebooks(advice: str, names=(), **environment: str) -> None:
     """Execute every notebook, or those named, and compare its outputs with the stored ones."""
     paths = [f"book/{name}.ipynb" for name in names] or ["book"]
-    spread = ["-q"] if os.name == "nt" else workers("loadfile")  # on Windows kernels started side by side can meet on a port
+    # On Windows kernels started side by side can meet on a port; one notebook keeps one worker busy.
+    spread = ["-q"] if os.name == "nt" or len(names) == 1 else workers("loadfile")
     early = ["-p", "no:hypothesispytest", "-p", "tools.kernels"]  # what takes seconds of each process and is not used here
     call([PYTHON, "-m", "pytest", *early, *spread, "--nbval", "--nbval-current-env", *paths], advice, **environment)
 

@@ -27,8 +27,8 @@ from training import plain_epoch, same_model, seconds
 
 from attnopt.clustering import Settings, Watch, train
 
-RUNS, ROUNDS, PAGE_EPOCHS, OWN_EPOCHS, ALONE, EVALUATIONS = 100, 5, 500, 10, 50, 100
-QUICK = {"RUNS": 3, "ROUNDS": 1, "PAGE_EPOCHS": 2, "OWN_EPOCHS": 1, "ALONE": 2, "EVALUATIONS": 2}
+RUNS, ROUNDS, PAGE_EPOCHS, OWN_EPOCHS, ALONE, EVALUATIONS, SHORT = 100, 5, 500, 10, 50, 100, 2
+QUICK = {"RUNS": 3, "ROUNDS": 1, "PAGE_EPOCHS": 2, "OWN_EPOCHS": 1, "ALONE": 2, "EVALUATIONS": 2, "SHORT": 1}
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 sys.path.append(str(EXPERIMENTS))
 import lab  # noqa: E402
@@ -98,7 +98,7 @@ def speed(page: Page, setting: dict) -> dict:
     judged = []
     for _ in range(ROUNDS):
         for name, (count, task) in work.items():
-            taken[name] += [task() for _ in range(2 if name.startswith("plain") else 1)]
+            taken[name] += [task() for _ in range(SHORT if name.startswith("plain") else 1)]
             print(f"  {name}: {count / taken[name][-1][0]:.1f} by the clock", flush=True)
         judged.append(evaluation())
     kinds = ("clock", "cpu")

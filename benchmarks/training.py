@@ -42,9 +42,11 @@ from attnopt.clustering.training.group import Group, one_thread
 
 TRANSLATED = "loop translated by torch.compile, fused Adam, batches fetched at once"
 RUNS, ROUNDS, PROCESSES, BACKEND = 100, 3, 2, "inductor"
+SHORT, LONG, TIMES, STEADY = 3, 10, 3, 7  # repeats of a short task in a round; epochs, repeats of a cost; repeats of a pass
 EPOCHS = {1: 20, 10: 40}  # by how often is evaluated
 MODELS, SEQUENCES, HELD = (1, 3, 10, 30, 100, 300), (256, 512, 1024, 2048, 4096), (1, 50, 100, 200, 400)
 QUICK = {"RUNS": 4, "ROUNDS": 1, "EPOCHS": {1: 1, 10: 1}, "MODELS": (1, 3), "SEQUENCES": (32, 64), "HELD": (1, 3)}
+QUICK |= {"SHORT": 1, "LONG": 1, "TIMES": 1, "STEADY": 1}
 QUICK |= {"BACKEND": "aot_eager"}  # traced, but not handed to the C++ compiler, which takes half a minute
 sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))
 import lab  # noqa: E402
@@ -262,7 +264,7 @@ def speed() -> dict:
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in tasks}
     for _ in range(ROUNDS):
         for name, (count, task) in tasks.items():
-            taken[name] += [task() for _ in range(3 if count == 1 else 1)]
+            taken[name] += [task() for _ in range(SHORT if count == 1 else 1)]
             print(f"  {name}: {count / taken[name][-1][0]:.1f} (cpu {count / taken[name][-1][1]:.1f})", flush=True)
     rates = {
         name: {
@@ -285,11 +287,10 @@ def speed() -> dict:
 
 def cost(name: str, runs: int, n_train: int = PAPER.n_train, compiled: bool = False) -> dict:
     """Milliseconds of processor time for one model's epoch, evaluating every tenth, in one process."""
-    epochs = 10
-    settings, watch = Settings(n_train=n_train, epochs=epochs), Watch(every=10)
+    settings, watch = Settings(n_train=n_train, epochs=LONG), Watch(every=10)
     run = lambda: train(range(runs), settings, watch, compiled=compiled)  # noqa: E731
-    cpu = statistics.median(seconds(run)[1] for _ in range(3))
-    found = 1000 * cpu / epochs / runs
+    cpu = statistics.median(seconds(run)[1] for _ in range(TIMES))
+    found = 1000 * cpu / LONG / runs
     print(f"  {name}: {found:.2f} ms", flush=True)
     return {name: round(found, 3)}
 
@@ -331,10 +332,10 @@ class Moved(TorchDispatchMode):
         return found
 
 
-def median_seconds(function: Callable[[], object], times: int = 7) -> float:
+def median_seconds(function: Callable[[], object]) -> float:
     """Median processor time."""
     function()
-    return statistics.median(seconds(function)[1] for _ in range(times))
+    return statistics.median(seconds(function)[1] for _ in range(STEADY))
 
 
 @one_thread()

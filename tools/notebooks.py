@@ -12,12 +12,13 @@ import sys
 import time
 from pathlib import Path
 
-import jupytext
-import nbformat
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
+sys.modules.setdefault("rfc3987_syntax", None)  # with which notebooks are validated: seconds for a grammar of addresses
+import jupytext  # noqa: E402
+import nbformat  # noqa: E402
+from nbclient import NotebookClient  # noqa: E402
+from nbclient.exceptions import CellExecutionError  # noqa: E402
 
-from bookkit.folder import cited
+from bookkit.folder import cited  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "book"

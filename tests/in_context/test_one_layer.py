@@ -393,8 +393,8 @@ def test_second_valley_is_a_local_minimum_above_the_optimum(spectrum, n):
     b = (b + 0.02 * normal(generator, 5, d + 1)).requires_grad_()
     A = (A + 0.02 * normal(generator, 5, d + 1, d)).requires_grad_()
     start = attention_loss(b, A, torch.diag(values), n).detach()
-    optimiser = torch.optim.SGD([b, A], lr=0.05)
-    for _ in range(300):
+    optimiser = torch.optim.SGD([b, A], lr=0.1)
+    for _ in range(150):
         optimiser.zero_grad()
         attention_loss(b, A, torch.diag(values), n).sum().backward()
         optimiser.step()

@@ -1,11 +1,11 @@
 """Layers that also move the covariates (GD++): A_i = a_i Σ⁻¹ and B_i = b_i I, their exact loss and its minimum."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from scipy.optimize import least_squares
+from scipy.optimize import leastsq
 from torch import Tensor
 
 from attnopt.checks import check_broadcast, check_count, check_tensors, check_vectors
@@ -105,16 +105,32 @@ def _optimum(dim: int, n_context: int, k: int) -> tuple[Tensor, Tensor, float]:
     nodes, weights = wishart_quadrature(dim, n_context, n_nodes(k))
     roots = np.sqrt(weights)
 
-    best = None
+    both = _last(lambda x: _residual(x, nodes))
+    best, least = None, np.inf
     for start in _starts(dim, n_context, k).numpy():
-        found = least_squares(
-            lambda x: roots * _residual(x, nodes)[0], start, lambda x: roots[:, None] * _residual(x, nodes)[1], method="lm",
-            xtol=1e-14, ftol=1e-14, gtol=1e-14, max_nfev=400,
+        # MINPACK as `least_squares` calls it, without the checks and copies that take longer than the residuals
+        end, _, told, *_ = leastsq(
+            lambda x: roots * both(x)[0], start, (), lambda x: roots[:, None] * both(x)[1], full_output=True, maxfev=400,
+            xtol=1e-14, ftol=1e-14, gtol=1e-14,
         )  # fmt: skip
-        if best is None or found.cost < best.cost:
-            best = found
-    point = torch.from_numpy(best.x)
-    return point[:k], point[k:], 2 * best.cost
+        cost = 0.5 * np.dot(told["fvec"], told["fvec"])
+        if cost < least:
+            best, least = end, cost
+    point = torch.from_numpy(best)
+    return point[:k], point[k:], 2 * least
+
+
+def _last(function: Callable[[np.ndarray], tuple]) -> Callable[[np.ndarray], tuple]:
+    """A function that keeps its last value: MINPACK asks for the residuals at a point, then for their derivatives."""
+    point, value = None, None
+
+    def kept(x: np.ndarray) -> tuple:
+        nonlocal point, value
+        if point is None or not np.array_equal(x, point):
+            point, value = x.copy(), function(x)
+        return value
+
+    return kept
 
 
 def _starts(dim: int, n_context: int, k: int) -> Tensor:
