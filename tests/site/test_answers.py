@@ -138,40 +138,35 @@ def test_the_same_answers_are_right(show_answers):
     assert 60 < sum(expected) < len(expected) - 60
 
 
-@pytest.mark.parametrize(
-    ("typed", "value"),
-    [
-        ("1.5", 1.5), (" 1.5 ", 1.5), ("-1.5", -1.5), ("+2", 2), ("\N{MINUS SIGN}0.2747", -0.2747), (".5", 0.5), ("7.", 7),
-        ("1e-3", 0.001), ("1E3", 1000), ("1.5e+2", 150), ("2e\N{MINUS SIGN}3", 0.002), ("3/4", 0.75), ("-3 / 4", -0.75),
-        ("1/3", 1 / 3), ("1.5/2", 0.75),
-    ],
-)  # fmt: skip
-def test_a_number_may_be_typed_in_many_ways(typed, value, show_answers):
-    assert show_answers().evaluate("(typed) => attnoptAnswers.read(typed, 4)", typed) == {"value": value}
+NUMBERS = [
+    ("1.5", 1.5), (" 1.5 ", 1.5), ("-1.5", -1.5), ("+2", 2), ("\N{MINUS SIGN}0.2747", -0.2747), (".5", 0.5), ("7.", 7),
+    ("1e-3", 0.001), ("1E3", 1000), ("1.5e+2", 150), ("2e\N{MINUS SIGN}3", 0.002), ("3/4", 0.75), ("-3 / 4", -0.75),
+    ("1/3", 1 / 3), ("1.5/2", 0.75),
+]  # fmt: skip
+COMPLAINTS = [
+    ("", 4, "Type a number first."),
+    ("  ", 0, "Type a number first."),
+    ("1,5", 4, "Write a point and no comma, as in 1.5."),
+    ("1,234.5", 4, "Write a point and no comma, as in 1.5."),
+    ("log 3", 4, "A number is wanted, such as 1.5, -2, 1e-3 or 3/4."),
+    ("1 5", 4, "A number is wanted, such as 1.5, -2, 1e-3 or 3/4."),
+    ("1/2/3", 4, "A number is wanted, such as 1.5, -2, 1e-3 or 3/4."),
+    ("0x10", 0, "A number is wanted, such as 1.5, -2, 1e-3 or 3/4."),
+    (".", 4, "A number is wanted, such as 1.5, -2, 1e-3 or 3/4."),
+    ("Infinity", 4, "A number is wanted, such as 1.5, -2, 1e-3 or 3/4."),
+    ("1e999", 4, "That is no finite number."),
+    ("1/0", 4, "That is no finite number."),
+    ("0/0", 4, "That is no finite number."),
+    ("16.9", 0, "A whole number is wanted, not 16.9."),
+]
 
 
-@pytest.mark.parametrize(
-    ("typed", "digits", "says"),
-    [
-        ("", 4, "Type a number first."),
-        ("  ", 0, "Type a number first."),
-        ("1,5", 4, "Write a point and no comma, as in 1.5."),
-        ("1,234.5", 4, "Write a point and no comma, as in 1.5."),
-        ("log 3", 4, "A number is wanted, such as 1.5, -2, 1e-3 or 3/4."),
-        ("1 5", 4, "A number is wanted, such as 1.5, -2, 1e-3 or 3/4."),
-        ("1/2/3", 4, "A number is wanted, such as 1.5, -2, 1e-3 or 3/4."),
-        ("0x10", 0, "A number is wanted, such as 1.5, -2, 1e-3 or 3/4."),
-        (".", 4, "A number is wanted, such as 1.5, -2, 1e-3 or 3/4."),
-        ("Infinity", 4, "A number is wanted, such as 1.5, -2, 1e-3 or 3/4."),
-        ("1e999", 4, "That is no finite number."),
-        ("1/0", 4, "That is no finite number."),
-        ("0/0", 4, "That is no finite number."),
-        ("16.9", 0, "A whole number is wanted, not 16.9."),
-    ],
-)
-def test_what_is_no_number_gets_a_sentence(typed, digits, says, show_answers):
-    ask = "([typed, digits]) => attnoptAnswers.read(typed, digits)"
-    assert show_answers().evaluate(ask, [typed, digits]) == {"complaint": says}
+def test_a_number_may_be_typed_in_many_ways_and_what_is_none_gets_a_sentence(show_answers):
+    page, read = show_answers(), "([typed, digits]) => attnoptAnswers.read(typed, digits)"
+    for typed, value in NUMBERS:
+        assert page.evaluate(read, [typed, 4]) == {"value": value}, typed
+    for typed, digits, says in COMPLAINTS:
+        assert page.evaluate(read, [typed, digits]) == {"complaint": says}, typed
 
 
 def said(page, name):

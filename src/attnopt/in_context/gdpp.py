@@ -126,7 +126,7 @@ def _last(function: Callable[[np.ndarray], tuple]) -> Callable[[np.ndarray], tup
 
     def kept(x: np.ndarray) -> tuple:
         nonlocal point, value
-        if point is None or not np.array_equal(x, point):
+        if not np.array_equal(x, point):
             point, value = x.copy(), function(x)
         return value
 
