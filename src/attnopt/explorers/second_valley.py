@@ -63,7 +63,7 @@ class SecondValleyExplorer(Explorer):
         odd = k1 * (beta * a1 + b * alpha - s1) ** 2 + k2 * (beta * a2 - s2) ** 2
         return floor + odd + key * p**2 + 2 * both * p * q + label * q**2 + rest * (a2 * b) ** 2
 
-    def _follow(self, start: list[float], times: np.ndarray) -> np.ndarray:
+    def _follow(self, start: list[float], times: np.ndarray, accuracy: float = 1e-11) -> np.ndarray:
         """States of the flow at increasing times, the first 0, shape (times, 5)."""
         (k1, k2), (s1, s2), (key, both, label, rest) = (part.tolist() for part in self._family())
 
@@ -81,7 +81,7 @@ class SecondValleyExplorer(Explorer):
             ]
 
         span, state = (0.0, times[-1]), [*start, 0.0, 0.0, 0.0]
-        return solve_ivp(velocity, span, state, method="LSODA", t_eval=times, rtol=1e-11, atol=1e-13).y.T
+        return solve_ivp(velocity, span, state, method="LSODA", t_eval=times, rtol=accuracy, atol=accuracy / 100).y.T
 
     def compute(self) -> dict:
         """The way of training in the plane and its losses, both floors, the loss along the angle, and where training ends.
@@ -117,7 +117,7 @@ class SecondValleyExplorer(Explorer):
             high = REACH + 0.1
             for _ in range(CUTS):
                 middle = (low + high) / 2
-                end = self._losses(self._follow([b, middle], times)[-1])
+                end = self._losses(self._follow([b, middle], times, 1e-6)[-1])  # which valley is all that is asked
                 low, high = (low, middle) if end < other - NEAR * (other - floor) else (middle, high)
             found.append([b, (low + high) / 2])
         return found

@@ -92,30 +92,18 @@ def _spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
     crossings = [[math.prod(range(f, f + 2 * k, 2)) for k in range(count)] for f in freedoms]
 
     binomials = scipy.linalg.pascal(count, exact=True).astype(object)  # (i + j choose i)
-
-    def beyond(edges: Sequence[int]) -> list[np.ndarray]:
-        """Walks along the first 0, 1, 2, … edges, by how often the last is crossed to and fro, and by their half-length."""
-        nowhere = np.zeros((count, count), dtype=object)
-        nowhere[0, 0] = 1
-        found = [nowhere]
-        for edge in edges:
-            walks = nowhere.copy()
-            for k in range(1, count):
-                # between two crossings of this edge the walk makes excursions over the one before, j of them in all
-                excursions = binomials[k - 1, : count - k] @ found[-1][: count - k, : count - k]
-                walks[k, k:] = crossings[edge][k] * excursions
-            found.append(walks)
-        return found
-
-    path = range(2 * small - 1)
-    left, right = beyond(path), beyond(path[::-1])
-    totals = np.zeros(count, dtype=object)
-    for row in range(small):
-        there, back = left[2 * row], right[2 * (small - row) - 1]
-        for i in range(count):
-            # the walk's i excursions to the left and j to the right come in any order
-            others = binomials[i, : count - i] @ back[: count - i, : count - i]
-            totals[i:] += np.convolve(there[i, i:], others)[: count - i]
+    lengths, totals = np.arange(count).astype(object), np.zeros(count, dtype=object)
+    walks = nowhere = np.zeros((count, count), dtype=object)
+    nowhere[0, 0] = 1
+    for crossed in crossings:
+        # walks back from this edge's far end, by how often they cross it to and fro, k, and by their half-length, m
+        before, walks = walks, nowhere.copy()
+        for k in range(1, count):
+            # between two crossings of this edge the walk makes excursions over the one before, j of them in all
+            excursions = binomials[k - 1, : count - k] @ before[: count - k, : count - k]
+            walks[k, k:] = crossed[k] * excursions
+            # closed up, such a walk is k times at that end and m times in a row, where the trace's walks may begin
+            totals[k:] += walks[k, k:] * lengths[k:] // k
     totals[0] = dim
     return tuple(totals)
 

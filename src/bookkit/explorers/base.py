@@ -11,7 +11,9 @@ from pathlib import Path
 import anywidget
 import numpy as np
 import traitlets
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.image import imsave
 
 from bookkit.plotting import use_style
 
@@ -163,8 +165,10 @@ class Explorer(anywidget.AnyWidget):
         use_style()
         figure = Figure(figsize=self.size, layout="constrained")
         self.draw_still(figure)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=110)
+        figure.dpi = 110
+        canvas, buffer = FigureCanvasAgg(figure), io.BytesIO()
+        canvas.draw()  # `savefig` would draw twice, once for the layout alone
+        imsave(buffer, canvas.buffer_rgba(), format="png", origin="upper", dpi=110)
         return buffer.getvalue()
 
     def __repr__(self):
