@@ -13,6 +13,7 @@ document.addEventListener("DOMContentLoaded", () => {
   function hide() {
     clearTimeout(leaving);
     shown?.removeAttribute("aria-describedby");
+    delete shown?.dataset.tapped;
     shown = null;
     box.hidden = true;
   }
@@ -37,15 +38,14 @@ document.addEventListener("DOMContentLoaded", () => {
 
   for (const link of links) {
     link.addEventListener("mouseenter", () => show(link));
-    link.addEventListener("mouseleave", leave);
+    link.addEventListener("mouseleave", () => link.dataset.tapped || leave());  // a mouse may rest where the finger is not
     link.addEventListener("focus", () => show(link));
     link.addEventListener("blur", leave);
     link.addEventListener("click", (event) => {
       if (event.pointerType !== "touch" || link.dataset.tapped) return;
       event.preventDefault();
-      for (const other of links) delete other.dataset.tapped;
-      link.dataset.tapped = true;
       show(link);
+      link.dataset.tapped = true;
     });
   }
   box.addEventListener("mouseenter", () => clearTimeout(leaving));
@@ -53,8 +53,6 @@ document.addEventListener("DOMContentLoaded", () => {
   document.addEventListener("scroll", hide, { passive: true });
   document.addEventListener("keydown", (event) => event.key === "Escape" && hide());
   document.addEventListener("click", (event) => {
-    if (box.contains(event.target) || links.some((link) => link.contains(event.target))) return;
-    for (const link of links) delete link.dataset.tapped;
-    hide();
+    if (!box.contains(event.target) && !links.some((link) => link.contains(event.target))) hide();
   });
 });

@@ -107,9 +107,20 @@ def test_meanings_of_notation_are_on_screen_on_a_phone(open_page):
         assert box["x"] + box["width"] <= 390
 
 
+def first_word(page):
+    """The first word with a meaning, where nothing scrolls any more: that would hide the meaning."""
+    page.locator("div.attnopt-explorer[data-mounted]").first.wait_for()
+    word = page.locator("article a:has(.std-term)").first
+    word.evaluate("""async (word) => {
+      word.scrollIntoView({ block: "center", behavior: "instant" });
+      for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
+    }""")
+    return word
+
+
 def test_a_word_shows_its_meaning_at_the_keyboard_and_under_the_mouse(open_page):
     page = open_page(CHAPTER, mathematics=False)
-    word, meaning = page.locator("article a:has(.std-term)").first, page.get_by_role("tooltip")
+    word, meaning = first_word(page), page.get_by_role("tooltip")
     word.focus()
     expect(meaning).to_contain_text("Exponentials normalised to sum to one.")
     assert word.get_attribute("aria-describedby") == meaning.get_attribute("id")
@@ -129,7 +140,7 @@ def test_a_word_shows_its_meaning_at_the_keyboard_and_under_the_mouse(open_page)
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_tap_shows_the_meaning_and_a_second_one_follows(open_page, width):
     page = open_page(CHAPTER, width=width, mathematics=False, has_touch=True)
-    word, meaning = page.locator("article a:has(.std-term)").first, page.get_by_role("tooltip")
+    word, meaning = first_word(page), page.get_by_role("tooltip")
     word.tap()
     expect(meaning).to_be_visible()
     box = meaning.bounding_box()
