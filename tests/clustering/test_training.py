@@ -29,7 +29,6 @@ from attnopt.clustering.model import marks
 from attnopt.clustering.training import evaluate, group
 from attnopt.clustering.training.adam import Adam
 from attnopt.clustering.training.backward import Layout, loss_and_gradients, normaliser, pull_back
-from attnopt.clustering.training.compiled import compiler
 from attnopt.clustering.training.evaluate import TEST_SEED
 from attnopt.clustering.training.group import FEED_FORWARD, ORDER_SEED
 
@@ -549,7 +548,7 @@ def test_takes_numbers_of_numpy_and_torch(tmp_path):
 
 @pytest.mark.evidence("odonnat-faithful-to-practice")
 def test_embeddings_take_their_share_of_the_gradient():
-    history = train(range(12), Settings(epochs=60), Watch(every=20), compiled=compiler() is not None).history
+    history = train(range(12), Settings(epochs=60), Watch(every=20)).history
     squares = {name: value[1:].square() for name, value in history.items() if name.startswith("gradient_")}
     shares = (squares["gradient_token"] + squares["gradient_position"]) / sum(squares.values())
     first, last = shares.median(1).values[[0, -1]]

@@ -31,6 +31,17 @@ def mounted(page, asking=False):
     return explorer
 
 
+def drag(page, node, right, down, steps=4):
+    """Drag a node by its middle with the mouse: where it was, and where the mouse took it."""
+    box = node.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + right, y + down, steps=steps)
+    page.mouse.up()
+    return box, (x, y)
+
+
 def in_page(page, module, states):
     """What the module's own `compute` returns in the page for each state."""
     ask = "async ([module, states]) => { const { compute } = await attnopt.load(module); return states.map(compute); }"

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from explorer_pages import PAGES, assert_finite, assert_same, in_page, mounted, status
+from explorer_pages import PAGES, assert_finite, assert_same, drag, in_page, mounted, status
 from explorer_states import NAMES, TOLERANCES, explorers, make, settled
 
 HANDLES = [
@@ -93,23 +93,15 @@ def assert_handles_answer_and_stay_inside(page, explorer):
             for _ in range(3):
                 handle.press(key)
             assert status(explorer) != before
-        before, box = status(explorer), handle.bounding_box()
-        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-        page.mouse.move(x, y)
-        page.mouse.down()
-        page.mouse.move(x + 25, y - 20, steps=4)
-        page.mouse.up()
+        before = status(explorer)
+        box, (x, y) = drag(page, handle, 25, -20)
         after = handle.bounding_box()
         assert status(explorer) != before
         assert np.hypot(after["x"] - box["x"], after["y"] - box["y"]) > 8
         page.mouse.move(x + 100, y - 60)  # released: it must not follow
         assert handle.bounding_box() == after
     handle, frame = handles[0], explorer.locator("svg").first.bounding_box()
-    box = handle.bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.mouse.down()
-    page.mouse.move(frame["x"] + 3 * frame["width"], frame["y"] - 2 * frame["height"], steps=5)
-    page.mouse.up()
+    drag(page, handle, 3 * frame["width"], -2 * frame["height"], steps=5)
     after = handle.bounding_box()
     for start, size in (("x", "width"), ("y", "height")):
         middle = after[start] + after[size] / 2

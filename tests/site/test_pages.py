@@ -25,12 +25,12 @@ ONE = "_evidence/tests/test_softmax.html"
 PAGES = [page for page in EVERY if not page.startswith(LISTINGS) or page == ONE]
 CONTENT = [page for page in PAGES if page not in ("genindex.html", "search.html", "404.html", ONE)]
 
-# Of text that looks alike by its elements, classes and attributes of style, three specimens are enough for colours and
-# for the rows' stripes: thousands of Pygments' nodes and the API's signatures would take axe minutes. What other pages
-# have shown before (`seen`) counts, too. The head of the page stays, invisible though it is: the theme measures it a while
-# after a change of size.
+# Of text that looks alike by its elements, classes and the attributes that styles ask for, three specimens are enough for
+# colours and for the rows' stripes: thousands of Pygments' nodes and the API's signatures would take axe minutes. What
+# other pages have shown before (`seen`) counts, too. The head of the page stays, invisible though it is: the theme
+# measures it a while after a change of size.
 THIN = """([selector, seen]) => {
-  const looks = ["class", "style", "fill"];
+  const looks = ["class", "style", "fill", "data-verdict", "data-odd", "aria-pressed"];
   const kind = (node) => node === document.body ? ""
     : [kind(node.parentElement), node.tagName, ...looks.map((name) => node.getAttribute(name))].join(" ");
   const speaks = (node) => node.matches("input, select")

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from explorer_pages import assert_finite, mounted, status
+from explorer_pages import assert_finite, drag, mounted, status
 from explorer_states import make
 from scipy.integrate import solve_ivp
 from scipy.optimize import linprog
@@ -137,12 +137,7 @@ def test_softmax_explorer_drags_a_score_by_its_bar(show):
         after = explorer.get_by_role("slider", name="score 3").input_value()
         assert sign * (float(after) - float(before)) > 0.1
         before = after
-    box = bar.bounding_box()
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.mouse.move(x + 40, y - 30, steps=4)
-    page.mouse.up()
+    box, _ = drag(page, bar, 40, -30)
     moved = bar.bounding_box()
     assert abs(moved["x"] - box["x"]) < 1  # bars go up and down only
     assert abs(moved["y"] - box["y"] + 30) < 3
@@ -477,12 +472,8 @@ def test_the_point_of_the_quadratic_field_is_moved_by_keys_mouse_and_finger(show
     assert status(explorer).startswith("At (1.95, 0.25)")
     handle.press("ArrowUp")
     assert status(explorer).startswith("At (1.95, 0.30)")
-    before, box = status(explorer), handle.bounding_box()
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.mouse.move(x - 40, y + 50, steps=4)
-    page.mouse.up()
+    before = status(explorer)
+    drag(page, handle, -40, 50)
     assert status(explorer) != before
     before = status(explorer)
     drag_by_touch(page, handle, -40, 30)

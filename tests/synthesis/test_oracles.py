@@ -353,7 +353,7 @@ def test_the_flow_gains_the_information_and_the_miscalibration(chance, calibrate
     assert before - world.loss(best.numpy().reshape(world.still().shape)) == pytest.approx(whole)
     late = (weight * (start - best).square().sum(-1)).sum().item() / 2
     assert all(whole - gain <= late / time + 1e-9 for gain, time in zip(gains[1:], times[1:].tolist(), strict=True))
-    assert gains[-1] == pytest.approx(whole, abs=2e-3)
+    assert gains[-1] == pytest.approx(whole, abs=1e-3)
     rates = [(weight * oracle_value(theta, (moved @ theta.mT).softmax(-1), posterior)).sum().item() for moved in path]
     assert np.trapezoid(rates, times) == pytest.approx(gains[-1], rel=2e-3)
     assert rates[0] <= max(((a - b) ** 2).sum() for a, b in itertools.combinations(world.theta, 2)) / 2 * whole
