@@ -4,6 +4,7 @@ import contextlib
 import functools
 import http.server
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -28,6 +29,14 @@ ALONE = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 <title>Explorers</title><meta name="viewport" content="width=device-width">
 <link rel="icon" href="data:,"><link rel="stylesheet" href="../_static/explorers/explorers.css">
 <script defer src="../_static/explorers/host.js"></script></head><body style="max-width: 46rem">{}</body></html>"""
+
+
+def pytest_configure(config):
+    """Give each worker cores of its own: a page's processes then answer each other without waking another core."""
+    worker = getattr(config, "workerinput", None)
+    if worker and hasattr(os, "sched_setaffinity"):  # Linux
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, cores[int(worker["workerid"][2:]) :: worker["workercount"]] or cores)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -1139,11 +1139,10 @@ def test_the_tour_of_spike_steps_says_what_is_so(show):
 def test_a_click_on_the_curves_of_spike_steps_chooses_a_step(show):
     page = show(make("spike_steps"))
     explorer = mounted(page)
-    box = explorer.locator("svg").first.bounding_box()
-    page.mouse.click(box["x"] + box["width"] * 48 / 320, box["y"] + box["height"] * 230 / 324)
-    assert status(explorer).startswith("After step 0 the loss is 3.5 × 10⁻⁵. ")
-    page.mouse.click(box["x"] + box["width"] * 314 / 320, box["y"] + box["height"] * 230 / 324)
-    assert status(explorer).startswith("After step 64 ")
+    for x, said in ((48, "After step 0 the loss is 3.5 × 10⁻⁵. "), (314, "After step 64 ")):
+        box = explorer.locator("svg").first.bounding_box()  # after the first click it stands where the answer stood
+        page.mouse.click(box["x"] + box["width"] * x / 320, box["y"] + box["height"] * 230 / 324)
+        assert status(explorer).startswith(said)
     explorer.get_by_role("button", name="play").click()
     page.wait_for_function("/After step [1-9] /.test(document.querySelector('[role=status]').textContent)")
     assert page.complaints == []

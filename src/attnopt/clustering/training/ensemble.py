@@ -47,7 +47,7 @@ def ensemble(
         compiled: take the steps in C, as for `train`.
 
     Returns:
-        As from `train`, and the same numbers whatever ``chunk`` and ``jobs`` are.
+        As from `train`, and the same numbers whatever ``chunk`` and ``jobs`` are, as far as `train` says.
 
     Raises:
         TypeError: as `train`.

@@ -30,9 +30,9 @@ def train(
 
     A model's initial weights and data follow from its seed alone; the order of the mini-batches is drawn anew each epoch,
     the same for all models, whose data are independent. Who else is in the ensemble does not change a model's numbers: not
-    a bit of them at the paper's sizes, on the CPU; at other sizes products are rounded by how a model's matrices happen to
-    be aligned in memory. One thread of the CPU is used; `ensemble` uses all cores. A model takes less than 1 MB of memory at
-    the defaults.
+    a bit of them at the paper's sizes, on the processors tried; at other sizes, and beside wider models, products are
+    rounded by the shapes of matrices and by how they happen to be aligned in memory. One thread of the CPU is used;
+    `ensemble` uses all cores. A model takes less than 1 MB of memory at the defaults.
 
     Args:
         seeds: M of them.
