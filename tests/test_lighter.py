@@ -1,14 +1,18 @@
 """Pages load what they use."""
 
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
+import pydata_sphinx_theme
 import pytest
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from fontTools.ttLib import TTFont
 
-from bookkit.lighter import lighter, slim, used_icons
+from bookkit.lighter import lighter, measured_first, slim, used_icons
 
+THEME = Path(pydata_sphinx_theme.__file__).parent / "theme/pydata_sphinx_theme/static/scripts/pydata-sphinx-theme.js"
 HEAD = """<head>
     <script src="_static/documentation_options.js?v=1"></script>
     <script src="_static/doctools.js?v=1"></script>
@@ -33,7 +37,8 @@ def site(tmp_path):
     for folder in ("styles", "scripts", "vendor/fontawesome/webfonts"):
         (static / folder).mkdir(parents=True)
     (static / "styles" / "pydata-sphinx-theme.css").write_text(STYLES, encoding="utf-8")
-    (static / "scripts" / "theme.js").write_text('icon.className = "fa-sun"', encoding="utf-8")
+    (static / "scripts" / "own.js").write_text('icon.className = "fa-sun"', encoding="utf-8")
+    shutil.copy(THEME, static / "scripts")
     (static / "scripts" / "fontawesome.js").write_text('"fa-cat"', encoding="utf-8")
     names = {0xF0C9: "bars", 0xF6BE: "cat", 0xF185: "sun", 0xF107: "angle"}
     glyphs = [".notdef", *names.values()]
@@ -81,6 +86,18 @@ def test_the_site_keeps_the_signs_that_pages_scripts_and_styles_use(site):
     assert "fa-solid-900.ttf" in styles
     with TTFont(site / "_static/vendor/fontawesome/webfonts/fa-solid-900.ttf") as font:
         assert set(font.getBestCmap()) == {0xF0C9, 0xF185, 0xF107}
+
+
+def test_the_themes_script_measures_before_it_marks(site):
+    script = THEME.read_text(encoding="utf-8")
+    found = measured_first(script)
+    assert found.count(".filter(e=>e.checkVisibility()).map(e=>[e,e.scrollWidth>") == 1
+    assert found.count('addEventListener("toggle",t,!0)') == 1
+    slim(SimpleNamespace(builder=SimpleNamespace(format="html"), outdir=site), None)
+    assert (site / "_static/scripts/pydata-sphinx-theme.js").read_text(encoding="utf-8") == found
+    for other in (found, ""):
+        with pytest.raises(ValueError, match="must mark once what scrolls, found 0 times"):
+            measured_first(other)
 
 
 def test_a_build_that_failed_or_is_no_site_is_left_alone(site):

@@ -1,6 +1,7 @@
 """A Sphinx extension: less to load before a page shows.
 
-No search index where nothing searches, scripts that wait for the text, and no icons but those that are used.
+No search index where nothing searches, scripts that wait for the text, and no icons but those that are used. And one
+measurement of the theme, which it repeats after each change of a page, without what made it long.
 """
 
 import re
@@ -15,6 +16,16 @@ BLOCKING = re.compile(r'<script src="(?![^"]*documentation_options\.js)')  # on 
 ICONS = re.compile(r'(?P<names>(?:,?\.fa-[\w-]+:{1,2}before)+)\{content:"(?P<sign>[^"]*)"\}')
 FONT = re.compile(r'url\([^)]*fa-solid-900\.woff2\) format\("woff2"\),')
 SIGN = re.compile(r"\\([ef][0-9a-f]{3})\b")  # how style sheets write an icon
+# The theme makes what scrolls reachable by keyboard: it measures and marks one element after the other, also in closed
+# folds, and the page is laid out anew for each of them.
+MARKING = re.compile(
+    r"(?P<all>document\.querySelectorAll\(\[[^\]]*\]\.join\([^)]*\)\))\.forEach\(e=>\{e\.tabIndex=(?P<index>[^}]*)\}\)"
+    r'(?P<later>\},t=_\(e,300\);)(?P<resized>window\.addEventListener\("resize",t\))'
+)
+MARKED = (
+    r"[...\g<all>].filter(e=>e.checkVisibility()).map(e=>[e,\g<index>]).forEach(([e,i])=>{e.tabIndex=i})"
+    r'\g<later>document.addEventListener("toggle",t,!0),\g<resized>'
+)
 
 
 def lighter(page: str) -> str:
@@ -40,8 +51,25 @@ def used_icons(styles: str, names: set[str]) -> str:
     return ICONS.sub(kept, styles)
 
 
+def measured_first(script: str) -> str:
+    """The theme's script, which measures all that may scroll and is seen, then marks it, and again when a fold is opened.
+
+    Args:
+        script: its text.
+
+    Raises:
+        ValueError: if that is not found there.
+    """
+    script, found = MARKING.subn(MARKED, script)
+    if found != 1:
+        raise ValueError(
+            f"the theme's script must mark once what scrolls, found {found} times: look at bookkit.lighter.MARKING"
+        )
+    return script
+
+
 def slim(app: Sphinx, exception: Exception | None) -> None:
-    """Rewrite the built pages and the theme's style sheet and font."""
+    """Rewrite the built pages and the theme's style sheet, font and script."""
     if exception or app.builder.format != "html":
         return
     static, names = Path(app.outdir, "_static"), set()
@@ -54,6 +82,8 @@ def slim(app: Sphinx, exception: Exception | None) -> None:
     for script in scripts:
         names |= set(re.findall(r"\bfa-([\w-]+)", script.read_text(encoding="utf-8")))
     theme, font = static / "styles/pydata-sphinx-theme.css", static / "vendor/fontawesome/webfonts/fa-solid-900.ttf"
+    script = static / "scripts/pydata-sphinx-theme.js"
+    script.write_text(measured_first(script.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
     styles = used_icons(theme.read_text(encoding="utf-8"), names)
     theme.write_text(FONT.sub("", styles), encoding="utf-8", newline="\n")
     signs = {int(sign, 16) for path in static.rglob("*.css") for sign in SIGN.findall(path.read_text(encoding="utf-8"))}

@@ -114,6 +114,7 @@ def contexts(browser):
             found[name].set_default_timeout(120_000)  # the machine may be busy with other things
             if device.get("java_script_enabled", True):
                 found[name].add_init_script("if (location.protocol === 'http:') localStorage.clear();")
+            found[name].idle = []
         return found[name]
 
     yield contexts
@@ -121,20 +122,46 @@ def contexts(browser):
         context.close()
 
 
-def listen(page, address):
+def listen(page):
     """Collect in `page.complaints` what a page complains of, and requests elsewhere; in `page.pending` what it waits for."""
-    page.complaints, page.pending = [], set()
+    complain = lambda text: page.complaints.append(text)  # noqa: E731
     page.on("request", lambda request: page.pending.add(request))
     for event in ("requestfinished", "requestfailed"):
         page.on(event, lambda request: page.pending.discard(request))
-    page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("requestfailed", lambda request: page.complaints.append(f"failed: {request.url}"))
-    page.on(
-        "request",
-        lambda r: None if r.url.startswith((address, "data:", "blob:")) else page.complaints.append(f"elsewhere: {r.url}"),
-    )
-    page.on("response", lambda r: page.complaints.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
+    page.on("console", lambda m: complain(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: complain(str(error)))
+    page.on("requestfailed", lambda request: complain(f"failed: {request.url}"))
+    ours = lambda address: address.startswith((page.home, "data:", "blob:"))  # noqa: E731
+    page.on("request", lambda request: None if ours(request.url) else complain(f"elsewhere: {request.url}"))
+    page.on("response", lambda r: complain(f"{r.status}: {r.url}") if r.status >= 400 else None)
+
+
+def lend(context, home):
+    """A page that was used before, if one is idle: it opens an address in much less time than a new one."""
+    page = context.idle.pop() if context.idle else None
+    if page is None:
+        page = context.new_page()
+        listen(page)
+    page.home, page.complaints, page.pending, page.spent = home, [], set(), False
+    return page
+
+
+def take_back(page):
+    """Leave nothing in a page of what it showed; one whose settings cannot be undone is closed."""
+    if page.spent:
+        page.close()
+        return
+    page.home, page.complaints = "", []
+    page.evaluate("try { sessionStorage.clear(); } catch {}")
+    page.goto("about:blank")
+    page.mouse.move(-1, -1)
+    page.context.idle.append(page)
+
+
+def begin_with(page, script):
+    """Run a script before the page's own, whatever it opens."""
+    page.spent = True
+    page.add_init_script(script)
 
 
 def typeset(page):
@@ -153,20 +180,20 @@ def settled(page):
 
 @pytest.fixture
 def new_page(contexts):
-    """A new page of some width and scheme, on a device with what else is asked (touch, less motion)."""
+    """An empty page of some width and scheme, on a device with what else is asked (touch, less motion)."""
     pages = []
 
     def new_page(address, width, scheme, scripts=True, **device):
-        page = contexts(java_script_enabled=scripts, **device).new_page()
+        page = lend(contexts(java_script_enabled=scripts, **device), address)
         pages.append(page)
         page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=scheme, **({"reduced_motion": "reduce"} if "reduced_motion" in device else {}))
-        listen(page, address)
+        less = {"reduced_motion": "reduce"} if "reduced_motion" in device else {}
+        page.emulate_media(media="null", color_scheme=scheme, **less)
         return page
 
     yield new_page
     for page in pages:
-        page.close()
+        take_back(page)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pydata_sphinx_theme
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from conftest import Quiet, served
+from conftest import Quiet, begin_with, served
 
 from bookkit.exercises import answers, fingerprint, form, neighbours
 from bookkit.questions import questions
@@ -55,7 +55,7 @@ def show_answers(new_page, folder):
     def show_answers(width=1280, scheme="light", scripts=True, before="", **device):
         page = new_page(folder, width, scheme, scripts, **device)
         if before:
-            page.add_init_script(before)
+            begin_with(page, before)
         page.goto(f"{folder}{scheme}.html", wait_until="load")
         return page
 

@@ -1,9 +1,11 @@
 """The built book opened as a file, at the address that the build prints: explorers live there, too."""
 
 import pytest
-from conftest import HTML, listen, settled, typeset
+from conftest import HTML, lend, settled, take_back, typeset
 from explorer_pages import PAGES, mounted
 from explorer_states import make
+
+MATHJAX = "**/mathjax/**"
 
 
 @pytest.fixture
@@ -12,17 +14,17 @@ def open_file(contexts):
     pages = []
 
     def open_file(path, scripts=True, mathematics=True):
-        page = contexts(java_script_enabled=scripts).new_page()
+        page = lend(contexts(java_script_enabled=scripts), "file:")
         pages.append(page)
-        listen(page, "file:")
         if not mathematics:
-            page.route("**/mathjax/**", lambda route: route.fulfill(content_type="text/javascript", body=""))
+            page.route(MATHJAX, lambda route: route.fulfill(content_type="text/javascript", body=""))
         page.goto((HTML / path).as_uri(), wait_until="load")
         return page
 
     yield open_file
     for page in pages:
-        page.close()
+        page.unroute(MATHJAX)
+        take_back(page)
 
 
 @pytest.mark.parametrize("path", sorted(set(PAGES.values())))

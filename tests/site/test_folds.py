@@ -72,6 +72,25 @@ def test_a_link_opens_what_it_leads_to(anchor, open_page):
     )
 
 
+MARKS = """nodes => nodes.filter((node) => node.checkVisibility())
+  .map((node) => [node.getAttribute("tabindex"), node.scrollWidth > node.clientWidth])"""
+
+
+def test_code_that_scrolls_is_reached_by_keyboard_once_its_fold_is_open(open_page):
+    page = open_page(CHAPTER, width=390, mathematics=False)
+    folded = page.locator("div.cell details.hide pre")
+    assert page.locator("article pre[tabindex]").count() > 0  # what is seen is marked
+    assert folded.evaluate_all("nodes => nodes.some((node) => node.hasAttribute('tabindex'))") is False
+    for name in ("all proofs", "all code"):
+        switch(page, name).press("Enter")
+    page.wait_for_function("document.querySelector('div.cell details.hide pre').tabIndex === 0")
+    marks = folded.evaluate_all(MARKS)
+    assert len(marks) == folded.count() > 5
+    assert all(mark == ("0" if scrolls else "-1") for mark, scrolls in marks)
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.wait_for_function("document.querySelector('div.cell details.hide pre').tabIndex === -1")
+
+
 def test_a_link_on_the_page_opens_what_it_leads_to(open_page):
     page = open_page(CHAPTER, mathematics=False)
     page.evaluate("location.hash = '#thm-agreement'")

@@ -6,6 +6,7 @@ import os
 import random
 
 import pytest
+from conftest import begin_with
 from explorer_pages import assert_finite, mounted, status
 from laboratory_pages import DIRECT, EACH, NOW, alert, fill, open_laboratory, pressed, reach, settle, unfold
 from test_readouts import drag_by_touch
@@ -34,7 +35,7 @@ def test_an_address_trains_the_same_everywhere(laboratory, alone):
     for way in ("worker", "again", "slices", "file"):
         page, explorer = laboratory(run="success", epoch=1000)
         if way == "slices":
-            page.add_init_script("delete globalThis.Worker;")
+            begin_with(page, "delete globalThis.Worker;")
         page.goto("about:blank")
         path = folder / f"{len(list(folder.iterdir())) - 1}.html"
         served = path.as_uri() if way == "file" else f"{alone[1]}{path.name}"
