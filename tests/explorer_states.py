@@ -170,8 +170,14 @@ def tamed(name, state):
 
 def explorers(name):
     """An explorer in its first state, at its samples, and in random states until there are 24 or no others."""
+    return list(one_by_one(name))
+
+
+def one_by_one(name):
+    """The same, made when they are asked for."""
     first, rng = make(name), random.Random(0)
-    found = {repr(first.state()): first}
+    found = {repr(first.state())}
+    yield first
     bounds = {trait: bound for trait, bound in first.bounds(kernel=False).items() if "values" in bound or "high" in bound}
     random_states = (
         tamed(name, {trait: drawn(bound, getattr(first, trait), rng) for trait, bound in bounds.items()})
@@ -180,8 +186,9 @@ def explorers(name):
     for state in itertools.chain(SAMPLES.get(name, ()), () if name == "sandbox" else random_states):
         if len(found) < COUNT:
             explorer = make(name, **state)
-            found.setdefault(repr(explorer.state()), explorer)
-    return list(found.values())
+            if (shown := repr(explorer.state())) not in found:
+                found.add(shown)
+                yield explorer
 
 
 def settled(name, numbers):
