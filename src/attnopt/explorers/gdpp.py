@@ -34,6 +34,7 @@ def gdpp_table() -> dict:
     }
 
 
+@functools.cache
 def _layers(n_context: int) -> dict:
     """Spectrum and parameters of each method for k = 1 … 4, for d = 5: what the page needs to know of one n."""
     found, spectrum = gdpp_table(), gdpp_table()["spectra"][DIM, n_context]
