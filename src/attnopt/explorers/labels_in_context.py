@@ -14,6 +14,7 @@ from bookkit.explorers.base import Explorer, Interval, Numbers
 from bookkit.plotting import BLUE, GREEN, GREY, ORANGE
 
 TOKENS, TOSSES, REACH = 9, 400, 3.0  # the last token is the query
+SOME = 243  # places of the plane that are looked at together
 CLASSES = torch.tensor([[-0.5], [0.5]], dtype=torch.float64)
 
 
@@ -88,9 +89,11 @@ class LabelsInContextExplorer(Explorer):
         points, labels = torch.tensor(self.points, dtype=torch.float64), torch.tensor(self.labels)
         shown = TOKENS - (self.mask == "hidden")
         flat = places.reshape(-1, 2)
-        tokens = torch.cat([points[:shown], flat])
-        named = torch.cat([labels[:shown], labels.new_zeros(len(flat))])
-        return self._odds(tokens, named, len(flat))[shown:].reshape(places.shape[:-1])
+        found = []
+        for some in flat.split(SOME):  # queries do not see each other
+            named = torch.cat([labels[:shown], labels.new_zeros(len(some))])
+            found.append(self._odds(torch.cat([points[:shown], some]), named, len(some))[shown:])
+        return torch.cat(found).reshape(places.shape[:-1])
 
     def compute(self) -> dict:
         """Log-odds of all tokens, right ones among the examples, and how often the query is right over the tosses."""
