@@ -44,6 +44,17 @@ def _row(dim: int, n_context: int) -> dict:
     }
 
 
+@functools.lru_cache(64)
+def _followed(dim: int, n_context: int, largest: float, gaps: tuple[float, ...], end: float) -> np.ndarray:
+    """Sizes at the moments of the time axis, shape (times, layers), from the largest and the gaps' logarithms.
+
+    Kept, as the wide spread and the chosen one are asked for again whenever something else is changed.
+    """
+    rule, one = wishart_quadrature(dim, n_context, DEPTH + 1), np.ones(len(gaps) + 1, dtype=int)
+    found = follow_gaps(-largest, np.array(gaps[::-1]), one, rule, np.linspace(0, end, MOMENTS))
+    return -found[:, ::-1]
+
+
 class PlateausExplorer(SpectrumExplorer):
     """Two or three layers A_i = -s_i Σ⁻¹ that start almost equal, and the time at which gradient flow tells them apart.
 
@@ -83,12 +94,9 @@ class PlateausExplorer(SpectrumExplorer):
         odds = self.pair * math.log(10)
         return [whole - math.log1p(math.exp(-odds)), whole - math.log1p(math.exp(odds))]
 
-    def _follow(self, spread: float, times: np.ndarray) -> np.ndarray:
-        """Sizes at increasing times, the first 0, shape (times, layers)."""
-        rule = wishart_quadrature(self.dim, self.n_context, DEPTH + 1)
-        gaps, one = self._gaps(spread), np.ones(self.layers, dtype=int)
-        found = follow_gaps(-self.start - 10**spread, np.array(gaps[::-1]), one, rule, times)
-        return -found[:, ::-1]
+    def _follow(self, spread: float, end: float) -> np.ndarray:
+        """Sizes at the moments of the time axis, shape (times, layers)."""
+        return _followed(self.dim, self.n_context, self.start + 10**spread, tuple(self._gaps(spread)), end)
 
     def compute(self) -> dict:
         """Sizes and losses along the time axis, when they should part and when they do, and the levels of the plateaus.
@@ -110,7 +118,7 @@ class PlateausExplorer(SpectrumExplorer):
         wait = abs(self.pair) * math.log(10) / pair_rate if k == 3 else 0.0
         end = (math.log(reached) - TIGHTEST * math.log(10) + REST) / repulsion + wait
         times = np.linspace(0, end, MOMENTS)
-        sizes = self._follow(self.spread, times)
+        sizes = self._follow(self.spread, end)
 
         def losses(steps: np.ndarray) -> np.ndarray:
             return np.prod(1 - steps[..., None] * nodes, axis=-2) ** 2 @ weights
@@ -120,7 +128,7 @@ class PlateausExplorer(SpectrumExplorer):
             "times": times.tolist(),
             "sizes": sizes.T.tolist(),
             "losses": losses(sizes).tolist(),
-            "wide": losses(self._follow(WIDEST, times)).tolist(),
+            "wide": losses(self._follow(WIDEST, end)).tolist(),
             "best": best,
             "equal": equal,
             "floor": float(floor),
