@@ -22,11 +22,8 @@ LOOKS = ((BLUE, "o"), (ORANGE, "^"), (GREEN, "s"), (PURPLE, "D"))
 
 def _velocity(sizes: np.ndarray, counts: np.ndarray, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Minus the loss's derivative in one layer of each group; a group is ``counts`` layers that have one size."""
-    powers, found = 2 * counts, np.empty(len(sizes))
-    for group in range(len(sizes)):
-        left = (1 - sizes[:, None] * nodes) ** (powers - np.eye(len(sizes), dtype=int)[group])[:, None]
-        found[group] = 2 * (weights * nodes) @ left.prod(0)
-    return found
+    powers = 2 * counts - np.eye(len(sizes), dtype=int)
+    return ((1 - sizes[:, None] * nodes) ** powers[..., None]).prod(1) @ (2 * weights * nodes)
 
 
 def _jacobian(sizes: np.ndarray, counts: np.ndarray, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:

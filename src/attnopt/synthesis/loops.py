@@ -260,7 +260,7 @@ def follow_gaps(smallest: float, gaps: np.ndarray, counts: np.ndarray, rule: Rul
     """Groups' steps along the flow, from the smallest and the logarithms of the gaps between neighbours, (times, groups)."""
     nodes, weights = rule
     one = np.eye(len(counts), dtype=int)
-    powers = np.vstack([2 * counts - one[0], 2 * counts - one[:-1] - one[1:]])
+    powers = np.vstack([2 * counts - one[0], 2 * counts - one[:-1] - one[1:]])[..., None].astype(float)
     factors = np.vstack([-2 * weights * nodes, *[2 * weights * nodes**2] * len(gaps)])
     evaluations = itertools.count(1)
 
@@ -270,15 +270,15 @@ def follow_gaps(smallest: float, gaps: np.ndarray, counts: np.ndarray, rule: Rul
     def velocity(time: float, state: np.ndarray) -> np.ndarray:
         if next(evaluations) > MOST_EVALUATIONS:
             raise RuntimeError(f"the flow was not solved: {MOST_EVALUATIONS} evaluations led only to time {time:.3g}")
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = (((1 + steps(state)[:, None] * nodes) ** powers[..., None]).prod(-2) * factors).sum(-1)
+        found = (((1 + steps(state)[:, None] * nodes) ** powers).prod(-2) * factors).sum(-1)
         if not np.isfinite(found).all():
             raise RuntimeError("the flow was not solved: the velocity is not finite in float64")
         return found
 
     start = np.append(smallest, gaps)
     span = 0.0, max(times[-1], np.finfo(float).tiny)
-    solution = solve_ivp(velocity, span, start, method="LSODA", t_eval=times, rtol=RELATIVE, atol=ABSOLUTE)
+    with np.errstate(over="ignore", invalid="ignore"):
+        solution = solve_ivp(velocity, span, start, method="LSODA", t_eval=times, rtol=RELATIVE, atol=ABSOLUTE)
     if not solution.success:
         raise RuntimeError(f"the flow was not solved: {solution.message}")
     return steps(solution.y).T
