@@ -149,6 +149,7 @@ def test_pythons_that_fit_are_those_tested(run, monkeypatch, name, value, reason
 POSIX = pytest.mark.skipif(os.name == "nt", reason="made of shell scripts")
 HERE = f"3.{sys.version_info[1]}"  # a Python that fits
 OTHERS = [f"3.{minor}" for minor in (14, 13, 12, 11) if f"3.{minor}" != HERE]
+BARE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # plugins, which nothing here asks for, take seconds to import
 NEW = """
 import platform, sys
 sys.path.insert(0, {folder!r})
@@ -178,7 +179,7 @@ def new_python(tmp_path):
         path = os.pathsep.join([str(folder), str(folder / "later")])
         return subprocess.run(
             [sys.executable, "-B", "-c", code, *arguments],
-            capture_output=True, text=True, env=os.environ | {"PATH": path} | environment,
+            capture_output=True, text=True, env=os.environ | {"PATH": path, **BARE} | environment,
         )  # fmt: skip
 
     return start
@@ -254,7 +255,7 @@ def test_the_search_is_not_begun_again(new_python):
 )
 def test_real_old_pythons_hand_over(new_python, tmp_path, old):
     new_python({f"python{HERE}": REAL})  # puts the scripts there
-    path = os.environ | {"PATH": str(tmp_path / "bin")}
+    path = os.environ | {"PATH": str(tmp_path / "bin"), **BARE}
     done = subprocess.run(
         [old, tmp_path / "project" / "run.py", "test", "--version"], capture_output=True, text=True, env=path
     )
