@@ -187,12 +187,13 @@ def test_oracles_are_copied():
 def test_baseline_of_85_per_cent():
     members, outside = parts(0)
     x, y = pixels("train")
+    some, labels = x[members[:20_000]], y[members[:20_000]]
     theta, bias = torch.zeros(10, 784, requires_grad=True), torch.zeros(10, requires_grad=True)
     optimiser = torch.optim.LBFGS([theta, bias], max_iter=25, line_search_fn="strong_wolfe")
 
     def closure():
         optimiser.zero_grad()
-        loss = cross_entropy(x[members[:20_000]] @ theta.T + bias, y[members[:20_000]])
+        loss = cross_entropy(some @ theta.T + bias, labels)
         loss.backward()
         return loss
 
