@@ -28,11 +28,10 @@ def _velocity(sizes: np.ndarray, counts: np.ndarray, nodes: np.ndarray, weights:
 
 def _jacobian(sizes: np.ndarray, counts: np.ndarray, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Of the velocity."""
-    powers, one, found = 2 * counts, np.eye(len(sizes), dtype=int), np.empty((len(sizes), len(sizes)))
-    for group, other in np.ndindex(found.shape):
-        left = (1 - sizes[:, None] * nodes) ** (powers - one[group] - one[other])[:, None]
-        found[group, other] = -2 * (powers - one[group])[other] * (weights * nodes**2) @ left.prod(0)
-    return found
+    one = np.eye(len(sizes), dtype=int)
+    powers = 2 * counts - one
+    left = ((1 - sizes[:, None] * nodes) ** (powers[:, None] - one)[..., None]).prod(2)
+    return -2 * powers * (left @ (weights * nodes**2))
 
 
 @functools.cache
