@@ -1,5 +1,6 @@
 """A small project in which the commands are run as a user runs them: this checkout's tools, a book of two pages."""
 
+import ast
 import os
 import re
 import shutil
@@ -51,6 +52,9 @@ def make(folder: Path) -> Path:
     (folder / "_config.yml").write_text(config.replace(listings, ""), encoding="utf-8")  # of the tests: not this book's
     for name in ("tools", "book/_static"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    # What forks import beforehand is of use to this book's chapters only, but takes seconds.
+    spare(folder / "tools" / "kernels.py", "IMPORTED", '"ipykernel.kernelapp IPython.core.pylabtools matplotlib.pyplot"')
+    spare(folder / "tools" / "mutants.py", "LIBRARIES", '("torch", "hypothesis.strategies", "pytest", "coverage")')
     for name in ("bibliography.md", "references.bib", "conftest.py"):
         shutil.copy(ROOT / "book" / name, folder / "book")
     (folder / ".venv").symlink_to(VENV)
@@ -58,6 +62,15 @@ def make(folder: Path) -> Path:
     (folder / "book" / "ledger.md").write_text(PAGE, encoding="utf-8")
     (folder / "book" / "index.md").write_text(INDEX, encoding="utf-8")
     return folder
+
+
+def spare(script: Path, name: str, value: str) -> None:
+    """Give a constant of a script another value."""
+    text = script.read_text(encoding="utf-8")
+    found = {ast.unparse(node.targets[0]): node for node in ast.parse(text).body if isinstance(node, ast.Assign)}
+    lines = text.splitlines(keepends=True)
+    lines[found[name].lineno - 1 : found[name].end_lineno] = [f"{name} = {value}\n"]
+    script.write_text("".join(lines), encoding="utf-8")
 
 
 def line(folder: Path, *words: str) -> list[str]:
