@@ -361,11 +361,17 @@ def judge(module: str, tree: ast.Module, mutant: Mutant, seen: dict, run: Callab
 
 def state(files: list[Path]) -> str:
     """A hash of the code in files, whatever their comments and docstrings say."""
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
-    for node in (node for tree in trees for node in ast.walk(tree)):
+    return hashlib.sha256("".join(bare(file.read_text(encoding="utf-8")) for file in files).encode()).hexdigest()
+
+
+@functools.cache  # many modules have the same tests
+def bare(text: str) -> str:
+    """A script's syntax tree without its docstrings."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             del node.body[0]
-    return hashlib.sha256("".join(map(ast.dump, trees)).encode()).hexdigest()
+    return ast.dump(tree)
 
 
 def commit() -> str:
