@@ -101,6 +101,8 @@ def drawn(figure, *_, **__) -> str | None:
     if not (figure.axes or figure.lines):
         return None
     figure.canvas.draw()
+    inline = sys.modules["matplotlib_inline.backend_inline"]  # which a kernel imports when it first makes a figure
+    inline._fetch_figure_metadata = lambda _: {}  # from now on: metadata are not compared, and all ticks are made for them
     return PIXEL
 
 
