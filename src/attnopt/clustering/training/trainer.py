@@ -43,7 +43,7 @@ def train(
             interrupted, goes on to the same numbers.
         checkpoint_every: epochs between writings.
         progress: show a progress bar on stderr.
-        device: where to compute; none but the CPU has been tried.
+        device: where to compute. No GPU has been tried; the tests pretend a device and find nothing left behind on the CPU.
         dtype: of the weights.
         compiled: take the steps in C, which a C compiler of this machine translates within a second or two: several times as
             fast, above all for few models, in float32 on the CPU. The numbers are those of the plain steps but for rounding,
