@@ -3,17 +3,22 @@
 import os
 import sys
 
-import hypothesis
 import pytest
-import torch
 
 from bookkit.claims import claims
 
-hypothesis.settings.register_profile("book", deadline=None, derandomize=True, max_examples=40)
-hypothesis.settings.load_profile("book")
 collect_ignore = ["test_commands.py", "test_faults.py", "test_mutants.py"] if os.name == "nt" else []  # fork, signals, links
 sys.modules.setdefault("rfc3987_syntax", None)  # seconds for a grammar that no notebook asks for
-torch.set_num_threads(1)  # the tests run side by side, and on small tensors more threads only wait for each other
+
+
+def prepare():
+    """Settings of the libraries that tests use."""
+    import hypothesis
+    import torch
+
+    hypothesis.settings.register_profile("book", deadline=None, derandomize=True, max_examples=40)
+    hypothesis.settings.load_profile("book")
+    torch.set_num_threads(1)  # tests run side by side, and on small tensors more threads only wait for each other
 
 
 def pytest_addoption(parser):
@@ -47,6 +52,8 @@ class Evidence:
 
 
 def pytest_configure(config):
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):  # not in what only spreads the tests
+        prepare()
     if config.getoption("--evidence") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Evidence())
 
@@ -59,4 +66,6 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def generator():
     """A seeded generator."""
+    import torch
+
     return torch.Generator().manual_seed(0)
