@@ -390,7 +390,7 @@ def compare_notebooks(advice: str, names=(), **environment: str) -> None:
     # On Windows kernels started side by side can meet on a port; one notebook keeps one worker busy.
     spread = ["-q"] if os.name == "nt" or len(names) == 1 else workers("loadfile")
     early = ["-p", "no:hypothesispytest", "-p", "tools.kernels"]  # what takes seconds of each process and is not used here
-    polite = ["nice"] if shutil.which("nice") else []  # what runs beside it may be waited for by a page
+    polite = ["nice", "-n", "19"] if shutil.which("nice") else []  # what runs beside it may be waited for by a page
     call([*polite, PYTHON, "-m", "pytest", *early, *spread, "--nbval", "--nbval-current-env", *paths], advice, **environment)
 
 
