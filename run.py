@@ -390,8 +390,7 @@ def compare_notebooks(advice: str, names=(), **environment: str) -> None:
     # On Windows kernels started side by side can meet on a port; one notebook keeps one worker busy.
     spread = ["-q"] if os.name == "nt" or len(names) == 1 else workers("loadfile")
     early = ["-p", "no:hypothesispytest", "-p", "tools.kernels"]  # what takes seconds of each process and is not used here
-    polite = ["nice", "-n", "19"] if shutil.which("nice") else []  # what runs beside it may be waited for by a page
-    call([*polite, PYTHON, "-m", "pytest", *early, *spread, "--nbval", "--nbval-current-env", *paths], advice, **environment)
+    call([PYTHON, "-m", "pytest", *early, *spread, "--nbval", "--nbval-current-env", *paths], advice, **environment)
 
 
 def together(*steps) -> None:
@@ -412,18 +411,16 @@ def test(arguments: list) -> None:
     # A file's caches stay with one worker; nbval, which only notebooks need, takes seconds to import.
     spread = [*workers("loadfile"), "--no-loadscope-reorder", "-p", "no:nbval"]
     unit = [*pytest, *spread, "tests", "--ignore=tests/site", "--evidence"]
-    units = lambda: call(unit, "Some tests failed: see above.", **one_thread)  # noqa: E731
     changed = "A notebook no longer gives what it shows: if the change is meant, `python3 run.py notebooks NAME`."
     notebooks = lambda: compare_notebooks(changed, **one_thread)  # noqa: E731
     site = [*pytest, *workers("worksteal"), "-p", "no:nbval", "tests/site"]
-    sites = lambda: call(site, "The built site is at fault: see above.", **one_thread)  # noqa: E731
     steps = [
         ("style and pairs", lint),
         ("Fashion-MNIST for the tests", data),
-        ("unit and property tests, the book built", lambda: together(units, build)),
+        ("unit and property tests", lambda: call(unit, "Some tests failed: see above.", **one_thread)),
+        ("notebooks executed and compared, the book built", lambda: together(notebooks, build)),
         ("a browser for the site tests", browser),
-        # The tests of pages wait now and then, and cells compute meanwhile.
-        ("the built site in Chromium, notebooks executed and compared", lambda: together(sites, notebooks)),
+        ("the built site in Chromium", lambda: call(site, "The built site is at fault: see above.", **one_thread)),
     ]
     start = time.perf_counter()
     for number, (name, step) in enumerate(steps, 1):
