@@ -1,7 +1,7 @@
 """The built book opened as a file, at the address that the build prints: explorers live there, too."""
 
 import pytest
-from conftest import HTML, lend, settled, take_back, typeset
+from conftest import HTML, settled, typeset
 from explorer_pages import PAGES, mounted
 from explorer_states import make
 
@@ -9,12 +9,12 @@ MATHJAX = "**/mathjax/**"
 
 
 @pytest.fixture
-def open_file(contexts):
+def open_file(new_page):
     """Open a page of the book from the disk; its complaints collect in `page.complaints`."""
     pages = []
 
     def open_file(path, scripts=True, mathematics=True):
-        page = lend(contexts(java_script_enabled=scripts), "file:")
+        page = new_page("file:", 1280, "light", scripts)
         pages.append(page)
         if not mathematics:
             page.route(MATHJAX, lambda route: route.fulfill(content_type="text/javascript", body=""))
@@ -24,7 +24,6 @@ def open_file(contexts):
     yield open_file
     for page in pages:
         page.unroute(MATHJAX)
-        take_back(page)
 
 
 @pytest.mark.parametrize("path", sorted(set(PAGES.values())))
