@@ -417,9 +417,9 @@ def test(arguments: list) -> None:
     steps = [
         ("style and pairs", lint),
         ("Fashion-MNIST for the tests", data),
+        ("a browser for the book's pages", browser),
         ("unit and property tests", lambda: call(unit, "Some tests failed: see above.", **one_thread)),
         ("notebooks executed and compared, the book built", lambda: together(notebooks, build)),
-        ("a browser for the site tests", browser),
         ("the built site in Chromium", lambda: call(site, "The built site is at fault: see above.", **one_thread)),
     ]
     start = time.perf_counter()

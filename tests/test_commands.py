@@ -1,4 +1,4 @@
-"""Every command that README.md and CONTRIBUTING.md name runs in a small project: here, and `pdf` in tests/site.
+"""Every command that README.md and CONTRIBUTING.md name runs in a small project.
 
 Long commands run in a small form: one notebook, one module of two mutants, few frames, an environment of one package.
 """
@@ -20,13 +20,13 @@ from pathlib import Path
 import commands
 import pytest
 from commands import ROOT, command, line, tool
+from pypdf import PdfReader
 
 from attnopt.clustering.training.compiled import compiler
 from bookkit.errata import same
 
 DOCUMENTS = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")]
 CHAPTER = "regression/next_idea"
-TESTS = [Path(__file__), ROOT / "tests" / "site" / "test_pdf_command.py"]
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,7 @@ def site(project):
 
 def called(names):
     """The words with which tests call these functions: for every call its texts."""
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in TESTS]
-    for node in (node for tree in trees for node in ast.walk(tree)):
+    for node in ast.walk(ast.parse(Path(__file__).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in names:
             yield [part.value for part in node.args if isinstance(part, ast.Constant)]
 
@@ -195,6 +194,17 @@ def test_book_builds_and_test_and_portability_compare(site):
         twin.write_text(whole, encoding="utf-8")
     assert "ledger.ipynb: compared 1 of 2 cells" in said
     assert "run.py: Some tests failed" in said
+
+
+def test_pdf_prints_the_book(site):
+    """It builds what is not built: tests/test_run.py."""
+    said = command(site, "pdf", "--output", "print/book.pdf")
+    book = PdfReader(site / "print" / "book.pdf")
+    assert f"book.pdf: {len(book.pages)} pages" in said
+    assert [item.title for item in book.outline if not isinstance(item, list)] == ["A book", "A part"]
+    text = "".join(page.extract_text() for page in book.pages)
+    assert "A page" in text
+    assert "42" in text
 
 
 SERVE = """

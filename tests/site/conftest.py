@@ -221,6 +221,15 @@ def alone(tmp_path_factory):
         yield folder / "pages", f"{address}pages/"
 
 
+def write_page(folder, *explorers):
+    """A new page of some explorers alone, in that folder."""
+    scripts = (f'<script type="application/json">{script_json(explorer.page())}</script>' for explorer in explorers)
+    body = "".join(f'<div class="attnopt-explorer">{script}</div>' for script in scripts)
+    path = folder / f"{len(list(folder.iterdir()))}.html"
+    path.write_text(ALONE.format(body), encoding="utf-8")
+    return path
+
+
 @pytest.fixture
 def show(new_page, alone):
     """Open a page of some explorers alone."""
@@ -228,11 +237,7 @@ def show(new_page, alone):
 
     def show(*explorers, width=1280, scheme="light", hash="", **device):
         page = new_page(address.removesuffix("pages/"), width, scheme, **device)
-        scripts = (f'<script type="application/json">{script_json(explorer.page())}</script>' for explorer in explorers)
-        body = "".join(f'<div class="attnopt-explorer">{script}</div>' for script in scripts)
-        path = folder / f"{len(list(folder.iterdir()))}.html"
-        path.write_text(ALONE.format(body), encoding="utf-8")
-        page.goto(f"{address}{path.name}{hash}", wait_until="load")
+        page.goto(f"{address}{write_page(folder, *explorers).name}{hash}", wait_until="load")
         return page
 
     return show
