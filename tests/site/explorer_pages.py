@@ -21,17 +21,22 @@ def page_of(name):
 PAGES = {name: page for name in NAMES if (page := page_of(name))}
 
 
+# Without waiting for frames: other tests click as a reader does.
+READY = """(explorer, asking) => {
+  explorer.scrollIntoView({ block: "nearest", behavior: "instant" });
+  const buttons = asking ? [] : [...explorer.querySelectorAll("button")];
+  for (const button of buttons) if (button.textContent === "show me") button.click();
+}"""
+
+
 def mounted(page, asking=False):
     """The explorer of a page, once its module has drawn it; a question put first is passed over, unless it shall stand."""
     explorer = page.locator("div.attnopt-explorer[data-mounted]")
-    explorer.wait_for()
-    explorer.evaluate("node => node.scrollIntoView({ block: 'nearest', behavior: 'instant' })")
-    for button in [] if asking else explorer.get_by_role("button", name="show me").all():
-        button.dispatch_event("click")  # without waiting for frames: other tests click as a reader does
+    explorer.evaluate(READY, asking)
     return explorer
 
 
-def drag(page, node, right, down, steps=4):
+def drag(page, node, right, down, steps=2):
     """Drag a node by its middle with the mouse: where it was, and where the mouse took it."""
     box = node.bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -49,7 +54,7 @@ def in_page(page, module, states):
 
 
 def status(explorer):
-    return explorer.get_by_role("status").inner_text()
+    return explorer.locator("[role=status]").inner_text()
 
 
 def assert_finite(explorer):
