@@ -21,19 +21,26 @@ def page_of(name):
 PAGES = {name: page for name in NAMES if (page := page_of(name))}
 
 
-# Without waiting for frames: other tests click as a reader does.
-READY = """(explorer, asking) => {
-  explorer.scrollIntoView({ block: "nearest", behavior: "instant" });
-  const buttons = asking ? [] : [...explorer.querySelectorAll("button")];
+# As soon as an explorer is drawn, without the pauses of a locator that waits. A question is passed over without waiting for
+# frames: other tests click as a reader does.
+READY = """async ([seconds, asking]) => {
+  const there = () => document.querySelector("div.attnopt-explorer[data-mounted]");
+  await new Promise((done, fail) => {
+    const look = () => { if (there()) done(); }, watch = new MutationObserver(look);
+    watch.observe(document, { subtree: true, childList: true, attributeFilter: ["data-mounted"] });
+    setTimeout(() => fail(new Error(`no explorer in ${seconds} s`)), 1000 * seconds);
+    look();
+  });
+  there().scrollIntoView({ block: "nearest", behavior: "instant" });
+  const buttons = asking ? [] : [...there().querySelectorAll("button")];
   for (const button of buttons) if (button.textContent === "show me") button.click();
 }"""
 
 
 def mounted(page, asking=False):
     """The explorer of a page, once its module has drawn it; a question put first is passed over, unless it shall stand."""
-    explorer = page.locator("div.attnopt-explorer[data-mounted]")
-    explorer.evaluate(READY, asking)
-    return explorer
+    page.evaluate(READY, [120, asking])
+    return page.locator("div.attnopt-explorer[data-mounted]")
 
 
 def drag(page, node, right, down, steps=2):

@@ -52,7 +52,7 @@ def settle(page, epoch):
     """What is shown once an epoch is trained and nothing changes any more."""
     before, now = None, page.evaluate(NOW)
     while now != before or now["frame"] != round(epoch * EACH):
-        page.wait_for_timeout(250)
+        page.wait_for_timeout(80)
         before, now = now, page.evaluate(NOW)
     reach(page, f"Epoch {epoch:g}:" if epoch == round(epoch) else f"Epoch {epoch:.2f}:")
     return now

@@ -283,9 +283,8 @@ def test_page_reads_without_scripts(page, open_page):
     opened = open_page(page, scripts=False)
     assert opened.locator("article h1").count() == 1
     assert opened.locator("div.attnopt-explorer img").count() == opened.locator("div.attnopt-explorer").count()
-    still = opened.locator("article img")
-    still.first.scroll_into_view_if_needed()
-    assert still.first.evaluate("async image => { await image.decode(); return image.naturalWidth > 300; }")
+    still = opened.locator("article img").first
+    assert still.evaluate("async image => { image.scrollIntoView(); await image.decode(); return image.naturalWidth > 300; }")
     assert r"\(" in opened.locator("article").inner_text()  # mathematics is legible as its source
 
 
