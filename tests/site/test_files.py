@@ -7,7 +7,7 @@ from explorer_states import NAMES, make
 
 MATHJAX = "**/mathjax/**"
 SOON = ".attnopt-still { animation-delay: 0s !important; }"  # as after a while
-FIRST = sorted({path.rpartition("/")[0] or path: path for path in sorted(PAGES.values(), reverse=True)}.values())  # one a part
+OF_PARTS = {path.rpartition("/")[0] or path: path for path in sorted(PAGES.values(), reverse=True)}  # the first of each
 
 
 # The explorers that stay as they are when their first slider is moved; a question put first is passed over.
@@ -59,7 +59,7 @@ def assert_all_live(page):
     assert page.complaints == []
 
 
-@pytest.mark.parametrize("path", FIRST)
+@pytest.mark.parametrize("path", sorted(OF_PARTS.values()))
 def test_explorers_live_in_a_page_opened_as_a_file(path, open_file):
     page = open_file(path, mathematics=False)
     assert_answers(page.locator("div.attnopt-explorer[data-mounted]").first)
