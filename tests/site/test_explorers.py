@@ -5,6 +5,8 @@ import pytest
 from explorer_pages import PAGES, assert_finite, assert_same, drag, in_page, mounted, status
 from explorer_states import NAMES, TOLERANCES, explorers, make, settled
 
+from bookkit.explorers.html import script_json
+
 HANDLES = [
     "softmax",
     "attention_field",
@@ -39,8 +41,8 @@ def test_module_computes_what_python_computes(name, show):
     assert page.complaints == []
 
 
-KERNEL = """async ([text, { state, bounds }]) => {
-  const module = await import(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
+KERNEL = """async ([text, page]) => {
+  const { state, bounds } = JSON.parse(page), module = await import(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
   const all = { ...state, _bounds: bounds }, el = document.createElement("div");
   document.body.append(el);
   const model = { get: (name) => all[name], set() {}, on() {}, off() {}, save_changes() {} };
@@ -128,7 +130,7 @@ def test_an_explorer_answers_keyboard_mouse_and_address_and_fits_a_phone(name, s
     page = show(made)
     explorer = mounted(page)
     first, reset = status(explorer), explorer.get_by_role("button", name="reset")
-    assert page.evaluate(KERNEL, [made._esm, made.page()]) == [first, False]  # no address leads to a cell
+    assert page.evaluate(KERNEL, [made._esm, script_json(made.page())]) == [first, False]  # no address leads to a cell
     if name in HANDLES:
         assert_handles_answer_and_stay_inside(page, explorer)
         reset.click()
