@@ -42,7 +42,8 @@ def test_module_computes_what_python_computes(name, show):
 
 
 KERNEL = """async ([text, page]) => {
-  const { state, bounds } = JSON.parse(page), module = await import(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
+  const { state, bounds } = JSON.parse(page);
+  const module = await import(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
   const all = { ...state, _bounds: bounds }, el = document.createElement("div");
   document.body.append(el);
   const model = { get: (name) => all[name], set() {}, on() {}, off() {}, save_changes() {} };
