@@ -331,9 +331,9 @@ def drag_by_touch(page, handle, right, down, held=lambda: None):
     box, touch = handle.bounding_box(), page.context.new_cdp_session(page)
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
-    for part in range(1, 9):
+    for part in range(1, 6):
         page.wait_for_timeout(16)
-        there = {"x": x + right * part / 8, "y": y + down * part / 8}
+        there = {"x": x + right * part / 5, "y": y + down * part / 5}
         touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [there]})
     held()
     touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
