@@ -47,9 +47,11 @@ def make(folder: Path) -> Path:
     """Write the project; its `.venv` is this one, through a link."""
     for name in ("run.py", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
-    config, listings = (ROOT / "_config.yml").read_text(encoding="utf-8"), "      - bookkit.sources\n"
-    assert listings in config
-    (folder / "_config.yml").write_text(config.replace(listings, ""), encoding="utf-8")  # of the tests: not this book's
+    config = (ROOT / "_config.yml").read_text(encoding="utf-8")
+    for spared in ("bookkit.sources", "attnopt.explorers"):  # listings of the tests, explorers: not this book's
+        assert f"      - {spared}\n" in config
+        config = config.replace(f"      - {spared}\n", "")
+    (folder / "_config.yml").write_text(config, encoding="utf-8")
     for name in ("tools", "book/_static"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     # What forks import beforehand is of use to this book's chapters only, but takes seconds.

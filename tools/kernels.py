@@ -3,7 +3,7 @@
 Each kernel is a process of its own that has seen no other notebook; only the four seconds in which PyTorch, SymPy, SciPy,
 Matplotlib and the package are read are spent once. `book/conftest.py` gives `Forks.launch` to Jupyter; run as a program,
 this file is the process that forks. It only imports, since a thread or a lock that is held would not outlive a fork.
-Pictures are drawn, but not as files, since they are not compared.
+Pictures are drawn, but neither laid out, which is half of the work, nor as files, since they are not compared.
 
 As an early plugin of pytest (`-p tools.kernels`) it also spares each process a grammar of addresses, which takes seconds to
 read: jsonschema, with which notebooks are validated, does without.
@@ -100,10 +100,21 @@ def drawn(figure, *_, **__) -> str | None:
     """Draw once, in place of IPython's `print_figure`, which draws twice, and once more to crop; the picture is left out."""
     if not (figure.axes or figure.lines):
         return None
+    figure.set_layout_engine("none")
     figure.canvas.draw()
     inline = sys.modules["matplotlib_inline.backend_inline"]  # which a kernel imports when it first makes a figure
     inline._fetch_figure_metadata = lambda _: {}  # from now on: metadata are not compared, and all ticks are made for them
     return PIXEL
+
+
+def bare(canvas: type) -> type:
+    """A canvas, for explorers' stills, that draws without a layout."""
+
+    def draw(self) -> None:
+        self.figure.set_layout_engine("none")
+        canvas.draw(self)
+
+    return type("Canvas", (canvas,), {"draw": draw})
 
 
 if __name__ == "__main__":
@@ -111,6 +122,8 @@ if __name__ == "__main__":
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as each kernel does for itself
     for name in IMPORTED.split():
         __import__(name)
+    if stills := sys.modules.get("bookkit.explorers.base"):
+        stills.FigureCanvasAgg = bare(stills.FigureCanvasAgg)
     sys.modules["matplotlib.pyplot"].install_repl_displayhook = lambda: None  # the inline backend draws figures, once
     sys.modules["IPython.core.pylabtools"].print_figure = drawn
     own = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGCHLD, signal.SIGINT)}  # nobody waits
