@@ -40,17 +40,6 @@ def open_file(new_page):
         page.unroute(MATHJAX)
 
 
-def assert_answers(explorer):
-    """Keys at the first slider change what an explorer shows; a question put first is passed over."""
-    for button in explorer.get_by_role("button", name="show me").all():
-        button.dispatch_event("click")
-    slider = explorer.locator("input[type=range]:not([min='0'][max='0'])").first  # before the first step, no epoch to choose
-    before = explorer.inner_html()
-    for key in ("End", "Home", "ArrowRight"):
-        slider.press(key)
-    assert explorer.inner_html() != before
-
-
 def assert_all_live(page):
     """Every explorer is mounted, none says that it is a picture, and the address has a state."""
     page.wait_for_function("location.hash.includes('=')")
@@ -62,7 +51,14 @@ def assert_all_live(page):
 @pytest.mark.parametrize("path", sorted(OF_PARTS.values()))
 def test_explorers_live_in_a_page_opened_as_a_file(path, open_file):
     page = open_file(path, mathematics=False)
-    assert_answers(page.locator("div.attnopt-explorer[data-mounted]").first)
+    explorer = page.locator("div.attnopt-explorer[data-mounted]").first
+    for button in explorer.get_by_role("button", name="show me").all():  # a question put first
+        button.dispatch_event("click")
+    slider = explorer.locator("input[type=range]:not([min='0'][max='0'])").first  # before the first step, no epoch to choose
+    before = explorer.inner_html()
+    for key in ("End", "Home", "ArrowRight"):
+        slider.press(key)
+    assert explorer.inner_html() != before
     assert_all_live(page)
 
 
