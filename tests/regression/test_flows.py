@@ -91,7 +91,7 @@ def test_flow_matches_another_solver(model, axis, printed, generator):
         lambda _, flat: slow_velocity(flat.reshape(start.shape), theta, target, axis, model, printed).ravel(),
         (0, 1.1),
         start.numpy().ravel(),
-        method="LSODA",
+        method="DOP853",
         t_eval=times.numpy(),
         rtol=1e-10,
         atol=1e-11,
@@ -99,6 +99,29 @@ def test_flow_matches_another_solver(model, axis, printed, generator):
     expected = torch.from_numpy(solution.y.T.copy()).reshape(path.shape)
     torch.testing.assert_close(path, expected, rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(path[0], start, rtol=0, atol=0)
+
+
+def test_long_flows_are_as_exact_between_the_solvers_steps():
+    """The other solver stops at each of the times; between its steps it would be wrong by 1e-7 here."""
+    starts = double([[3.0, -3.0], [-2.577, -1.752], [1.043, -2.261]])
+    weights = double([[1.731, -1.432], [-0.093, -0.967], [-2.0, -0.107]])
+    times = torch.cat([torch.zeros(1).double(), torch.logspace(-1, 3, 25).double()])
+    path = feature_flow(starts[:, None], weights, torch.eye(3).double()[:, None], "class", times)[..., 0, :].numpy()
+    theta = weights.numpy()
+
+    def velocity(_, flat):
+        masses = np.exp(flat.reshape(3, 2) @ theta.T)
+        return ((np.eye(3) - masses / masses.sum(1, keepdims=True)) @ theta).ravel()
+
+    for (start, here), (end, there) in itertools.pairwise(zip(times.tolist(), path, strict=True)):
+        found = solve_ivp(velocity, (start, end), here.ravel(), method="DOP853", rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(there.ravel(), found.y[:, -1], rtol=0, atol=1e-8)
+
+
+def test_times_without_measure_leave_the_start(generator):
+    start, weights, labels = problem(generator, "linear", "class")
+    path = feature_flow(start, weights, labels, "class", double([0.0, 5e-324, 1e-300, 1e-30]))
+    assert (path == start).all()
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -20,7 +20,7 @@ from attnopt.regression.gradients import (
 )
 
 Model = Literal["linear", "quadratic"]
-RELATIVE, ABSOLUTE = 1e-10, 1e-12
+RELATIVE, ABSOLUTE = 1e-11, 1e-13
 MOST_EVALUATIONS = 10**6
 UNCHECKED = {
     linear_gradient: unchecked_linear,
@@ -57,10 +57,10 @@ def feature_flow(
     model: Model = "linear",
     printed: bool = False,
 ) -> Tensor:
-    """Features along the flow Ż = -∂ℓ(Z), by a Runge-Kutta method of order 8 with relative tolerance 1e-10.
+    """Features along the flow Ż = -∂ℓ(Z), by LSODA with relative tolerance 1e-11.
 
-    The members of a batch share the solver's steps, which suit the fastest of them. Between its steps the solver
-    interpolates: where rates differ much and times are long (a thousand) that has cost up to 3e-5. It works in float64 on
+    LSODA turns to an implicit method where rates differ much, as they do at long times; up to time 1000, errors of 3e-9
+    have been seen. The members of a batch share the solver's steps, which suit the fastest of them. It works in float64 on
     the CPU; values return in the dtype and on the device of ``features``.
 
     Args:
@@ -105,15 +105,18 @@ def feature_flow(
         return flow
 
     seen = times.detach().double().cpu().numpy()
+    later = seen[seen > 0]
+    if not len(later):
+        return start[None].to(features)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # many small products: on a busy machine a second thread makes each a hundred times slower
     try:
         solution = solve_ivp(
             velocity,
-            (0.0, max(seen[-1], np.finfo(float).tiny)),
+            (0.0, max(later[-1], 1e-100)),  # the first step of a shorter way would vanish
             start.numpy().ravel(),
-            method="DOP853",
-            t_eval=seen,
+            method="LSODA",
+            t_eval=later,
             rtol=RELATIVE,
             atol=ABSOLUTE,
         )
@@ -121,4 +124,5 @@ def feature_flow(
         torch.set_num_threads(threads)
     if not solution.success:
         raise RuntimeError(f"the flow was not solved: {solution.message}")
-    return torch.from_numpy(solution.y.T.copy()).reshape(len(seen), *shape).to(features)
+    path = torch.from_numpy(solution.y.T.copy()).reshape(-1, *shape)
+    return torch.cat([start.expand(len(seen) - len(later), *shape), path]).to(features)
