@@ -1,4 +1,4 @@
-"""A chapter in JupyterLab: it reads like its page, runs from top to bottom, and Python answers its explorer.
+"""A chapter in JupyterLab: it reads like its page, its cells run, and Python answers its explorer.
 
 `jupyterlab-myst` renders what Markdown does not know; for viewers without it see `tests/test_tools.py`.
 """
@@ -201,10 +201,18 @@ def test_the_set_up_is_folded_and_opens(page):
     cell.locator(".jp-InputPlaceholder").wait_for()
 
 
-def test_the_chapter_runs_and_python_answers_its_explorer(page):
+def test_cells_of_each_kind_run_and_python_answers_the_explorer(page):
+    """Cells to the first prose after a claim, a figure, a table and a printed line: nbval executes all."""
+    cells, seen, least = [], set(), {"image/png", "text/markdown", "text/html", "stream", MIME}
+    for place, cell in enumerate(json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"]):  # noqa: B007
+        if cell["cell_type"] == "code":
+            cells.append(cell)
+            seen.update(kind for out in cell["outputs"] for kind in out.get("data", [out["output_type"]]))
+        elif least <= seen:
+            break
+    page.locator(".jp-Notebook .jp-Cell").nth(place).click(position={"x": 100, "y": 10})
     page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    cells = [cell for cell in json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    page.get_by_role("menuitem", name="Run All Above Selected Cell", exact=True).click()
     (in_the_page,) = (
         out["data"][MIME]["state"]["table"] for cell in cells for out in cell["outputs"] if MIME in out.get("data", ())
     )
@@ -212,7 +220,7 @@ def test_the_chapter_runs_and_python_answers_its_explorer(page):
 
     def prompts():
         assert page.locator("[data-mime-type='application/vnd.jupyter.error']").count() == 0
-        return [text for text in texts(page, ".jp-CodeCell .jp-InputPrompt") if text]
+        return [text for text in texts(page, ".jp-CodeCell .jp-InputPrompt") if text not in ("", "[ ]:")]
 
     wait_for(prompts, [f"[{number}]:" for number in shown])
 
@@ -231,3 +239,4 @@ def test_the_chapter_runs_and_python_answers_its_explorer(page):
         explorer.get_by_text(
             f"d = {dim}, n = {n_context}, 3 layers, optimal steps of size {steps}: loss {float(loss):.4g}"
         ).wait_for()
+    assert prompts() == [f"[{number}]:" for number in shown]  # Python answered after all of them had run
