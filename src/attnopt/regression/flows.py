@@ -105,18 +105,15 @@ def feature_flow(
         return flow
 
     seen = times.detach().double().cpu().numpy()
-    later = seen[seen > 0]
-    if not len(later):
-        return start[None].to(features)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # many small products: on a busy machine a second thread makes each a hundred times slower
     try:
         solution = solve_ivp(
             velocity,
-            (0.0, max(later[-1], 1e-100)),  # the first step of a shorter way would vanish
+            (0.0, max(seen[-1], 1e-100)),  # the first step of a shorter way would vanish
             start.numpy().ravel(),
             method="LSODA",
-            t_eval=later,
+            t_eval=seen,
             rtol=RELATIVE,
             atol=ABSOLUTE,
         )
@@ -124,5 +121,7 @@ def feature_flow(
         torch.set_num_threads(threads)
     if not solution.success:
         raise RuntimeError(f"the flow was not solved: {solution.message}")
-    path = torch.from_numpy(solution.y.T.copy()).reshape(-1, *shape)
-    return torch.cat([start.expand(len(seen) - len(later), *shape), path]).to(features)
+    path = torch.from_numpy(solution.y.T.copy()).reshape(len(seen), *shape)
+    if seen[0] == 0:
+        path[0] = start  # which the solver would round
+    return path.to(features)
