@@ -31,10 +31,12 @@ def trained(
     watch: Watch = EACH_EPOCH,
     start: Models | None = None,
     first: int = FIRST,
+    compiled: bool = False,
 ) -> Training:
     """An ensemble of these controls, trained unless it has been, on one core."""
     folder, seeds = lab.CACHE / "controls" / name, range(first, first + runs)
-    return ensemble(seeds, settings, folder, watch=watch, start=start, chunk=100, jobs=1, progress=True)
+    how = {"chunk": 100, "jobs": 1, "progress": True, "compiled": compiled}
+    return ensemble(seeds, settings, folder, watch=watch, start=start, **how)
 
 
 def usual() -> Training:

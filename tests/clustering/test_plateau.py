@@ -76,6 +76,27 @@ def test_margins_want_two_tokens():
         margins(params)
 
 
+def test_factors_scale_what_a_token_changes():
+    models, generator = random(3, 5)
+    torch.testing.assert_close(margins(models, torch.ones(5).double()), margins(models), rtol=1e-12, atol=1e-13)
+    factors = torch.rand(3, 5, generator=generator, dtype=torch.float64) * 3
+    tokens, sums = Task(2, 5, 1).all()[0], models.summands()
+    for at in range(3):
+        single = []
+        for row in tokens.tolist():
+            total = torch.zeros(3, dtype=torch.float64)
+            for t, token in enumerate(row):
+                middle = (sums[at, 0, t] + sums[at, 1, t]) / 2
+                total += middle + factors[at, t] * (sums[at, token, t] - middle)
+            single.append(models[at].classify((total[:-1] / total[-1]).view(1, 1, -1))[0, 0])
+        expected = torch.stack(single)
+        torch.testing.assert_close(margins(models, factors)[at], expected[:, 1] - expected[:, 0], rtol=1e-11, atol=1e-12)
+    without = margins(models, torch.tensor([1, 0, 1, 1, 1.0]).double())
+    assert parity_coefficient(without, 3).abs().max() < 1e-15  # a token that changes nothing leaves no parity
+    with pytest.raises(ValueError, match=r"factors must have shape \(5,\) or \(3, 5\), got \(4,\)"):
+        margins(models, torch.ones(4).double())
+
+
 @pytest.mark.evidence("odonnat-saddle-points")
 @pytest.mark.parametrize("blind", [0, 1, 2, 3, 4])
 def test_parity_coefficient_has_the_order_of_the_blind_positions(blind):

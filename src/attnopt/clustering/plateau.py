@@ -4,20 +4,37 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from attnopt.checks import check_count, check_number, check_tensors
+from attnopt.checks import check_count, check_number, check_tensors, check_vectors
 from attnopt.clustering.model import Models, check_models, marks
 from attnopt.clustering.task import Task
 
 
-def margins(models: Models) -> Tensor:
+def margins(models: Models, factors: Tensor | None = None) -> Tensor:
     """ζ₁ - ζ₀ of every model on all 2ᴸ sequences in lexicographic order, shape (M, 2ᴸ).
 
+    Args:
+        models: with two tokens.
+        factors: multiply the differences δ_t of `influences`, shape (M, L) or (L,), as if the tokens of a position differed
+            by so much more or less; their means over the two tokens and all other weights stay.
+
     Raises:
-        TypeError: if ``models`` is none.
-        ValueError: if the models have another vocabulary than two tokens, or 2ᴸ exceeds 2²⁴.
+        TypeError: if ``models`` is none, or ``factors`` is not a tensor of real floating-point numbers.
+        ValueError: if the models have another vocabulary than two tokens, 2ᴸ exceeds 2²⁴, or ``factors`` do not fit.
     """
     _check_two_tokens(models)
-    logits = models.logits(Task(2, models.length, 1).all()[0])
+    tokens = Task(2, models.length, 1).all()[0]
+    if factors is None:
+        logits = models.logits(tokens)
+    else:
+        check_vectors(factors=factors)
+        if tuple(factors.shape) not in ((models.length,), (len(models), models.length)):
+            sizes = f"({models.length},) or ({len(models)}, {models.length})"
+            raise ValueError(f"factors must have shape {sizes}, got {tuple(factors.shape)}")
+        sums = models.summands()
+        middle, half = sums.mean(1), factors.unsqueeze(-1) * (sums[:, 1] - sums[:, 0]) / 2
+        ends = torch.stack([middle - half, middle + half], 1)
+        total = ends[:, tokens, torch.arange(models.length)].sum(2)
+        logits = models.classify(total[..., :-1] / total[..., -1:])
     return logits[..., 1] - logits[..., 0]
 
 

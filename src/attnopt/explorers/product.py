@@ -114,17 +114,12 @@ class ProductExplorer(Explorer):
     def compute(self) -> dict:
         """The five influences at the epoch, times their factors, and what π, its cost and the loss are with them."""
         model = _as_models(self.record[self.run]["weights"])[self._frame()]
-        sums, factors = model.summands()[0], torch.ones(TASK.length, 1, dtype=torch.float64)
-        factors[: TASK.k, 0] = torch.tensor(self.factors, dtype=torch.float64)
-        middle, half = sums.mean(0), factors * (sums[1] - sums[0]) / 2
-        ends = torch.stack([middle - half, middle + half])
-        tokens = TASK.all()[0]
-        total = ends[tokens, torch.arange(TASK.length)].sum(1)
-        logits = model.classify((total[:, :-1] / total[:, -1:]).unsqueeze(0))[0]
-        margin = logits[:, 1] - logits[:, 0]
+        factors = torch.ones(TASK.length, dtype=torch.float64)
+        factors[: TASK.k] = torch.tensor(self.factors, dtype=torch.float64)
+        margin = margins(model, factors)[0]
         parity, cost = parity_coefficient(margin, TASK.k).item(), 2 * log_cosh_half(margin).mean().item()
         return {
-            "influences": (2 * half[: TASK.k].norm(dim=-1)).tolist(),
+            "influences": (factors * influences(model)[0])[: TASK.k].tolist(),
             "parity": parity,
             "cost": cost,
             "loss": math.log(2) + (cost - parity) / 2,
