@@ -25,7 +25,7 @@ HEAD = """<head>
 STYLES = (
     '@font-face{src:url(../w/fa-solid-900.woff2) format("woff2"),url(../w/fa-solid-900.ttf) format("truetype")}'
     '.fa-bars:before,.fa-navicon:before{content:"\\f0c9"}.fa-cat:before{content:"\\f6be"}.fa-sun:before{content:"\\f185"}'
-    '.other:before{content:"\\f107"}'
+    '.other:before{content:"\\f107"}.raw:after{content:"\uf0f3"}'
 )
 
 
@@ -40,7 +40,7 @@ def site(tmp_path):
     (static / "scripts" / "own.js").write_text('icon.className = "fa-sun"', encoding="utf-8")
     shutil.copy(THEME, static / "scripts")
     (static / "scripts" / "fontawesome.js").write_text('"fa-cat"', encoding="utf-8")
-    names = {0xF0C9: "bars", 0xF6BE: "cat", 0xF185: "sun", 0xF107: "angle"}
+    names = {0xF0C9: "bars", 0xF6BE: "cat", 0xF185: "sun", 0xF107: "angle", 0xF0F3: "bell"}
     glyphs = [".notdef", *names.values()]
     pen = TTGlyphPen(None)
     pen.moveTo((0, 0))
@@ -71,7 +71,7 @@ def test_scripts_wait_but_for_the_one_that_the_page_talks_to():
 
 
 def test_icons_that_no_page_names_are_left_out():
-    assert used_icons(STYLES, {"navicon"}).count("content") == 2  # it and what is no icon
+    assert used_icons(STYLES, {"navicon"}).count("content") == 3  # it and what is no icon
     assert used_icons(STYLES, {"bars", "cat", "sun"}) == STYLES
 
 
@@ -85,7 +85,7 @@ def test_the_site_keeps_the_signs_that_pages_scripts_and_styles_use(site):
     assert "woff2" not in styles
     assert "fa-solid-900.ttf" in styles
     with TTFont(site / "_static/vendor/fontawesome/webfonts/fa-solid-900.ttf") as font:
-        assert set(font.getBestCmap()) == {0xF0C9, 0xF185, 0xF107}
+        assert set(font.getBestCmap()) == {0xF0C9, 0xF185, 0xF107, 0xF0F3}
 
 
 def test_the_themes_script_measures_before_it_marks(site):

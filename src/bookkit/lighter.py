@@ -15,7 +15,7 @@ SEARCH = re.compile(r'\s*<script src="[^"]*(?:searchtools|language_data|searchin
 BLOCKING = re.compile(r'<script src="(?![^"]*documentation_options\.js)')  # on that one scripts in the page build
 ICONS = re.compile(r'(?P<names>(?:,?\.fa-[\w-]+:{1,2}before)+)\{content:"(?P<sign>[^"]*)"\}')
 FONT = re.compile(r'url\([^)]*fa-solid-900\.woff2\) format\("woff2"\),')
-SIGN = re.compile(r"\\([ef][0-9a-f]{3})\b")  # how style sheets write an icon
+SIGN = re.compile(r"\\([ef][0-9a-f]{3})\b|([\ue000-\uf8ff])")  # an icon in a style sheet, as its number or as itself
 # The theme makes what scrolls reachable by keyboard: it measures and marks one element after the other, also in closed
 # folds, and the page is laid out anew for each of them.
 MARKING = re.compile(
@@ -86,7 +86,8 @@ def slim(app: Sphinx, exception: Exception | None) -> None:
     script.write_text(measured_first(script.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
     styles = used_icons(theme.read_text(encoding="utf-8"), names)
     theme.write_text(FONT.sub("", styles), encoding="utf-8", newline="\n")
-    signs = {int(sign, 16) for path in static.rglob("*.css") for sign in SIGN.findall(path.read_text(encoding="utf-8"))}
+    found = [pair for path in static.rglob("*.css") for pair in SIGN.findall(path.read_text(encoding="utf-8"))]
+    signs = {int(number, 16) if number else ord(sign) for number, sign in found}
     options = subset.Options(hinting=False, layout_features=[], name_IDs=[1, 2, 13, 14], notdef_outline=True)
     whole = subset.load_font(font, options, lazy=False)
     part = subset.Subsetter(options)
