@@ -126,8 +126,11 @@ SAMPLES = {
         for query in ([1.2, 1.2], [-2.4, 0.7])
     ],
     "product": [
-        {"run": run, "epoch": epoch, "factors": [1.0, 0.5, 2.0, f, 1.0]}
-        for run, epoch, f in (("three", 0, 1.0), ("two", 400, 0.0), ("none", 269, 1.0), ("never", 1000, 0.0))
+        {"run": "two", "epoch": 0, "factors": [400.0, 0.3, 17.0, 350.0, 2.5]},  # each as far as it reaches
+        *(
+            {"run": run, "epoch": epoch, "factors": [1.0, 0.5, 2.0, f, 1.0]}
+            for run, epoch, f in (("three", 0, 1.0), ("two", 400, 0.0), ("none", 269, 1.0), ("never", 1000, 0.0))
+        ),
     ],
     "second_valley": [{"start": start} for start in ([0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.4, 1.2])],
     "sandbox": [

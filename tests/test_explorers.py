@@ -298,6 +298,21 @@ def test_a_token_without_influence_leaves_no_parity(run, epoch):
         assert numbers["influences"] == pytest.approx(
             [f * size for f, size in zip(factors, whole["influences"], strict=True)]
         )
+        assert numbers["changes"] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("run", "epoch"), [("three", 142), ("two", 216), ("none", 269)])
+def test_product_and_readout_make_the_parity_and_reach_as_far_as_the_end(run, epoch):
+    explorer = ProductExplorer(run=run, epoch=epoch, factors=[1.0, 0.7, 400.0, 2.0, 1.5])
+    now, one = explorer.compute(), explorer.record[run]
+    here = max(frame for frame, there in enumerate(one["epochs"]) if there <= epoch)
+    assert now["product"] == pytest.approx(math.prod(now["influences"]))
+    assert now["product"] * now["readout"] == pytest.approx(now["parity"])
+    assert now["influences"][2] == pytest.approx(max(2 * one["influences"][here][2], one["influences"][-1][2]), rel=1e-4)
+    product, readout, parity = now["changes"]
+    assert parity == pytest.approx(now["parity"] / one["parity"][here])
+    assert product * readout == pytest.approx(parity)
+    assert product == pytest.approx(now["product"] / math.prod(one["influences"][here]), rel=1e-4)
 
 
 def test_small_influences_are_factors():

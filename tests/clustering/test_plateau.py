@@ -1,9 +1,12 @@
+import itertools
 import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from product_and_readout import PARTS, factors_of, first_term
+from product_and_readout import measure as measure_factors
 from scipy.stats import binomtest
 from torch.nn.functional import cross_entropy
 from two_phase_learning import influences_part
@@ -95,6 +98,55 @@ def test_factors_scale_what_a_token_changes():
     assert parity_coefficient(without, 3).abs().max() < 1e-15  # a token that changes nothing leaves no parity
     with pytest.raises(ValueError, match=r"factors must have shape \(5,\) or \(3, 5\), got \(4,\)"):
         margins(models, torch.ones(4).double())
+
+
+def test_the_readout_is_the_mean_of_a_mixed_derivative():
+    """π/∏‖δ_t‖ is 2⁻ᵏ times the mean over suffixes and over the box of the readout's derivative along all δ_t/‖δ_t‖."""
+    models, _ = random(2, 4, seed=5)
+    k, (nodes, weights) = 3, np.polynomial.legendre.leggauss(8)
+    product, parity = factors_of(models, k)
+    for at in range(2):
+        model, sums = models[at], models.summands()[at]
+        delta = sums[1] - sums[0]
+        unit = delta[:k] / delta[:k].norm(dim=1, keepdim=True)
+
+        def readout(total, model=model):
+            logits = model.classify((total[:-1] / total[-1]).view(1, 1, -1))[0, 0]
+            return logits[1] - logits[0]
+
+        slope = readout
+        for t in range(k):
+            slope = lambda total, inner=slope, way=unit[t]: torch.func.jvp(inner, (total,), (way,))[1]  # noqa: E731
+        mean = 0.0
+        for last in (0, 1):
+            for point in itertools.product(range(8), repeat=k):
+                total = sums[0, :k].sum(0) + sums[last, k]
+                total = total + sum((nodes[i] + 1) / 2 * delta[t] for t, i in enumerate(point))
+                mean += 0.5 * math.prod(weights[i] / 2 for i in point) * slope(total).item()
+        assert (parity / product)[at].item() == pytest.approx((-1) ** (k + 1) * mean / 2**k, rel=1e-4)
+
+
+def test_the_first_term_is_the_limit_of_small_influences():
+    models, _ = random(4, 5, seed=6)
+    small = 3e-3
+    exact = parity_coefficient(margins(models, torch.tensor([small] * 3 + [1.0] * 2).double()), 3) / small**3
+    torch.testing.assert_close(first_term(models, 3), exact, rtol=5e-3, atol=1e-7)
+
+
+def test_a_growing_product_has_its_share_and_each_factor_is_exchanged():
+    start, _ = random(3, 5, seed=7)
+    paths = []
+    for at in range(3):
+        model, path = start[at], []
+        for part in range(PARTS + 1):
+            path.append(model.replace(assemblers=model.weights["assemblers"] * 2**part))
+        paths.append(path)
+    found = measure_factors(paths, 3)
+    assert found["whole"]["product"][0] == pytest.approx(1)  # the assemblers do not enter the influences
+    assert found["whole"]["share"][0] == pytest.approx(0, abs=1e-12)
+    assert found["whole"]["readout"][0] > 100
+    assert found["exchange"]["escape"][:2] == found["exchange"]["escape with the influences of the start"][:2]
+    assert found["exchange"]["start"][:2] == found["exchange"]["start with the influences of the escape"][:2]
 
 
 @pytest.mark.evidence("odonnat-saddle-points")
@@ -302,6 +354,17 @@ def test_parity_coefficient_grows_before_the_loss_falls(record):
     at = walsh_part["offsets"].index
     assert middle[at(20)] > 200 * middle[at(-50)]
     assert middle[at(-50)] > middle[at(-100)]
+
+
+@pytest.mark.evidence("odonnat-two-phase")
+def test_the_plateau_waits_for_readout_and_product():
+    found = results("product_and_readout")
+    assert found["runs"] == 177
+    (middle, low, high), (late, late_low, late_high) = (found[name]["share"] for name in ("whole", "second half"))
+    assert [round(100 * value) for value in (middle, low, high)] == [44, 37, 48]
+    assert [round(100 * value) for value in (late, late_low, late_high)] == [57, 53, 62]
+    assert found["exchange"]["start with the influences of the escape"][0] == 1
+    assert found["exchange"]["escape with the influences of the start"][0] == 25
 
 
 @pytest.mark.evidence("odonnat-two-phase")

@@ -72,8 +72,8 @@ WIDE = """cards => {
   return found;
 }"""
 
-# What is drawn as the box of a missing sign: each sign of each font, also of ::before and ::after and in closed folds, beside
-# one that no font has.
+# What is drawn as the box of a missing sign: each sign of each font, also of ::before and ::after and in closed folds,
+# beside one that no font has.
 MISSING = r"""async () => {
   const drawn = new Map(), skipped = /\s|\p{Cc}|\p{Cf}|\p{M}/u;
   const note = (text, { fontStyle, fontWeight, fontFamily }) => {
@@ -86,7 +86,8 @@ MISSING = r"""async () => {
       const style = getComputedStyle(node, part);
       if (style.content.startsWith('"')) note(JSON.parse(style.content.replace(/\n/g, " ")), style);
     }
-    const text = [...node.childNodes].filter((child) => child.nodeType === Node.TEXT_NODE).map((child) => child.data).join("");
+    const texts = [...node.childNodes].filter((child) => child.nodeType === Node.TEXT_NODE);
+    const text = texts.map((child) => child.data).join("");
     if (text.trim()) note(text, getComputedStyle(node));
   }
   await Promise.all([...drawn].map(([font, signs]) => document.fonts.load(font, [...signs].join(""))));

@@ -1871,21 +1871,46 @@ def test_product_asks_when_the_loss_leaves_the_plateau(guessed, said, show):
 def test_product_says_what_a_change_of_influences_does(show):
     page = show(make("product"))
     explorer = mounted(page)
-    assert "the influences are 0.54, 0.32, 0.84, 0.064 and 1.10. π = 8 × 10⁻⁵" in status(explorer)
+    assert "the influences are 0.54, 0.32, 0.84, 0.064 and 1.10. π = product × readout" in status(explorer)
+    assert "= 1.0 × 10⁻² × 7.5 × 10⁻³ = 7.8 × 10⁻⁵" in status(explorer)
     explorer.get_by_role("button", name="blind the least").click()
-    assert "Without the influence of token 4, π is 0, whatever the others are. π = 0" in status(explorer)
+    assert "Without the influence of token 4, π is 0, whatever the others are. π = 0." in status(explorer)
+    explorer.get_by_role("button", name="as trained").press("Enter")
+    explorer.get_by_role("button", name="final influences").click()
+    record = ProductExplorer().record["three"]
+    before, after = record["influences"][record["epochs"].index(142)], record["influences"][-1]
+    factors = [end / start for start, end in zip(before, after, strict=True)]
+    found = ProductExplorer(factors=factors).compute()
+    assert found["influences"] == pytest.approx(after, rel=1e-4)
+    assert abs(found["parity"]) < 0.1 * found["cost"]  # as the answer to the question says
+    grown, readout, parity = (shown_number(value, 2) for value in found["changes"])
+    said = f"With these influences, the product is {grown} times what it was, the readout {readout} times, and so π {parity}"
+    assert said in status(explorer)
+    assert "π does not exceed it, so the loss is not below log 2" in status(explorer)
     explorer.get_by_role("button", name="as trained").press("Enter")
     explorer.get_by_role("slider", name="epoch").press("Home")
     explorer.get_by_role("button", name="halve each").click()
-    assert "π is 0.032 times what it was" in status(explorer)
+    assert "the product is 0.031 times what it was" in status(explorer)
+    assert "and so π 0.032 times." in status(explorer)
     for run in ("two", "none", "never"):
         explorer.get_by_role("combobox", name="nearly blind").select_option(run)
         assert_finite(explorer)
-        assert "π does not pay its cost" in status(explorer)
+        assert "π does not exceed it" in status(explorer)
         assert "times what it was" not in status(explorer)
     explorer.get_by_role("combobox", name="nearly blind").select_option("two")
     explorer.get_by_role("slider", name="epoch").press("End")
-    assert "π exceeds its cost, and the loss is below log 2" in status(explorer)
+    assert "π exceeds it, so the loss is below log 2" in status(explorer)
+    assert page.complaints == []
+
+
+def test_a_bar_reaches_its_final_value(show):
+    page = show(make("product"))
+    explorer = mounted(page)
+    bar = explorer.get_by_role("button", name="The influence of token 4")
+    for _ in range(80):
+        bar.press("ArrowUp")
+    end = ProductExplorer().record["three"]["influences"][-1][3]
+    assert f"0.84, {shown_number(end, 2)} and 1.10" in status(explorer)
     assert page.complaints == []
 
 

@@ -1,8 +1,9 @@
-"""Four recorded runs, epoch by epoch: influences of the counted tokens, the parity coefficient, its cost, the loss."""
+"""Four recorded runs, epoch by epoch: influences of the counted tokens, readout, parity coefficient, its cost, and loss."""
 
 import functools
 import math
 
+import numpy as np
 import torch
 import traitlets
 from matplotlib.figure import Figure
@@ -10,7 +11,7 @@ from matplotlib.figure import Figure
 from attnopt.clustering import Models, Task, influences, load_run, log_cosh_half, margins, parity_coefficient
 from attnopt.clustering.trained import SHAPES
 from bookkit.explorers.base import Explorer, Numbers
-from bookkit.plotting import GREEN, GREY, PURPLE
+from bookkit.plotting import BLUE, GREEN, GREY, PURPLE
 
 TASK = Task()
 RUNS = {  # the recorded run, the last epoch shown, and every how many-th frame up to near the escape is taken
@@ -19,6 +20,8 @@ RUNS = {  # the recorded run, the last epoch shown, and every how many-th frame 
     "none": ("pattern", 880, 3),
     "never": ("failure", 1000, 5),
 }
+REACH = 400.0  # no influence is at the end of its run so many times what it is at a frame
+FLOOR = 1e-15  # a parity coefficient as small as this is rounding
 CURVES = ("influences", "parity", "cost", "loss")
 
 
@@ -55,16 +58,17 @@ def recorded() -> dict:
 
 
 class ProductExplorer(Explorer):
-    """The five influences ‖δ_t‖ of a training run beside the parity coefficient, what it costs, and the loss.
+    """The five influences ‖δ_t‖ of a training run, the parity coefficient with its two factors and its cost, and the loss.
 
-    The influence of a token at an epoch can be turned down to nothing, or up to twice what it is: δ_t times a factor, the
-    middle of its two ends and all other weights as they are.
+    The parity coefficient is the product of the influences times the readout factor. Each influence at an epoch can be
+    multiplied: down to nothing, and up to twice what it is or to what it is at the end of the run, whichever is more. Then
+    δ_t is multiplied; the middle of its two ends and all other weights stay.
 
     Traits:
         run: which of four recorded runs: "three", "two", "none", named by how many counted tokens are nearly blind at first,
             or "never", which does not escape.
         epoch: the last frame not after it is looked at.
-        factors: of the five influences at that epoch.
+        factors: of the five influences at that epoch; one beyond its reach counts as the reach.
         record: of the runs, epochs, weights and curves, see `recorded`.
     """
 
@@ -78,7 +82,7 @@ class ProductExplorer(Explorer):
     )
     run = traitlets.Enum(tuple(RUNS), default_value="three").tag(sync=True)
     epoch = traitlets.Int(142, min=0, max=1000).tag(sync=True)
-    factors = Numbers([1.0] * 5, 0.0, 2.0)
+    factors = Numbers([1.0] * 5, 0.0, REACH)
     record = traitlets.Dict().tag(sync=True)
 
     @traitlets.default("record")
@@ -112,17 +116,28 @@ class ProductExplorer(Explorer):
         return max(at for at, epoch in enumerate(self.record[self.run]["epochs"]) if epoch <= self.epoch)
 
     def compute(self) -> dict:
-        """The five influences at the epoch, times their factors, and what π, its cost and the loss are with them."""
-        model = _as_models(self.record[self.run]["weights"])[self._frame()]
+        """The five influences at the epoch times their factors, and what product, readout, π, its cost and the loss become.
+
+        ``changes`` are by how much product, readout and π are multiplied thereby; what is 0 / 0 is given as 0.
+        """
+        frame, one = self._frame(), self.record[self.run]
+        here, end = (torch.tensor(one["influences"][at], dtype=torch.float64) for at in (frame, -1))
         factors = torch.ones(TASK.length, dtype=torch.float64)
-        factors[: TASK.k] = torch.tensor(self.factors, dtype=torch.float64)
+        factors[: TASK.k] = torch.minimum(torch.tensor(self.factors, dtype=torch.float64), (end / here).clamp(min=2))
+        model = _as_models(one["weights"])[frame]
         margin = margins(model, factors)[0]
         parity, cost = parity_coefficient(margin, TASK.k).item(), 2 * log_cosh_half(margin).mean().item()
+        sizes = (factors * influences(model)[0])[: TASK.k]
+        product, grown, before = sizes.prod().item(), factors.prod().item(), one["parity"][frame]
+        change = parity / before if grown and abs(before) > FLOOR else 0.0
         return {
-            "influences": (factors * influences(model)[0])[: TASK.k].tolist(),
+            "influences": sizes.tolist(),
+            "product": product,
+            "readout": parity / product if product else 0.0,
             "parity": parity,
             "cost": cost,
             "loss": math.log(2) + (cost - parity) / 2,
+            "changes": [grown, change / grown if grown else 0.0, change],
         }
 
     def draw_still(self, figure: Figure) -> None:
@@ -134,9 +149,13 @@ class ProductExplorer(Explorer):
             upper.semilogy(one["epochs"], values, color=PURPLE, ls=dashes[t], lw=1.5, label=str(t + 1))
         upper.set_ylabel("influences")
         upper.legend(ncols=5, fontsize=8, loc="lower right")
-        middle.semilogy(one["epochs"], [abs(value) for value in one["parity"]], color=GREEN, label="|π|")
-        middle.semilogy(one["epochs"], one["cost"], color=GREY, ls="--", label="its cost")
-        middle.legend(fontsize=8, loc="lower right")
+        product = np.prod(one["influences"], axis=1)
+        parity = np.abs(one["parity"])
+        middle.semilogy(one["epochs"], product, color=PURPLE, label="product")
+        middle.semilogy(one["epochs"], parity / product, color=BLUE, label="readout")
+        middle.semilogy(one["epochs"], parity, color=GREEN, lw=2, label="|π|")
+        middle.semilogy(one["epochs"], one["cost"], color=GREY, ls="--", label="cost")
+        middle.legend(ncols=2, fontsize=8, loc="lower right")
         lower.plot(one["epochs"], one["loss"], color="black")
         lower.axhline(math.log(2), color=GREY, ls="--", lw=1)
         lower.set(xlabel="epoch", ylabel="loss")

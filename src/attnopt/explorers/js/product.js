@@ -1,10 +1,10 @@
-// A recorded training run: the influences of the five counted tokens, the parity coefficient and its cost, and the loss, over
-// the epochs and, as bars to be dragged, at one of them.
+// A recorded training run: the influences of the five counted tokens, the parity coefficient with its factors and its cost,
+// and the loss, over the epochs and, as bars to be dragged, at one of them.
 
 import { axes, clamp, clipped, COLOURS, curve, dot, drawn, gelu, line, power, rms, show, small, tidy } from "./common.js";
 import { explorer } from "./shell.js";
 
-const LENGTH = 12, PREFIX = 5, ALL = 2 ** LENGTH, PURPLE = "#CC79A7", GREEN = COLOURS[2], FLOOR = 1e-15;
+const LENGTH = 12, PREFIX = 5, ALL = 2 ** LENGTH, PURPLE = "#CC79A7", GREEN = COLOURS[2], BLUE = COLOURS[0], FLOOR = 1e-15;
 const frameOf = ({ run, epoch, record }) => record[run].epochs.findLastIndex((one) => one <= epoch);
 const ones = (number) => number.toString(2).replace(/0/g, "").length;
 
@@ -22,10 +22,17 @@ function sumsOf({ token, position, query, value }) {
   }));
 }
 
+// How far each influence at the chosen epoch can be multiplied: to twice what it is, or to what it is at the end of the run.
+function reaches(state) {
+  const { influences } = state.record[state.run], end = influences.at(-1);
+  return influences[frameOf(state)].map((value, t) => Math.max(2, end[t] / value));
+}
+
 // The numbers that the picture shows; the Python class computes the same. The last ones are kept.
 let kept = { key: null };
 export function compute(state) {
-  const { run, record, factors } = state, frame = frameOf(state), key = [run, frame, ...factors].join();
+  const { run, record } = state, frame = frameOf(state), most = reaches(state), factors = state.factors.map((factor, t) => Math.min(factor, most[t]));
+  const key = [run, frame, ...factors].join();
   if (kept.key === key && kept.record === record) return kept.numbers;
   const weights = Object.fromEntries(Object.entries(record[run].weights).map(([name, values]) => [name, values[frame]]));
   const { token, receptors, assemblers, receptor_biases: thresholds, assembler_bias: shift } = weights, sums = sumsOf(weights);
@@ -49,14 +56,16 @@ export function compute(state) {
   }
   parity /= ALL;
   cost /= ALL;
-  const numbers = { influences: halves.slice(0, PREFIX).map((half) => 2 * Math.hypot(...half)), parity, cost, loss: Math.LN2 + (cost - parity) / 2 };
+  const influences = halves.slice(0, PREFIX).map((half) => 2 * Math.hypot(...half)), [product, grown] = [influences, factors].map((values) => values.reduce((all, value) => all * value, 1));
+  const before = record[run].parity[frame], change = grown && Math.abs(before) > FLOOR ? parity / before : 0;
+  const numbers = { influences, product, readout: product ? parity / product : 0, parity, cost, loss: Math.LN2 + (cost - parity) / 2, changes: [grown, grown ? change / grown : 0, change] };
   kept = { key, record, numbers };
   return numbers;
 }
 
-const UPPER = [46, 18, 312, 132], MIDDLE = [46, 152, 312, 222], LOWER = [46, 242, 312, 284], BOX = "0 0 320 318";
+const UPPER = [46, 18, 312, 120], MIDDLE = [46, 152, 312, 222], LOWER = [46, 242, 312, 284], BOX = "0 0 320 318";
 const INFLUENCE = { label: "influence", low: 0.003, high: 8, ticks: [0.01, 0.1, 1], scale: Math.log, text: String };
-const PARITY = { label: "|π|", low: 1e-11, high: 60, ticks: [1e-10, 1e-7, 1e-4, 0.1], scale: Math.log, text: power };
+const PARITY = { label: "", low: 1e-11, high: 1000, ticks: [1e-10, 1e-7, 1e-4, 0.1, 100], scale: Math.log, text: power };
 const LOSS = { label: "loss", low: 0, high: 0.85, ticks: [0, 0.4, 0.8], text: tidy };
 const DASHES = ["none", "7 3", "2 3", "9 3 2 3", "14 3"];
 const lastOf = ({ run, record }) => record[run].epochs.at(-1);
@@ -72,8 +81,8 @@ const nearest = (x, state) => {
 const PLAIN = [1, 1, 1, 1, 1], KEY = 7.3, CHANGE = 4;
 
 const pictures = [
-  { label: "Over the epochs of a run: five influences, the parity coefficient with its cost, and the loss; a click chooses an epoch", box: BOX, click: (x, y, state) => (x >= UPPER[0] - 4 ? { epoch: nearest(x, state) } : {}) },
-  { label: "The same at the chosen epoch: five influences as bars that can be dragged, the parity coefficient, its cost and the loss", box: BOX },
+  { label: "Over the epochs of a run: five influences, their product, the readout factor, the parity coefficient with its cost, and the loss; a click chooses an epoch", box: BOX, click: (x, y, state) => (x >= UPPER[0] - 4 ? { epoch: nearest(x, state) } : {}) },
+  { label: "The same at the chosen epoch: five influences as bars that can be dragged, their product, the readout factor, the parity coefficient, its cost, and the loss", box: BOX },
 ];
 const NAMES = { three: "three tokens at first", two: "two tokens, for long", none: "none, and yet it waits", never: "always one or another" };
 const controls = [
@@ -93,7 +102,7 @@ const controls = [
     place: (_, { influences }) => [column(t), influenceAt(influences[t])],
     from(x, y, state) {
       const base = state.record[state.run].influences[frameOf(state)][t], dx = x - column(t), by = Math.abs(Math.abs(dx) - CHANGE) < 1e-6 ? dx : 0;
-      return y - by > UPPER[3] - 1 ? 0 : clamp(valueAt(y - by) / base, 0, 2);
+      return y - by > UPPER[3] - 1 ? 0 : clamp(valueAt(y - by) / base, 0, reaches(state)[t]);
     },
   })),
   { trait: "epoch", label: "epoch", values: ({ run, record }) => record[run].epochs },
@@ -104,6 +113,10 @@ const controls = [
       "blind the least": (state) => {
         const { influences } = compute(state), least = influences.indexOf(Math.min(...influences));
         return { factors: state.factors.map((factor, t) => (t === least ? 0 : factor)) };
+      },
+      "final influences": (state) => {
+        const { influences } = state.record[state.run], here = influences[frameOf(state)];
+        return { factors: influences.at(-1).map((value, t) => value / here[t]) };
       },
       "as trained": () => ({ factors: PLAIN }),
     },
@@ -135,9 +148,16 @@ function drawRun(picture, state, asking) {
     return;
   }
   line(picture, [across(epochs[frame], state), UPPER[1]], [across(epochs[frame], state), LOWER[3]], { "stroke-dasharray": "3 4", opacity: 0.7 });
-  curve(fields[1], cost.map((value, at) => [across(epochs[at], state), parityAt(value)]), { "stroke-dasharray": "5 3", opacity: 0.7, "stroke-width": 1.6 });
-  curve(fields[1], parity.map((value, at) => [across(epochs[at], state), parityAt(Math.abs(value))]), { stroke: GREEN, "stroke-width": 2.4 });
-  small(picture, UPPER[0], 147, "the parity coefficient, and its cost (dashed)");
+  const product = influences.map((row) => row.reduce((all, value) => all * value, 1)), at = (values) => values.map((value, index) => [across(epochs[index], state), parityAt(Math.abs(value))]);
+  curve(fields[1], at(cost), { "stroke-dasharray": "5 3", opacity: 0.7, "stroke-width": 1.6 });
+  curve(fields[1], at(product), { stroke: PURPLE, "stroke-width": 1.7 });
+  curve(fields[1], at(parity.map((value, index) => value / product[index])), { stroke: BLUE, "stroke-width": 1.7 });
+  curve(fields[1], at(parity), { stroke: GREEN, "stroke-width": 2.8 });
+  [["product", PURPLE], ["× |readout|", BLUE], ["= |π|", GREEN], ["cost", "currentColor"]].forEach(([text, stroke], index) => {
+    const x = UPPER[0] + [0, 64, 146, 198][index];
+    line(picture, [x, 143], [x + 13, 143], { stroke, "stroke-width": 2.4, "stroke-dasharray": text === "cost" ? "5 3" : "none" });
+    small(picture, x + 16, 147, text);
+  });
   log2(picture, fields[2]);
   curve(fields[2], loss.map((value, at) => [across(epochs[at], state), lossAt(value)]), { "stroke-width": 2 });
   small(picture, UPPER[0], 237, "loss, and log 2 (dashed)");
@@ -146,20 +166,23 @@ function drawRun(picture, state, asking) {
 function drawBars(picture, now, state, asking) {
   const { epochs, influences } = state.record[state.run], frame = frameOf(state), wide = 26, bare = { label: "", low: 0, high: 1, ticks: [] };
   axes(picture, UPPER, bare, { ...INFLUENCE, label: "" });
-  small(picture, UPPER[0], 12, `at epoch ${epochs[frame]}: drag a bar`);
+  small(picture, UPPER[0], 12, `at epoch ${epochs[frame]}${asking ? "" : "; dotted: at the end. Drag a bar"}`);
   now.influences.forEach((value, t) => {
     const y = influenceAt(value), was = influenceAt(influences[frame][t]);
     drawn("rect", { x: column(t) - wide / 2, y, width: wide, height: Math.max(UPPER[3] - y, 0.5), fill: PURPLE, "fill-opacity": 0.55 }, picture);
     line(picture, [column(t) - wide / 2 - 4, was], [column(t) + wide / 2 + 4, was], { opacity: 0.8 });
+    const end = influenceAt(influences.at(-1)[t]);
+    if (!asking) line(picture, [column(t) - wide / 2 - 8, end], [column(t) + wide / 2 + 8, end], { "stroke-dasharray": "2 3", "stroke-width": 2 });
     small(picture, column(t), UPPER[3] + 13, String(t + 1), "middle");
   });
   if (asking) return;
   axes(picture, MIDDLE, bare, { ...PARITY, label: "" });
   axes(picture, LOWER, bare, { ...LOSS, label: "" });
-  [["|π|", Math.abs(now.parity), GREEN, 0.3], ["its cost", now.cost, "currentColor", 0.7]].forEach(([text, value, fill, share]) => {
-    const x = MIDDLE[0] + share * (MIDDLE[2] - MIDDLE[0]), y = parityAt(value);
-    drawn("rect", { x: x - 30, y, width: 60, height: Math.max(MIDDLE[3] - y, 0.5), fill, "fill-opacity": 0.55 }, picture);
-    small(picture, x, MIDDLE[3] + 13, `${text}: ${worded(value)}`, "middle");
+  [["product", now.product, PURPLE], ["× |readout|", now.readout, BLUE], ["= |π|", now.parity, GREEN], ["cost", now.cost, "currentColor"]].forEach(([text, value, fill], index) => {
+    const x = MIDDLE[0] + (index + 0.5) * (MIDDLE[2] - MIDDLE[0]) / 4, y = parityAt(Math.abs(value));
+    drawn("rect", { x: x - 20, y, width: 40, height: Math.max(MIDDLE[3] - y, 0.5), fill, "fill-opacity": 0.55 }, picture);
+    small(picture, x, 147, text, "middle");
+    small(picture, x, MIDDLE[3] + 13, worded(Math.abs(value)), "middle");
   });
   const inside = clipped(picture, LOWER), y = lossAt(now.loss);
   log2(picture, inside);
@@ -173,23 +196,25 @@ function draw([left, right], now, state, bounds, asking) {
   drawBars(right, now, state, asking);
 }
 
-function worded(value) {
+// A number in a few figures: 0.12, or 3 × 10⁻⁴.
+function worded(value, figures = 1) {
   const size = Math.abs(value);
   if (size < FLOOR) return "0";
   if (size >= 0.1) return show(value, 2);
-  const places = Math.floor(Math.log10(size) + 1e-9), digit = Math.round(value / 10 ** places);
-  return Math.abs(digit) === 10 ? `${digit < 0 ? "−" : ""}1 × ${power(10 ** (places + 1))}` : `${show(digit, 0)} × ${power(10 ** places)}`;
+  const places = Math.floor(Math.log10(size) + 1e-9), digits = show(value / 10 ** places, figures - 1);
+  return digits.replace("−", "").startsWith("10") ? worded(Math.sign(value) * 10 ** (places + 1), figures) : `${digits} × ${power(10 ** places)}`;
 }
 const listed = (words) => (words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`);
 
 function say(now, state) {
-  const { run, record, factors } = state, frame = frameOf(state), before = record[run].parity[frame], moved = factors.flatMap((factor, t) => (factor === 1 ? [] : [[t + 1, factor]]));
+  const { run, record, factors } = state, frame = frameOf(state), moved = factors.flatMap((factor, t) => (factor === 1 ? [] : [t])), base = record[run].influences[frame];
   const start = `Epoch ${record[run].epochs[frame]}: the influences are ${listed(now.influences.map((value) => (value < 0.1 ? show(value, 3) : show(value))))}. `;
-  const pays = now.parity > now.cost ? "π exceeds its cost, and the loss is below log 2" : "π does not pay its cost, and the loss is above log 2";
-  const blind = moved.filter(([, factor]) => factor === 0).map(([t]) => t), share = Math.abs(before) > FLOOR ? now.parity / before : 0;
-  const change = !moved.length ? "" : blind.length ? `Without the influence of token ${listed(blind.map(String))}, π is 0, whatever the others are. `
-    : `With ${listed(moved.map(([t, factor]) => `that of token ${t} times ${show(factor)}`))}, π is ${show(share, Math.abs(share) < 0.1 ? 3 : 2)} times what it was. `;
-  return `${start}${change}π = ${worded(now.parity)}, its cost ${worded(now.cost)}: ${pays}.`;
+  const blind = moved.filter((t) => factors[t] === 0).map((t) => String(t + 1)), times = (value) => show(value, Math.abs(value) < 0.1 ? 3 : 2);
+  const those = moved.length > 2 ? "these influences" : listed(moved.map((t) => `${times(now.influences[t] / base[t])} times that of token ${t + 1}`)), [product, readout, parity] = now.changes.map(times);
+  const change = !moved.length ? "" : blind.length ? `Without the influence of token ${listed(blind)}, π is 0, whatever the others are. `
+    : `With ${those}, the product is ${product} times what it was, the readout ${readout} times, and so π ${parity} times. `;
+  const factored = blind.length ? "π = 0. " : `π = product × readout = ${worded(now.product, 2)} × ${now.readout < 0 ? `(${worded(now.readout, 2)})` : worded(now.readout, 2)} = ${worded(now.parity, 2)}. `;
+  return `${start}${change}${factored}Its cost is ${worded(now.cost, 2)}: ${now.parity > now.cost ? "π exceeds it, so the loss is below log 2" : "π does not exceed it, so the loss is not below log 2"}.`;
 }
 
 const LAST = "only with the last";
@@ -198,7 +223,7 @@ const guess = {
   options: ["with the first", "when three have grown", LAST], tells: true,
   reveal(guessed) {
     return `${guessed === undefined ? "" : guessed === LAST ? "So it is. " : "Not yet. "}Token 4 is the last one, between the epochs 142 and 179, and with it the loss falls: `
-      + "π (green) has all five as factors. Drag a bar to zero.";
+      + "π has all five as factors. They are not its only ones: at epoch 142 even their final influences leave π far below its cost, because the readout (blue) has yet to grow.";
   },
 };
 
