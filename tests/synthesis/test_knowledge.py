@@ -323,6 +323,39 @@ def test_no_reader_of_cells_leaves_less_and_a_sharp_head_no_more():
     assert head == pytest.approx(mass, abs=1e-6)
 
 
+@pytest.mark.evidence("book-cells")
+@pytest.mark.parametrize(("shares", "n"), [((0.9, 0.1), 1), ((0.9, 0.1), 3), ((0.8, 0.1, 0.1), 2)])
+def test_no_table_of_answers_has_less_error_averaged_over_labelings(shares, n):
+    """Any answer to the cells and labels shown and the query's cell, one for all labelings; the best one is the mean."""
+    mass, draw = unseen_mass(torch.tensor(shares, dtype=torch.float64), [n]).item(), np.random.default_rng(0)
+    cells, labelings = range(len(shares)), list(itertools.product((1, -1), repeat=len(shares)))
+    events = {}
+    for *shown, query in itertools.product(cells, repeat=n + 1):
+        chance = math.prod(shares[cell] for cell in (*shown, query)) / len(labelings)
+        for labeling in labelings:
+            seen = (*shown, *(labeling[cell] for cell in shown), query)
+            events.setdefault(seen, []).append((chance, labeling[query]))
+    tables = [{seen: draw.normal() for seen in events} for _ in range(5)]
+    tables.append({seen: sum(p * y for p, y in pairs) / sum(p for p, _ in pairs) for seen, pairs in events.items()})
+    errors = [sum(p * (table[seen] - y) ** 2 for seen, pairs in events.items() for p, y in pairs) for table in tables]
+    assert min(errors) >= mass - 1e-12
+    assert errors[-1] == pytest.approx(mass)
+
+
+@pytest.mark.evidence("book-cells")
+def test_a_scale_for_each_labeling_leaves_less():
+    """An answer that looks at the query alone: 1 in some cells, else 0; its best scale is the label, and tells it."""
+    two, counts = [Fraction(9, 10), Fraction(1, 10)], [Fraction(math.comb(5, c), 32) for c in range(6)]
+    for shares, answered, least in ((two, {0}, Fraction(1, 10)), (counts, {2}, Fraction(11, 16))):
+        mass = sum(share * (1 - share) for share in shares)
+        for labels in itertools.product((1, -1), repeat=len(shares)):
+            signal = sum(share * label for c, (share, label) in enumerate(zip(shares, labels, strict=True)) if c in answered)
+            assert 1 - signal**2 / sum(shares[c] for c in answered) == least < mass
+    # labels of other sizes: 1 in the small cell, 0 in the large one
+    mass, left = sum(share * (1 - share) for share in two), two[1] * (1 - two[1]) / two[1]
+    assert (mass, left) == (Fraction(18, 100), Fraction(9, 10))
+
+
 def test_needed_of_batches_and_of_none():
     both = torch.stack([binomial(1), torch.tensor([1.0, 0.0], dtype=torch.float64)])
     assert examples_needed(both, 0.2).tolist() == [3, 1]

@@ -102,7 +102,8 @@ def best_agreement(length: int, weight: int, p: int = 2) -> tuple[float, float]:
 def unseen_mass(shares: Tensor, examples: Sequence[int]) -> Tensor:
     """The probability that none of n examples lies in the query's cell, Σ P(1 - P)^n.
 
-    A sharp head with a sink that sees cells, each of one label 1 or -1, leaves this share of the variance.
+    If each cell has one label, 1 or -1, a sharp head with a sink leaves this share of the variance unexplained. No reader
+    with one scale for all labelings of the cells leaves less on average over them; a scale chosen for each labeling can.
 
     Args:
         shares: P, the probabilities of the cells, shape (..., C), rows that sum to 1.
