@@ -308,6 +308,7 @@ TABLE = {
     synthesis.softmax_price: {"dim": Whole(2)},
     synthesis.agreement_number: {"length": Whole(4), "weight": Whole(2, 1, 4), "p": Whole(2, 2), "sharpness": Real(1.3)},
     synthesis.best_agreement: {"length": Whole(4), "weight": Whole(2, 1, 4), "p": Whole(2, 2)},
+    synthesis.positive_number: {"length": Whole(4), "weight": Whole(2, 1, 4), "p": Whole(2, 2)},
     synthesis.unseen_mass: {"shares": Array("K", "probabilities"), "examples": Wholes((1, 3), 0)},
     synthesis.examples_needed: {"shares": Array("K", "probabilities"), "left": Real(0.3)},
     synthesis.draw_prompts: {"size": Whole(9, 2), "examples": Whole(3, 1, 8), "prompts": Whole(4), "generator": Draws()},

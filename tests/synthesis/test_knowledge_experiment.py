@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 
 import numpy as np
 import one_layer_knows as script
@@ -122,13 +123,17 @@ def test_trained_heads_need_what_their_levels_say():
     tokens = script.TASK.all()[0].numpy()
     good = np.flatnonzero(overview["accuracy"] > 0.9)
     assert len(good) == 90
-    ratios = []
+    ratios, predictions = [], []
     for at in good:
-        curve = np.array(stored["heads"]["trained"]["embedding"][at])
-        shares = np.unique(tokens @ overview["m"][at], return_counts=True)[1] / 4096
-        needed = examples_needed(torch.tensor(shares), 0.2).item()
-        ratios.append(numbers[np.flatnonzero(curve <= 200)[0]] / needed)
-    assert 0.8 < np.quantile(ratios, 0.1) < np.quantile(ratios, 0.9) < 1.45  # on the grid of numbers, which rounds up
+        curve = np.array(stored["heads"]["trained"]["embedding"][at]) / 1000
+        shares = torch.tensor(np.unique(tokens @ overview["m"][at], return_counts=True)[1] / 4096)
+        ideal = unseen_mass(shares, numbers.tolist()).numpy()
+        predictions.append(script.crossing(numbers, -ideal, -0.2))
+        assert math.ceil(predictions[-1]) == examples_needed(shares, 0.2).item()
+        ratios.append(script.crossing(numbers, -curve, -0.2) / predictions[-1])
+    assert np.quantile(ratios, [0.1, 0.5, 0.9]) == pytest.approx([0.98, 1.01, 1.08], abs=5e-3)
+    assert (sum(ratio > 1 for ratio in ratios), round(max(ratios), 2)) == (72, 2.05)
+    assert Counter(np.round(predictions, 3)).most_common(1)[0][1] == 46
     last = {name: np.array(stored["heads"][name])[good][:, -1] for name in ("other rule",)}
     assert np.median(last["other rule"]) > 980
     assert np.median(np.array(stored["heads"]["untrained"]["embedding"])[good][:, -1]) > 980

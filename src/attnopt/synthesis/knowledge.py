@@ -56,7 +56,7 @@ def agreement_number(length: int, weight: int, p: int, sharpness: float) -> floa
     With ρ = (e^β - 1)/(e^β + p - 1) it is (1 + (p - 1)ρ²)^L / ρ^(2k).
 
     Args:
-        length: L, tokens a sequence.
+        length: L, tokens per sequence.
         weight: k, how many of them the rule reads.
         p: size of the vocabulary, at least 2.
         sharpness: β.
@@ -80,7 +80,7 @@ def best_agreement(length: int, weight: int, p: int = 2) -> tuple[float, float]:
     (p - 1)ρ² = k/(L - k) and ν = (L/(L - k))^L ((p - 1)(L - k)/k)^k, if k < L(p - 1)/p; else an infinite sharpness and p^L.
 
     Args:
-        length: L, tokens a sequence.
+        length: L, tokens per sequence.
         weight: k, how many of them the rule reads.
         p: size of the vocabulary, at least 2.
 
@@ -99,10 +99,38 @@ def best_agreement(length: int, weight: int, p: int = 2) -> tuple[float, float]:
     return math.log1p(p * rho / (1 - rho)), math.exp(logarithm)
 
 
+def positive_number(length: int, weight: int, p: int = 2) -> float:
+    """The least ν of nonnegative weights that have all rules of one weight as eigenfunctions, with one common eigenvalue.
+
+    With N rules, whose sum Φ is a Krawtchouk polynomial of the number of differing tokens, it is N² / max E(±Φ)₊², attained
+    by (±Φ)₊, and lies between N and 2N; for p = 2 and odd k it is 2N.
+
+    Args:
+        length: L, tokens per sequence.
+        weight: k, how many of them the rule reads.
+        p: size of the vocabulary, at least 2.
+
+    Raises:
+        TypeError: if a size is not an integer.
+        ValueError: if p < 2 or k is not in 1 … L.
+
+    Source: the chapter "What one layer can know".
+    """
+    length, weight, p = _sizes(length, weight, p)
+    squares = [0, 0]  # of the positive and of the negative part, times p^L
+    for differ in range(length + 1):
+        terms = ((j, math.comb(differ, j) * math.comb(length - differ, weight - j)) for j in range(weight + 1))
+        value = sum((-1) ** j * (p - 1) ** (weight - j) * ways for j, ways in terms)
+        squares[value < 0] += math.comb(length, differ) * (p - 1) ** differ * value**2
+    rules = math.comb(length, weight) * (p - 1) ** weight
+    return rules**2 * p**length / max(squares)
+
+
 def unseen_mass(shares: Tensor, examples: Sequence[int]) -> Tensor:
     """The probability that none of n examples lies in the query's cell, Σ P(1 - P)^n.
 
-    A sharp head with a sink that sees cells, each of one label 1 or -1, leaves this share of the variance.
+    If each cell has one label, 1 or -1, a sharp head with a sink leaves this share of the variance unexplained. No reader
+    with one scale for all labelings of the cells leaves less on average over them; a scale chosen for each labeling can.
 
     Args:
         shares: P, the probabilities of the cells, shape (..., C), rows that sum to 1.
