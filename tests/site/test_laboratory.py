@@ -7,12 +7,13 @@ import random
 import re
 
 import pytest
+import torch
 from conftest import begin_with
 from explorer_pages import assert_finite, mounted, status
 from laboratory_pages import DIRECT, EACH, NOW, alert, fill, open_laboratory, pressed, reach, settle, unfold
 from test_readouts import drag_by_touch
 
-from attnopt.clustering import Models
+from attnopt.clustering import Models, Task
 
 # Draws are other ones each time; ATTNOPT_LABORATORY_SEED, printed in what fails, brings them back.
 SEED = int(os.environ.get("ATTNOPT_LABORATORY_SEED", random.SystemRandom().randrange(2**32)))
@@ -357,7 +358,13 @@ def test_weights_go_to_a_file_and_come_from_one(laboratory, tmp_path):
         spoilt(query=[[1, 2, "3"]]): "weights.query must be finite numbers, got 3",
         spoilt(query=[[1, 2, 3]]).replace("[[1, 2, 3]]", "[[1e999, 2, 3]]"): "weights.query must be finite numbers",
         spoilt(query=[[1e300, 2, 3]]): "The weights to start from must be finite numbers.",
-        spoilt(token=[[[1, 2, 3]] * 9]): "The model's p must be a whole number from 2 to 7, got “9”.",
+        json.dumps(
+            json.loads(spoilt(token=[[[1, 2, 3]] * 9])) | {"task": None}
+        ): "The model's p must be a whole number from 2 to 7, got “9”.",
+        json.dumps(good | {"task": {"p": 2, "length": 5, "k": 6}}): "The file's task must be { p: 2, length: 5, k: 1 … 5 }",
+        json.dumps(good | {"task": {"p": 3, "length": 5, "k": 2}}): "The file's task must be",
+        json.dumps(good | {"neurons": [1, 0]}): "The file's neurons must be 6 zeros and ones.",
+        json.dumps(good | {"positions": [1, 0, 2, 1, 1]}): "The file's positions must be 5 zeros and ones.",
         " " * 4_000_001: "This file is larger than 4 MB.",
     }
     said = status(explorer)
@@ -366,11 +373,65 @@ def test_weights_go_to_a_file_and_come_from_one(laboratory, tmp_path):
         field.set_input_files(path)
         explorer.get_by_role("alert").filter(has_text=why).wait_for()
         assert status(explorer) == said
-    path.write_text(json.dumps(good | {"weights": {name: value * 2 for name, value in good["weights"].items()}}))
+    doubled = {"norm": good["norm"], "weights": {name: value * 2 for name, value in good["weights"].items()}}
+    path.write_text(json.dumps(doubled))
     field.set_input_files(path)
-    explorer.get_by_role("alert").filter(has_text="The file holds 2 models; the first is shown.").wait_for()
+    named = "The file holds 2 models; the first is shown. The file names no task: the label is the sum of the first k = 2"
+    explorer.get_by_role("alert").filter(has_text=named).wait_for()
     reach(page, "Epoch 0:")
     again = page.evaluate(NOW)
     assert again["weights"] == {name: value[0].float().tolist() for name, value in models.weights.items()}
     assert again["evaluation"]["loss"] == pytest.approx(now["evaluation"]["loss"], rel=1e-4)
+    assert page.complaints == []
+
+
+def test_a_file_restores_the_task_and_what_is_switched_off(laboratory, tmp_path):
+    page, explorer = laboratory("run:own;epoch:3", k=3)
+    settle(page, 3)
+    unfold(explorer)
+    shares, path = [], tmp_path / "model.json"
+    for name in ("neuron 2", "neuron 5", "position 4"):
+        pressed(explorer, name)
+        page.wait_for_function("name => document.querySelector(`[aria-label='${name}']`).ariaPressed === 'false'", arg=name)
+        shown = settle(page, 3)
+        with page.expect_download() as waiting:
+            pressed(explorer, "save weights")
+        waiting.value.save_as(path)
+        text = path.read_text(encoding="utf-8")
+        assert json.loads(text)["task"] == {"p": 2, "length": 5, "k": 3}
+        if name == "position 4":
+            with pytest.raises(ValueError, match="must have all positions on, got a model whose position 4 is switched off"):
+                Models.from_json(text)
+            continue
+        tokens, labels = Task(2, 5, 3).all()
+        shares.append((Models.from_json(text).logits(tokens)[0].argmax(1) == labels).double().mean().item())
+        assert shares[-1] == pytest.approx(shown["evaluation"]["all"])
+        loss = torch.nn.functional.cross_entropy(Models.from_json(text).logits(tokens)[0], labels).item()
+        whole = json.loads(text)
+        del whole["neurons"]
+        other = Models.from_json(json.dumps(whole)).logits(tokens)[0]
+        assert abs(torch.nn.functional.cross_entropy(other, labels).item() - loss) > 1e-4  # the switches matter
+    there = page.evaluate(NOW)
+    field = explorer.get_by_role("textbox", name="k that count")
+    field.fill("2")
+    field.press("Enter")
+    reach(page, "Epoch 0:")
+    explorer.get_by_label("open weights").set_input_files(path)
+    page.wait_for_function("() => document.querySelector('.ao-sandbox').laboratory.link.state().start.startsWith('w:')")
+    reach(page, "Epoch 0:")
+    again = page.evaluate(NOW)
+    assert again["evaluation"]["all"] == pytest.approx(there["evaluation"]["all"])
+    assert again["evaluation"]["loss"] == pytest.approx(there["evaluation"]["loss"], rel=1e-4)
+    assert again["edits"] == "0 neuron 1 0;0 neuron 4 0;0 place 3 0"
+    assert page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state().k") == 3
+    kept = page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state().start")
+    field.fill("4")
+    field.press("Enter")  # another k keeps the weights
+    reach(page, "Epoch 0:")
+    assert page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state().start") == kept
+    field = explorer.get_by_role("textbox", name="neurons")
+    field.fill("7")
+    field.press("Enter")  # other sizes cannot, and the page says so
+    explorer.get_by_role("alert").filter(has_text="The weights that were given do not fit these sizes").wait_for()
+    assert page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state().start") == ""
     assert page.complaints == []

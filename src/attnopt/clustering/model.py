@@ -361,22 +361,34 @@ class Models:
     def from_json(cls, text: str, name: str = "text") -> "Models":
         """The models of a JSON text, as `save` and the laboratory write it.
 
+        The assemblers of neurons that were switched off in the laboratory are zero.
+
         Args:
             text: the JSON.
             name: what a message calls it.
 
         Raises:
             TypeError: if ``text`` is no text.
-            ValueError: if it holds no models.
+            ValueError: if it holds no models, or a model with a position switched off, which `Models` cannot express.
         """
         if not isinstance(text, str):
             raise TypeError(f"{name} must be the text of a JSON file, got {type(text).__name__}")
         try:
             said = json.loads(text)
             dtype = {"float32": torch.float32, "float64": torch.float64}[said["dtype"]]
-            return cls({part: torch.tensor(value, dtype=dtype) for part, value in said["weights"].items()}, said["norm"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            models = cls({part: torch.tensor(value, dtype=dtype) for part, value in said["weights"].items()}, said["norm"])
+            if "neurons" in said:
+                on = torch.tensor(said["neurons"], dtype=dtype)
+                models = models.replace(assemblers=models.weights["assemblers"] * on)
+            off = [at + 1 for at, on in enumerate(said.get("positions", ())) if not on]
+        except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise ValueError(f"{name} holds no models ({error!r})") from error
+        if off:
+            raise ValueError(
+                f"{name} must have all positions on, got a model whose position {', '.join(map(str, off))} is switched off: "
+                "switch it on in the laboratory and save again, or use stages(tokens, patch={'scores': …}) with -inf there"
+            )
+        return models
 
     def check_tokens(self, tokens: Tensor) -> None:
         """Require sequences of tokens that the models know.

@@ -354,8 +354,13 @@ export function curvesOf(state, which = "own") {
 // What Python hears of a training of one's own.
 export const liveOf = (state, now) => ({ ...taskOf(state), norm: state.norm, epoch: now.epoch, frame: now.frame, weights: now.model.weights, neurons: now.model.neurons, positions: now.model.positions, evaluation: now.evaluation });
 
-// Weights as the package's JSON has them, and back, with what is wrong in a sentence.
-export const asFile = (now) => JSON.stringify({ norm: now.model.norm, dtype: "float64", weights: Object.fromEntries(Object.entries(now.model.weights).map(([name, value]) => [name, [value]])) });
+// What is shown as a file: weights as the package's JSON has them, with the task, and which neurons and positions are on.
+export function asFile({ model: { norm, weights, neurons, positions }, task }) {
+  const switches = Object.fromEntries(Object.entries({ neurons, positions }).filter(([, mask]) => mask?.includes(0)));
+  return JSON.stringify({ norm, dtype: "float64", task, ...switches, weights: Object.fromEntries(Object.entries(weights).map(([name, value]) => [name, [value]])) });
+}
+
+// A state from such a file, with what is wrong in a sentence. Files that the package wrote name no task: k stays.
 export function fromFile(text, state) {
   let said = null;
   try {
@@ -379,5 +384,14 @@ export function fromFile(text, state) {
     throw new RangeError(`This file holds no model that can be shown here: ${error.message}.`);
   }
   const sizes = { p: filled.token.length, length: filled.position.length, dim, width };
-  return { ...sizes, k: Math.min(state.k, sizes.length), norm, start: spelledWeights(flat), models: weights.token.length };
+  const task = said.task ?? { p: sizes.p, length: sizes.length, k: Math.min(state.k, sizes.length) };
+  if (task.p !== sizes.p || task.length !== sizes.length || !(Number.isInteger(task.k) && task.k >= 1 && task.k <= sizes.length)) {
+    throw new RangeError(`The file's task must be { p: ${sizes.p}, length: ${sizes.length}, k: 1 … ${sizes.length} }, got ${JSON.stringify(said.task)}.`);
+  }
+  const edits = Object.entries({ neurons: "neuron", positions: "place" }).flatMap(([name, kind]) => {
+    const mask = said[name] ?? [], count = { neurons: width, positions: sizes.length }[name];
+    if (!Array.isArray(mask) || (said[name] && mask.length !== count) || !mask.every((one) => one === 0 || one === 1)) throw new RangeError(`The file's ${name} must be ${count} zeros and ones.`);
+    return mask.flatMap((on, at) => (on ? [] : [{ step: 0, kind, at, values: [0] }]));
+  });
+  return { ...sizes, k: task.k, norm, start: spelledWeights(flat), edits: told(edits), models: weights.token.length, untold: !said.task };
 }

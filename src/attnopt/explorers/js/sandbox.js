@@ -42,7 +42,8 @@ function continued(state) {
   const { run: name, data } = state, { run, frameAt } = unpack(data[name]);
   return { run: OWN, start: `${name}@${run.epochs[frameAt(state.epoch)]}`, p: run.p, length: run.length, k: run.k, dim: run.dim, width: run.width, norm: run.norm, edits: "", fork: "", epoch: 0 };
 }
-const anew = (state, changes) => ({ run: OWN, start: state.run === OWN && !SIZES.some((name) => name in changes) ? state.start : "", edits: "", fork: "", epoch: 0, ...changes });
+const SHAPES = SIZES.filter((name) => name !== "k");  // what decides how many weights there are
+const anew = (state, changes) => ({ run: OWN, start: state.run === OWN && !SHAPES.some((name) => name in changes) ? state.start : "", edits: "", fork: "", epoch: 0, ...changes });
 // The step at which an edit is made: that of the frame shown, or of an edit whose frame has yet to come.
 function stepOf(state) {
   if (state.run !== OWN) return 0;
@@ -144,6 +145,9 @@ function player(parent, link, { status, root }) {
   let latest = kept(link.state());
   link.watch((changes, source) => {
     const state = link.state(), left = ["run", "start", ...TRAINED].some((name) => name !== "goal" && state[name] !== latest[name]);
+    if (latest.run === OWN && state.run === OWN && latest.start && !state.start && SHAPES.some((name) => name in changes)) {
+      link.warn("The weights that were given do not fit these sizes; the training starts from weights of its own. “The run before” goes back.");
+    }
     if (left && source !== former && latest.run === OWN && latest.epoch > 0) view.former = [...view.former.slice(-19), latest];
     latest = kept(state);
   });
@@ -262,12 +266,15 @@ function files(parent, link, { bounds }) {
     if (!file) return;
     try {
       if (file.size > 4e6) throw new RangeError("This file is larger than 4 MB.");
-      const { models, ...found } = fromFile(await file.text(), link.state());
+      const { models, untold, ...found } = fromFile(await file.text(), link.state());
       for (const name of ["p", "length", "dim", "width"]) {
         const { wrong } = numberIn(String(found[name]), bounds[name]);
         if (wrong) throw new RangeError(`The model's ${name} ${wrong}.`);
       }
-      if (link.update({ run: OWN, ...found, edits: "", fork: "", epoch: 0 }) && models > 1) link.warn(`The file holds ${models} models; the first is shown.`);
+      if (link.update({ run: OWN, ...found, fork: "", epoch: 0 })) {
+        const more = [...(models > 1 ? [`The file holds ${models} models; the first is shown.`] : []), ...(untold ? [`The file names no task: the label is the sum of the first k = ${found.k} tokens.`] : [])];
+        if (more.length) link.warn(more.join(" "));
+      }
     } catch (error) {
       link.warn(`${error.message} What was shown stays.`);
     }
