@@ -16,8 +16,7 @@
 
 Standard library only. The environment lives in `.venv` and is made on the first call.
 
-Started with a Python that is too old or too new, it goes on with another one that it finds. Syntax and what is imported
-and defined here are therefore Python 3.6's; what the commands call may be newer.
+An older Python can read this file, so that it can say which one is needed.
 """
 
 import argparse
@@ -29,7 +28,6 @@ import importlib.util
 import os
 import platform
 import shutil
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -49,16 +47,7 @@ CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser", "google-c
 OLDEST, NEWEST = (3, 11), (3, 14)  # the Pythons with which everything is tested
 NEWEST_FOR_OLDEST = (3, 12)  # up to here the oldest versions that pyproject.toml admits are built
 TOOL_TESTS = ("tools", "run", "pdf", "commands")  # files of tests that have requirements of their own
-CHOSEN = "ATTNOPT_PYTHON_CHOSEN"  # set in the environment of the Python that another one has found
-WINDOWS = os.name == "nt"
-PROBE = """
-import sys
-sys.path.append(sys.argv[1])
-import ensurepip, platform, run, venv
-print(platform.python_version())
-print(sys.executable if sys.prefix == sys.base_prefix else sys._base_executable)
-sys.exit(bool(run.unfit((3, int(sys.argv[2])))))
-"""
+CHOSEN = "ATTNOPT_PYTHON_CHOSEN"  # set in the environment of the Python that uv starts
 
 
 class Failure(Exception):
@@ -83,68 +72,21 @@ def unfit(newest: tuple = NEWEST) -> str:
     return "" if sys.maxsize > 2**32 else "a 32-bit build"
 
 
-def candidates(newest: tuple):
-    """Commands that may start a fitting Python, the newest first; what would have to be fetched comes last."""
-    names = ["{}.{}".format(OLDEST[0], minor) for minor in range(newest[1], OLDEST[1] - 1, -1)]  # noqa: UP032
-    for name in names:
-        for folder in os.get_exec_path():  # a version manager's stand-in may come before the real one
-            found = shutil.which(f"python{name}", path=folder)
-            if found:
-                yield [found]
-        if shutil.which("py"):  # the launcher on Windows
-            yield ["py", f"-{name}"]
-        if shutil.which("uv"):
-            yield ["uv", "run", "--no-project", "--no-python-downloads", "--python", name, "python"]
-    if shutil.which("uv"):
-        yield ["uv", "run", "--no-project", "--python", names[0], "python"]
-
-
-def fitting(newest: tuple = NEWEST) -> tuple:
-    """Version and path of a Python that fits and can make environments, tried; two empty words if there is none."""
-    for command in candidates(newest):
-        try:
-            done = subprocess.run(
-                [*command, "-I", "-B", "-c", PROBE, str(ROOT), str(newest[1])],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                universal_newlines=True,  # noqa: UP021
-                timeout=300,
-            )
-        except (OSError, subprocess.SubprocessError):
-            continue
-        said = done.stdout.splitlines()
-        if done.returncode == 0 and len(said) == 2:
-            return tuple(said)
-    return "", ""
-
-
 def right_python() -> None:
-    """Go on with a fitting Python if this is none, with the same arguments; say what to install if there is none."""
-    again = os.environ.pop(CHOSEN, None)
-    reason = unfit()
+    """Require one of the Pythons with which everything is tested; where there is uv, go on with the newest of them."""
+    reason, least, most = unfit(), *(".".join(map(str, limit)) for limit in (OLDEST, NEWEST))
     if not reason:
         return
     reason = f"Python {platform.python_version()} ({sys.executable}) is {reason}"
-    version, path = ("", "") if again else fitting()
-    if not path:
-        least, most = (".".join(map(str, limit)) for limit in (OLDEST, NEWEST))
-        advice = {
-            "Darwin": f"`brew install python@{most}`, or the installer from python.org",
-            "Windows": f"`winget install Python.Python.{most}`, or the installer from python.org",
-        }.get(platform.system(), f"your distribution's packages python{most} and python{most}-venv, or uv")
-        raise Failure(
-            f"{reason}; Python {least} to {most} is needed, and none that can make environments was found here: "
-            f"install one ({advice}) and call again."
-        )
-    say(f"{reason}: going on with Python {version} ({path})")
-    command = [path, str(Path(__file__).resolve()), *sys.argv[1:]]
-    os.environ[CHOSEN] = "1"
-    if not WINDOWS:
-        os.execv(path, command)
-    with subprocess.Popen(command) as child:  # there execv would give the terminal back at once
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other one
-        sys.exit(child.wait())
+    if shutil.which("uv") and not os.environ.get(CHOSEN):
+        say(f"{reason}: going on with uv's Python {most}")
+        os.environ[CHOSEN] = "1"
+        command = ["uv", "run", "--no-project", "--python", most, "python", str(Path(__file__).resolve())]
+        sys.exit(subprocess.run([*command, *sys.argv[1:]]).returncode)
+    raise Failure(
+        f"{reason}, and Python {least} to {most} is needed: install one from your distribution (with its venv package), "
+        "Homebrew, or python.org, and start run.py with it; or install uv and call again."
+    )
 
 
 def call(command: list, advice: str, **extra) -> None:
@@ -265,8 +207,7 @@ def data() -> None:
     call(
         [PYTHON, "-m", "attnopt.datasets"],
         "No Fashion-MNIST for the tests: Debian's package dataset-fashion-mnist is not installed and cannot be installed "
-        "here, and the download failed. Install the package or go online and call again; the download goes on where it "
-        "stopped.",
+        "here, and the download failed. Install the package or go online and call again.",
     )
 
 
@@ -319,12 +260,9 @@ def pdf(output: str) -> None:
 def oldest() -> None:
     """Run the unit tests in an environment with the oldest versions that `pyproject.toml` admits."""
     folder = ROOT / "_build" / "oldest"
-    maker = fitting(NEWEST_FOR_OLDEST)[1] if unfit(NEWEST_FOR_OLDEST) else sys.executable
-    if not maker:
-        raise Failure(
-            "The oldest versions are built for Python 3.11 and 3.12, and neither was found: install one, call again."
-        )
-    call([maker, "-m", "venv", "--clear", folder], "The environment could not be made: see above.")
+    if unfit(NEWEST_FOR_OLDEST):
+        raise Failure("The oldest versions are built for Python 3.11 and 3.12: start run.py with one of these.")
+    call([sys.executable, "-m", "venv", "--clear", folder], "The environment could not be made: see above.")
     python = folder / PYTHON.relative_to(VENV)
     install_torch(python)
     advice = "The oldest versions could not be installed: see pip's message above."

@@ -146,122 +146,44 @@ def test_pythons_that_fit_are_those_tested(run, monkeypatch, name, value, reason
     assert run.unfit() == reason
 
 
-POSIX = pytest.mark.skipif(os.name == "nt", reason="made of shell scripts")
-HERE = f"3.{sys.version_info[1]}"  # a Python that fits
-OTHERS = [f"3.{minor}" for minor in (14, 13, 12, 11) if f"3.{minor}" != HERE]
-BARE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # plugins, which nothing here asks for, take seconds to import
-NEW = """
-import platform, sys
-sys.path.insert(0, {folder!r})
-import run
-sys.version_info, platform.python_version = (3, 15, 0), lambda: "3.15.0"
-run.WINDOWS = {windows}
-run.start()
-"""
-
-
 @pytest.fixture
-def new_python(tmp_path):
-    """Start run.py in a project of its own, as if by Python 3.15, with nothing on the PATH but these shell scripts."""
-    project, folder = tmp_path / "project", tmp_path / "bin"
-    for place in (project, folder):
-        place.mkdir()
-    (project / "run.py").write_bytes((ROOT / "run.py").read_bytes())
-    (project / ".venv").symlink_to(sys.prefix)
+def new_python(tmp_path, monkeypatch):
+    """Start run.py with some arguments as if by Python 3.15, with nothing on the PATH, or a uv that is a shell script."""
 
-    def start(scripts, arguments=("test", "--version"), windows=False, **environment):
-        for name, script in scripts.items():
-            file = folder / name
-            file.parent.mkdir(exist_ok=True)
-            file.write_text(f"#!/bin/sh\n{script.replace('PYTHON', sys.executable)}\n", encoding="utf-8")
-            file.chmod(0o755)
-        code = NEW.format(folder=str(project), windows=windows)
-        path = os.pathsep.join([str(folder), str(folder / "later")])
-        return subprocess.run(
-            [sys.executable, "-B", "-c", code, *arguments],
-            capture_output=True, text=True, env=os.environ | {"PATH": path, **BARE} | environment,
-        )  # fmt: skip
+    def start(*arguments, uv=""):
+        if uv:
+            (tmp_path / "uv").write_text(f"#!/bin/sh\n{uv}\n", encoding="utf-8")
+            (tmp_path / "uv").chmod(0o755)
+        code = "import sys; sys.path.insert(0, sys.argv.pop(1)); import run; sys.version_info = (3, 15, 0); run.start()"
+        command = [sys.executable, "-B", "-c", code, str(ROOT), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env={"PATH": str(tmp_path)})
 
     return start
 
 
-REAL = 'exec PYTHON "$@"'
-FOUND = {
-    "a stand-in that fails before the real one": {f"python{HERE}": "exit 127", f"later/python{HERE}": REAL},
-    "what only calls itself so": {f"python{name}": "echo 3.14.0; echo /bin/false; exit 1" for name in OTHERS}
-    | {f"python{HERE}": REAL},
-    "a chatterer": {f"python{OTHERS[0]}": "echo welcome", f"python{HERE}": REAL},
-    "the launcher": {"py": f'[ "$1" = -{HERE} ] || exit 103; shift; {REAL}'},
-    "one that uv has": {"uv": f'[ "$3 $4 $5" = "--no-python-downloads --python {HERE}" ] || exit 2; shift 6; {REAL}'},
-    "one that uv fetches": {"uv": f'[ "$3 $4" = "--python 3.14" ] || exit 2; shift 5; {REAL}'},
-}
-
-
-def test_the_oldest_versions_get_a_python_for_which_they_are_built(run, monkeypatch):
-    for version, maker in (((3, 12, 0), sys.executable), ((3, 13, 0), "their/python3.12")):
-        run.calls.clear()
-        monkeypatch.setattr(run.sys, "version_info", version)
-        monkeypatch.setattr(run, "fitting", lambda newest: ("3.12.9", "their/python3.12") if newest == (3, 12) else None)
-        run.oldest()
-        assert run.calls[0] == f"{maker} -m venv --clear {run.ROOT / '_build' / 'oldest'}"
-    monkeypatch.setattr(run, "fitting", lambda newest: ("", ""))
-    with pytest.raises(run.Failure, match=r"built for Python 3\.11 and 3\.12, and neither was found"):
-        run.oldest()
-
-
-@POSIX
-@pytest.mark.parametrize("scripts", FOUND.values(), ids=FOUND)
-def test_another_python_is_found_tried_and_goes_on(new_python, scripts):
-    done = new_python(scripts)
-    first, *rest = done.stdout.splitlines()
-    assert first.startswith(f"Python 3.15.0 ({sys.executable}) is too new: going on with Python {HERE}.")
-    assert rest == [f"pytest {pytest.__version__}"]
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@POSIX
-@pytest.mark.parametrize("windows", [False, True])
-def test_the_other_python_gets_all_arguments_and_its_exit_code_is_ours(new_python, tmp_path, windows):
-    (tmp_path / "test_it.py").write_text("def test_no():\n    assert False, 'told'\n", encoding="utf-8")
-    arguments = ("test", "-q", "-k", "no or none", "-p", "no:cacheprovider", str(tmp_path / "test_it.py"))
-    done = new_python({f"python{HERE}": REAL}, arguments, windows)
-    assert "1 failed" in done.stdout
-    assert done.stderr == "run.py: Some tests failed: see above.\n"
-    assert done.returncode == 1
-
-
-@POSIX
-def test_without_another_python_a_sentence_says_what_to_install(new_python):
-    done = new_python({f"python{OTHERS[0]}": "exit 127", "python3": REAL})
-    assert done.returncode == 1
-    assert done.stdout == ""
+def test_another_python_is_asked_for(new_python):
+    done = new_python("test", "--version")
+    assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(
-        r"run\.py: Python 3\.15\.0 \(.*\) is too new; Python 3\.11 to 3\.14 is needed, and none .* install one .*\n",
-        done.stderr,
+        r"run\.py: Python .* is too new, and Python 3\.11 to 3\.14 is needed: install one .* or install uv .*\n", done.stderr
     )
 
 
-@POSIX
-def test_the_search_is_not_begun_again(new_python):
-    done = new_python({f"python{HERE}": "echo started >&2; exit 1"}, ATTNOPT_PYTHON_CHOSEN="1")
-    assert done.returncode == 1
-    assert "started" not in done.stderr
-    assert "none that can make environments was found" in done.stderr
+@pytest.mark.skipif(os.name == "nt", reason="uv is a shell script here")
+def test_uv_goes_on_with_the_same_arguments_and_its_exit_code_is_ours(new_python):
+    done = new_python("test", "-q", "-k", "no or none", uv='echo "$ATTNOPT_PYTHON_CHOSEN $5 $6" "$@"; exit 7')
+    assert done.stdout.splitlines()[1].startswith("1 python ")
+    assert done.stdout.endswith(f"run --no-project --python 3.14 python {ROOT / 'run.py'} test -q -k no or none\n")
+    assert done.returncode == 7
 
 
-@POSIX
-@pytest.mark.parametrize(
-    "old", sorted(Path.home().glob(".pyenv/versions/3.[0-9].*/bin/python")), ids=lambda old: old.parts[-3]
-)
-def test_real_old_pythons_hand_over(new_python, tmp_path, old):
-    new_python({f"python{HERE}": REAL})  # puts the scripts there
-    path = os.environ | {"PATH": str(tmp_path / "bin"), **BARE}
-    done = subprocess.run(
-        [old, tmp_path / "project" / "run.py", "test", "--version"], capture_output=True, text=True, env=path
-    )
-    assert f"is too old: going on with Python {HERE}." in done.stdout
-    assert done.stdout.endswith(f"pytest {pytest.__version__}\n")
-    assert done.stderr == ""
+def test_the_oldest_versions_want_a_python_for_which_they_are_built(run, monkeypatch):
+    monkeypatch.setattr(run.sys, "version_info", (3, 12, 0))
+    run.oldest()
+    assert run.calls[0] == f"{sys.executable} -m venv --clear {run.ROOT / '_build' / 'oldest'}"
+    monkeypatch.setattr(run.sys, "version_info", (3, 13, 0))
+    with pytest.raises(run.Failure, match=r"built for Python 3\.11 and 3\.12: start run\.py with one of these"):
+        run.oldest()
 
 
 def test_every_requirement_is_pinned():

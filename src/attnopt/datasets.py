@@ -14,11 +14,9 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import pooch
-import requests
 import torch
 from filelock import FileLock
 from torch import Tensor
-from tqdm import tqdm
 
 Split = Literal["train", "test"]
 
@@ -77,7 +75,6 @@ MIRRORS = (
     "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
 )
-ATTEMPTS = 2  # at each mirror
 SAMPLE = Path(__file__).with_name("data") / "fashion_mnist_sample.npz"
 
 
@@ -85,7 +82,7 @@ def fashion_mnist(split: Split, folder: str | os.PathLike | None = None) -> tupl
     """Images and labels of Fashion-MNIST, in the published order.
 
     Looks in the user's cache, then in the folder of Debian's package ``dataset-fashion-mnist``; what neither has is
-    downloaded into the cache. An interrupted download is taken up by the next call.
+    downloaded into the cache.
 
     Args:
         split: "train" (60,000 images, 6,000 a class) or "test" (10,000, 1,000 a class).
@@ -186,42 +183,20 @@ def _contents(path: Path) -> bytes:
 
 
 def _download(name: str) -> Path:
-    """Fetch a file into the cache; pooch puts it in its place only if its hash is right."""
-    folder = _cache()
-    for mirror in ATTEMPTS * MIRRORS:
+    """Fetch a file into the cache; pooch puts it in its place only if it is whole and its hash is right."""
+    folder, fetch = _cache(), pooch.HTTPDownloader(progressbar=True, timeout=30)
+    for mirror in MIRRORS:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with FileLock(folder / "download.lock"):  # two callers must not write the same part
-                return Path(pooch.retrieve(mirror + name, FILES[name].archive, name, folder, downloader=_resume))
+            with FileLock(folder / "download.lock"):  # a second caller waits, and finds the file there
+                return Path(pooch.retrieve(mirror + name, FILES[name].archive, name, folder, downloader=fetch))
         except (OSError, ValueError) as error:  # the network, the disk; a wrong hash
             reason = error
     raise RuntimeError(
         f"Fashion-MNIST's {name} is not on this machine and could not be downloaded to {folder} ({reason}). Install "
         f"Debian's package dataset-fashion-mnist, or name a folder that holds {', '.join(FILES)}, or go online and call "
-        "again: the download goes on where it stopped."
+        "again."
     ) from reason
-
-
-def _resume(url: str, output: str, _pooch: object) -> None:
-    """Downloader for pooch that goes on from the part that an interrupted call has left beside the output."""
-    part = Path(output).with_name(url.rpartition("/")[2] + ".part")
-    start = part.stat().st_size if part.exists() else 0
-    headers = {"Range": f"bytes={start}-", "Accept-Encoding": "identity"}
-    with requests.get(url, headers=headers, stream=True, timeout=30) as response:
-        if response.status_code == requests.codes.requested_range_not_satisfiable:
-            part.unlink(missing_ok=True)  # longer than the file: the next attempt starts again
-        response.raise_for_status()
-        if response.status_code != requests.codes.partial_content:  # a server without ranges sends the whole
-            start = 0
-        total = start + int(response.headers.get("Content-Length", 0))
-        with (
-            part.open("ab" if start else "wb") as file,
-            tqdm(desc=part.stem, initial=start, total=total, unit="B", unit_scale=True, ncols=79, disable=None) as bar,
-        ):
-            for chunk in response.iter_content(1 << 14):
-                file.write(chunk)
-                bar.update(len(chunk))
-    part.replace(output)
 
 
 if __name__ == "__main__":
