@@ -100,19 +100,9 @@ def test_new_writes_a_chapter_once(project):
     assert "run.py: No chapter was made" in said
 
 
-def test_the_register_and_what_the_errata_print_are_written_anew(tmp_path):
+def test_what_the_errata_print_is_written_anew(tmp_path):
     shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "book", tmp_path / "book", ignore=shutil.ignore_patterns("*.ipynb", "_build"))
-    names = tmp_path / "book" / "register.csv"
-    whole = names.read_text(encoding="utf-8")
-    assert tool(tmp_path, "python", "tools/register.py") == "The register is complete.\n"
-    assert names.read_text(encoding="utf-8") == whole
-    names.write_text("".join(whole.splitlines(keepends=True)[:-1]), encoding="utf-8")
-    last = whole.splitlines()[-1].split(",")[1]
-    assert tool(tmp_path, "python", "tools/register.py") == "1 new entries\n"
-    assert f",{last},entered," in names.read_text(encoding="utf-8").splitlines()[-1]
-    names.write_text(whole + "2026-01-01,thm-gone,entered,theorem,0\n", encoding="utf-8")
-    assert "line" in tool(tmp_path, "python", "tools/register.py", code=1)
     printed = tmp_path / "book" / "errata" / "actor-dissipation.txt"
     before = printed.read_text(encoding="utf-8")
     printed.unlink()

@@ -243,3 +243,10 @@ def test_the_repositorys_address_has_one_place(monkeypatch, tmp_path):
     cell = colab_cell(root() / "book" / "index.md").source
     assert "address = 'https://example.org/book'" in cell
     assert "input(" not in cell
+
+
+def test_names_of_claims_and_theorems_are_permanent():
+    listed = Path(__file__).with_name("names.txt").read_text(encoding="utf-8").splitlines()
+    there = claims().keys() | statements().keys()
+    assert sorted(there - set(listed)) == [], "new names go to tests/names.txt"
+    assert sorted(set(listed) - there) == [], "others link to these names: they stay"

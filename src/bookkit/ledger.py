@@ -13,7 +13,6 @@ from bookkit.chapter_map import chapters
 from bookkit.claims import Claim, claims, papers
 from bookkit.folder import cited, results
 from bookkit.graph import Node, carried, nodes, statements, titled
-from bookkit.register import Entry, register
 
 EVIDENCE = "_evidence"  # the site's folder with the sources of tests and experiments, and with the stored results
 SCRIPT = re.compile(r"experiments/\w+\.py")
@@ -90,9 +89,6 @@ class Ledger:
 
     def __init__(self, nodes: dict[str, Node]):
         self.nodes, self.above = nodes, carried(nodes)
-        self.history: dict[str, list[Entry]] = {}
-        for entry in register():
-            self.history.setdefault(entry.id, []).append(entry)
 
     def __repr__(self) -> str:
         return f"Ledger of {sum(bool(node.verdict) for node in self.nodes.values())} claims and {len(self.nodes)} cards"
@@ -111,7 +107,7 @@ class Ledger:
         else:
             kind, said, tests = statements()[node.id].kind, "", ()
             head = f"<strong>{html.escape(titled(node))}</strong>"
-        parts = [said, self._shown(node), self._stands(node), self._tests(tests), self._runs(node), self._history(node)]
+        parts = [said, self._shown(node), self._stands(node), self._tests(tests), self._runs(node), self._cited(node)]
         return (
             f'<details class="ao-claim" id="{node.id}" data-paper="{node.source}" data-verdict="{node.verdict}" '
             f'data-evidence="{node.evidence}" data-chapter="{html.escape(chapters()[node.chapter])}">'
@@ -160,10 +156,9 @@ class Ledger:
             lines.append(f"<p>Numbers: {stored}" + (f", made by {', '.join(runs)}" if runs else "") + "</p>")
         return "".join(lines)
 
-    def _history(self, node: Node) -> str:
-        told = "; ".join(f"{entry.date} {entry.event} as {entry.note}" for entry in self.history.get(node.id, ()))
+    def _cited(self, node: Node) -> str:
         return (
-            f"<p>Name for good: <code>{node.id}</code>. History: {html.escape(told) or 'not yet in the register'}.</p>"
+            f"<p>Permanent name: <code>{node.id}</code></p>"
             f"<details><summary>Cite this</summary><pre>{html.escape(bibtex(node))}</pre></details>"
         )
 
