@@ -129,7 +129,7 @@ def pairs_of_heads(x, y, query, matrices, scale):
 
 @pytest.mark.evidence("ahn-softmax-attention")
 def test_pairs_of_heads_take_gradient_steps_on_centered_least_squares(generator):
-    """By differentiation, with labels that no line fits and free matrices; a tenth of the scale, a hundredth of the error."""
+    """By differentiation, with labels that no line fits; a tenth of the scale leaves a hundredth of the error."""
     d, n, k = 3, 50, 3
     x, query, y = normal(generator, n, d), normal(generator, d), 1 + normal(generator, n)
     matrices = 0.2 * normal(generator, k, d, d) - 0.5 * torch.eye(d)
