@@ -116,6 +116,47 @@ def test_two_small_opposite_heads_approach_the_limit(generator):
     torch.testing.assert_close(softmax_attention.softmax_transformer(prompts, P, W), limit, rtol=1e-4, atol=1e-9)
 
 
+def pairs_of_heads(x, y, query, matrices, scale):
+    """The prediction of layers of two opposite heads over the examples; x (..., n, d), query (..., d)."""
+    tokens = torch.cat([x, query[..., None, :]], -2)
+    labels = torch.cat([y, torch.zeros_like(y[..., :1])], -1)
+    for A in matrices:
+        scores = scale * tokens @ A.mT @ x.mT
+        weights = (scores.softmax(-1) - (-scores).softmax(-1)) / (2 * scale)
+        labels = labels + (weights @ labels[..., :-1, None])[..., 0]
+    return -labels[..., -1]
+
+
+@pytest.mark.evidence("ahn-softmax-attention")
+def test_pairs_of_heads_take_gradient_steps_on_centered_least_squares(generator):
+    """By differentiation, with labels that no line fits; a tenth of the scale leaves a hundredth of the error."""
+    d, n, k = 3, 50, 3
+    x, query, y = normal(generator, n, d), normal(generator, d), 1 + normal(generator, n)
+    matrices = 0.2 * normal(generator, k, d, d) - 0.5 * torch.eye(d)
+    w = torch.zeros(d, dtype=torch.float64)
+    for A in matrices:
+        w.requires_grad_()
+        loss = (y - y.mean() - (x - x.mean(0)) @ w).square().mean() / 2
+        w = (w + A.mT @ torch.autograd.grad(loss, w)[0]).detach()
+    errors = [(pairs_of_heads(x, y, query, matrices, scale) - query @ w).abs().item() for scale in (0.1, 0.01, 0.001)]
+    assert errors[0] < 0.1
+    assert abs(errors[0] / errors[1] / 100 - 1) < 0.2
+    assert abs(errors[1] / errors[2] / 100 - 1) < 0.01
+
+
+@pytest.mark.evidence("ahn-softmax-attention")
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_pairs_of_heads_lose_one_example(k, generator):
+    d, n, count = 2, 16, 50_000
+    x, query, w = normal(generator, count, n, d), normal(generator, count, d), normal(generator, count, d)
+    steps, least = optimal_step_sizes(d, n - 1, k)
+    matrices = n / (n - 1) * steps[:, None, None] * torch.eye(d, dtype=torch.float64)
+    labels = (x @ w[..., None])[..., 0]
+    losses = (pairs_of_heads(x, labels, query, matrices, 1e-3) - (w * query).sum(-1)).square()
+    assert abs(losses.mean() - float(least)) < 4 * losses.std() / count**0.5
+    assert losses.std() / count**0.5 < 0.05 * float(least)
+
+
 def test_stored_softmax_attention():
     found = results("softmax_attention")
     optimum = found["optimum"]

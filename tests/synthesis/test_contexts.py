@@ -142,6 +142,27 @@ def test_clusters_of_other_widths_by_quadrature():
     torch.testing.assert_close(places, THETA + wide @ q)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_belief_is_a_posterior_if_some_point_is_equally_far_from_all_class_vectors(seed):
+    """Against normal densities; three points on a line have no such point, and no query for which it is."""
+    root, theta, z = normal(2, 2, seed=seed), normal(3, 2, seed=seed + 10), normal(2, seed=seed + 20)
+    covariance = root @ root.mT + 0.5 * torch.eye(2, dtype=torch.float64)
+    shares = normal(3, seed=seed + 30).softmax(0)
+    precision = covariance.inverse()
+    squares = (theta @ precision * theta).sum(-1) / 2
+    point = torch.linalg.solve((theta[1:] - theta[0]) @ precision, squares[1:] - squares[0])
+    law = torch.distributions.MultivariateNormal(theta, covariance)
+    posterior = (law.log_prob(z) + shares.log()).softmax(0)
+    query = (precision @ (z - point))[None]
+    limit = mixture_limit(query, theta, shares, covariance)
+    torch.testing.assert_close(limit.between[0], posterior @ theta)
+    torch.testing.assert_close((query[0] @ theta.mT + shares.log()).softmax(0), posterior)
+
+    line = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)
+    odds = (-((z[0] - line) ** 2) / 2).diff()
+    assert odds.diff().abs() > 0.99  # of z; θq has equal differences for every q
+
+
 @pytest.mark.parametrize("labels", [None, [1.0, 0, 0], [0, 0, 1.0], [0.2, 0.5, 0.3]])
 @pytest.mark.evidence("book-head-error")
 def test_the_error_is_the_delta_method_s_by_quadrature(labels):

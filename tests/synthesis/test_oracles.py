@@ -333,6 +333,24 @@ def test_three_parts_make_the_cross_entropy(chance, calibrated):
 
 
 @pytest.mark.evidence("book-oracle-flow")
+def test_a_calibrated_value_is_at_most_half_the_squared_diameter_times_the_information(chance):
+    """Through the total variation distance, by sums over all cases."""
+    world = World(chance, calibrated=True)
+    diameter = max(math.dist(one, other) for one in world.theta for other in world.theta)
+    value = information = 0.0
+    for (z, o), weight in np.ndenumerate(world.joint.sum(-1)):
+        p, labels = world.s[z], world.posterior[z, o]
+        apart, divergence = abs(p - labels).sum() / 2, labels @ np.log(labels / p)
+        assert np.linalg.norm((p - labels) @ world.theta) <= diameter * apart + 1e-12
+        assert apart**2 <= divergence / 2 + 1e-12
+        value += weight * ((p - labels) @ world.theta) @ ((p - labels) @ world.theta)
+        information += weight * divergence
+    assert value <= diameter**2 * information / 2
+    split = information_split(*(torch.tensor(x) for x in (world.s, world.shares, world.posterior)))
+    assert (torch.tensor(world.p_z) * split.information).sum().item() == pytest.approx(information)
+
+
+@pytest.mark.evidence("book-oracle-flow")
 @pytest.mark.parametrize("calibrated", [True, False])
 def test_the_flow_gains_the_information_and_the_miscalibration(chance, calibrated):
     world = World(chance, tokens=2, answers=2, calibrated=calibrated)
