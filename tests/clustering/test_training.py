@@ -26,10 +26,10 @@ from attnopt.clustering import (
     training_data,
 )
 from attnopt.clustering.model import marks
+from attnopt.clustering.task import TEST_SEED
 from attnopt.clustering.training import evaluate, group
 from attnopt.clustering.training.adam import Adam
 from attnopt.clustering.training.backward import Layout, loss_and_gradients, normaliser, pull_back
-from attnopt.clustering.training.evaluate import TEST_SEED
 from attnopt.clustering.training.group import FEED_FORWARD, ORDER_SEED
 
 

@@ -9,7 +9,7 @@ from torch.nn.functional import gelu, normalize
 
 from attnopt.checks import check_count, check_number, check_word
 from attnopt.clustering.model import Models
-from attnopt.clustering.task import Task, check_task
+from attnopt.clustering.task import Task, check_sums
 
 WIDEST = math.pi / 3  # the clusters' directions spread between minus and plus this angle
 FARTHEST = 1e8  # no position need lie further out: there, scores of unit tokens agree to rounding
@@ -64,12 +64,12 @@ def ideal_circuit(
 
     Raises:
         TypeError: if ``task`` is none, or ``sharpness`` or ``scale`` not a number.
-        ValueError: if ``sharpness`` or ``scale`` is not positive and finite, or ``clusters`` or ``dim`` is not one of its
-            values.
+        ValueError: if the task's labels are no sums, ``sharpness`` or ``scale`` is not positive and finite, or ``clusters``
+            or ``dim`` is not one of its values.
 
     Source: the chapter "The ideal circuit"; Odonnat, Bouaziz, Cabannes (2025), section 3.1 and Figure 1, for the idea.
     """
-    check_task(task)
+    check_sums(task)
     p, length, k = task.p, task.length, task.k
     check_number("sharpness", sharpness)
     check_number("scale", scale)

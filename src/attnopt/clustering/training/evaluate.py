@@ -7,12 +7,11 @@ from torch import Tensor
 
 from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import Norm, Params, marks
+from attnopt.clustering.task import LISTED
 from attnopt.clustering.training.backward import attend, cross_entropy, feed_forward, normaliser, pair_table
 from attnopt.clustering.training.settings import Settings
 
-LISTED = 2**13  # up to so many sequences the models are evaluated on all of them, beyond on a sample of half as many
 CHUNK = 2**19  # activations that are evaluated at a time
-TEST_SEED = 2**31  # of that sample, apart from small seeds' data
 Predictions = tuple[Tensor, Tensor, Tensor]
 
 
@@ -29,9 +28,9 @@ class Evaluation:
     def __init__(self, settings: Settings, tokens: Tensor, marked: Tensor, truth: Tensor):
         self.task, self.marks, self.truth = settings.task, marked, truth.mT
         like = {"dtype": marked.dtype, "device": marked.device}
+        test, labels = self.sequences = self.task.judged()
         self.listed = self.task.size <= LISTED
         if self.listed:
-            test, labels = self.task.all()
             powers = self.task.p ** torch.arange(self.task.length - 1, -1, -1, device=like["device"])
             self.seen = torch.zeros(len(marked), len(test), **like)  # how often each is in the training set
             at = (tokens * powers).sum(-1)
@@ -39,9 +38,6 @@ class Evaluation:
             self.seen[len(at) :] = self.seen[len(at) - 1]
             unseen = (self.seen == 0).to(like["dtype"])
             self.shares = self.seen / self.seen.sum(1, keepdim=True), unseen / unseen.sum(1, keepdim=True)
-        else:
-            test, labels = self.task.sample(LISTED // 2, torch.Generator().manual_seed(TEST_SEED))
-        self.sequences = test, labels
         self.test = marks(test.to(like["device"]), settings.tokens, like["dtype"])
         self.labels = torch.nn.functional.one_hot(labels.to(like["device"]), settings.tokens).mT.to(like["dtype"])
 

@@ -1,10 +1,8 @@
 """Models that step together: Adam on their mini-batches, a record of what happens, exact resumption."""
 
-import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -19,7 +17,7 @@ from attnopt.clustering.training.backward import Layout, loss_and_gradients
 from attnopt.clustering.training.compiled import Kernel
 from attnopt.clustering.training.draws import training_data
 from attnopt.clustering.training.evaluate import Evaluation
-from attnopt.clustering.training.record import Training, checksum
+from attnopt.clustering.training.record import Training, check_description, describe
 from attnopt.clustering.training.settings import Settings, Watch
 
 # Of the order of the mini-batches, the same for all models. A generator on the CPU reads 32 bits of a seed: the order of
@@ -75,8 +73,7 @@ class Group:
         self.truth = pad(one_hot(targets, settings.tokens).to(like["dtype"]))
         self.evaluation = Evaluation(settings, tokens, self.marks, self.truth)
         self.kernel = Kernel(self.layout, self.norm, tokens, targets) if compiled else None
-        said = {"seeds": seeds, "settings": asdict(settings), "watch": asdict(watch), "start": checksum(start)}
-        self.description = json.dumps(said | {"dtype": str(self.rows.dtype)} | ({"compiled": True} if compiled else {}))
+        self.description = describe(seeds, settings, watch, start, self.rows.dtype, compiled)
 
     @one_thread()
     def run(self, file: Path | None, every: int, progress: bool) -> Training:
@@ -166,8 +163,7 @@ class Group:
             ValueError: if the file cannot be read or was written by other settings.
         """
         arrays, description = read_arrays(file)
-        if description != self.description:
-            raise ValueError(f"{file} was written by other settings: remove it, or name another place")
+        check_description(file, description, self.description)
         device = self.rows.device
         for name, value in self.state().items():
             value.copy_(torch.from_numpy(arrays[name]))

@@ -1,7 +1,9 @@
 """What a training comes to: its models and their history, in memory and in files."""
 
+import hashlib
 import json
 import zlib
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +12,9 @@ from torch import Tensor
 
 from attnopt.clustering.files import read_arrays, write_arrays
 from attnopt.clustering.model import Models
+from attnopt.clustering.task import Task
+from attnopt.clustering.training.draws import training_data
+from attnopt.clustering.training.settings import Settings, Watch
 
 LATER = {"betas": [0.9, 0.999], "eps": 1e-8}  # settings of which older files say nothing, and what they were then
 
@@ -81,8 +86,8 @@ def load_training(file: Path | str, description: str | None = None) -> Training:
     if not about.startswith("{"):
         raise ValueError(f"{file} holds no training, but what another function wrote")
     about = json.loads(about)
-    if description is not None and _complete(about["description"]) != _complete(description):
-        raise ValueError(f"{file} was written by other settings: remove it, or name another place")
+    if description is not None:
+        check_description(file, about["description"], description)
     history, kept = {}, {}
     for path, array in arrays.items():
         kind, *at, name = path.split("/")
@@ -90,6 +95,38 @@ def load_training(file: Path | str, description: str | None = None) -> Training:
         place[name] = torch.from_numpy(array)
     models = {at: Models(weights, about["norm"]) for at, weights in kept.items()}
     return Training(models.pop("end"), history, {int(epoch): snapshot for epoch, snapshot in models.items()})
+
+
+def describe(seeds: list[int], settings: Settings, watch: Watch, start: Models | None, dtype: object, compiled: bool) -> str:
+    """All that decides what a training comes to, for files to bear.
+
+    Training reads of a task its sizes, the training data, and what models are judged on. Where these data are not those of
+    `Task`, the description bears their digest: so it tells every two tasks apart that some training could tell apart, by
+    whatever classes or values they were made, and files of `Task` bear what they always did.
+    """
+    task, chosen = settings.task, {field.name: getattr(settings, field.name) for field in fields(Settings)}
+    chosen["task"] = {"p": task.p, "length": task.length, "k": task.k}
+    plain, own = (_digest(one, seeds, settings.n_train) for one in (Task(task.p, task.length, task.k), task))
+    chosen["task"] |= {} if own == plain else {"data": own}
+    said = {"seeds": seeds, "settings": chosen, "watch": asdict(watch), "dtype": str(dtype)}
+    said |= {"start": None if start is None else checksum(start)} | ({"compiled": True} if compiled else {})
+    return json.dumps(said)
+
+
+def _digest(task: Task, seeds: list[int], n_train: int) -> str:
+    """Of a task's training data and of what models are judged on."""
+    parts = *training_data(seeds, task, n_train), *task.judged()
+    return hashlib.sha256(b"".join(part.cpu().to(torch.int32).numpy().tobytes() for part in parts)).hexdigest()
+
+
+def check_description(file: Path, found: str, wanted: str) -> None:
+    """Require what a file bears to be what is asked for.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    if _complete(found) != _complete(wanted):
+        raise ValueError(f"{file} was written by other settings: remove it, or name another place")
 
 
 def _complete(description: str) -> str:
