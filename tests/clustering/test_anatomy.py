@@ -70,6 +70,11 @@ def test_activation_sparsity_counts_small_activations():
             assert found[model, at].item() == pytest.approx(share)
     assert (found.diff(dim=1) >= 0).all()
     assert found[:, -1].eq(1).all()
+    assert torch.equal(activation_sparsity(activations, thresholds[::-1]), found.flip(1))
+    order = [2, 0, 1, *range(3, len(thresholds))]
+    assert torch.equal(activation_sparsity(activations, [thresholds[at] for at in order]), found[:, order])
+    with pytest.raises(ValueError, match=r"thresholds must have shape \(E,\), got \(1, 2\)"):
+        activation_sparsity(activations, [[0.1, 1.0]])
 
 
 def test_position_effects_of_a_linear_embedding_are_the_squared_weights():

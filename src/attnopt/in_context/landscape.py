@@ -6,8 +6,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_count
-from attnopt.in_context.steps import as_numbers
+from attnopt.checks import as_numbers, check_count
 from attnopt.in_context.wishart import wishart_trace_moment
 
 Coefficients = list[Fraction]

@@ -9,7 +9,7 @@ import torch
 from numpy.polynomial import Polynomial
 from torch import Tensor
 
-from attnopt.checks import check_count, check_number, check_vectors
+from attnopt.checks import as_numbers, check_count, check_number
 from attnopt.in_context.wishart import wishart_quadrature, wishart_recurrence
 
 
@@ -119,22 +119,6 @@ def marchenko_pastur_steps(ratio: float, n_layers: int) -> tuple[Tensor, float]:
     steps = -1 / (1 + ratio + 2 * ratio**0.5 * torch.cos(angles))
     powers = sum(min(ratio, 1 / ratio) ** j for j in range(n_layers + 1))  # by the smaller of the two, which cannot overflow
     return steps, min(ratio, 1.0) ** n_layers / powers
-
-
-def as_numbers(name: str, value: Tensor | Sequence[float]) -> Tensor:
-    """A tensor of finite real numbers of at least one dimension, float64 unless it comes as a tensor.
-
-    Raises:
-        TypeError: if it is not made of real numbers.
-        ValueError: if it is empty, a single number, or not finite.
-    """
-    if not isinstance(value, Tensor):
-        try:
-            value = torch.as_tensor(value, dtype=torch.float64)
-        except (TypeError, ValueError, RuntimeError):
-            raise TypeError(f"{name} must be real numbers, got {value!r}") from None
-    check_vectors(**{name: value})
-    return value
 
 
 def spectrum(dim: int, n_context: int, n_nodes: int, like: Tensor) -> tuple[Tensor, Tensor]:

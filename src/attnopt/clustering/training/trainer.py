@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from attnopt.checks import check_count
+from attnopt.checks import check_count, check_device, check_entries
 from attnopt.clustering.model import Models
 from attnopt.clustering.training.draws import check_seeds, initial_models
 from attnopt.clustering.training.group import Group
@@ -55,8 +55,8 @@ def train(
 
     Raises:
         TypeError: if an argument is not of its kind.
-        ValueError: if a number is out of range, a setting has neither one nor M values, ``start`` does not fit, or the
-            checkpoint cannot be read or belongs to other settings.
+        ValueError: if a number is out of range, a setting has neither one nor M values, ``start`` does not fit or is not
+            finite, the device is not there, or the checkpoint cannot be read or belongs to other settings.
         RuntimeError: if ``compiled`` is asked for and there is no C compiler, or it fails.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.
@@ -68,6 +68,7 @@ def train(
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
     check_compiled(compiled, device, dtype)
+    check_device("device", device)
     start = initial_models(seeds, settings, dtype) if start is None else start
     check_start(start, settings, len(seeds))
     start = start.map(lambda value: value.detach().to(device, dtype))
@@ -104,12 +105,12 @@ def check_compiled(compiled: bool, device: torch.device | str, dtype: torch.dtyp
     """
     if not isinstance(compiled, bool):
         raise TypeError(f"compiled must be True or False, got {compiled!r}")
-    if compiled and (torch.device(device).type != "cpu" or dtype != torch.float32):
+    if compiled and (str(device).partition(":")[0] != "cpu" or dtype != torch.float32):
         raise ValueError(f"compiled must be False but on the CPU in torch.float32, got {device} and {dtype}")
 
 
 def check_start(start: Models, settings: Settings, models: int) -> None:
-    """Require models with biases, one a seed, of the sizes and the norm that the settings say.
+    """Require models with biases, one a seed, finite, of the sizes and the norm that the settings say.
 
     Raises:
         TypeError: if they are no `Models`.
@@ -125,3 +126,5 @@ def check_start(start: Models, settings: Settings, models: int) -> None:
     for name, ours, theirs in zip(names, said, found, strict=True):
         if ours != theirs:
             raise ValueError(f"start must be as settings say: {name} {ours!r}, got {theirs!r}")
+    for name, value in start.weights.items():
+        check_entries(f"{name} of start", value)
