@@ -98,9 +98,10 @@ class Run:
         if missing := sorted(set(epochs.tolist()) - set(points.tolist())):
             raise ValueError(f"training must be evaluated at its snapshots (Watch(every=1)), was not at epoch {missing[0]}")
         frames = Models.join([models[epoch][model] for epoch in epochs.tolist()])
-        return cls._of(
-            frames, task, name, f"{len(epochs)} epochs of a training.", epochs, {"epoch": points} | history, "epoch"
-        )
+        said = f"{len(epochs)} epochs of a training."
+        if model in training.stopped:
+            said += " It stopped after epoch {}: {}.".format(*training.stopped[model])
+        return cls._of(frames, task, name, said, epochs, {"epoch": points} | history, "epoch")
 
     @classmethod
     def _of(

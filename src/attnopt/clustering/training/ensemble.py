@@ -11,7 +11,7 @@ from attnopt.clustering.model import Models
 from attnopt.clustering.training.draws import check_seeds
 from attnopt.clustering.training.record import Training, describe, join, load_training, save_training
 from attnopt.clustering.training.settings import EACH_EPOCH, PAPER, Settings, Watch
-from attnopt.clustering.training.trainer import check_compiled, check_plan, check_start, train
+from attnopt.clustering.training.trainer import check_compiled, check_plan, check_start, train_quietly, warn_of_stopped
 
 
 def ensemble(
@@ -51,6 +51,9 @@ def ensemble(
         TypeError: as `train`.
         ValueError: as `train`, or if the folder holds chunks that cannot be read or that other settings wrote.
         RuntimeError: as `train`.
+
+    Warns:
+        RuntimeWarning: as `train`, also of models in chunks that are read.
     """
     seeds = check_seeds(seeds)
     check_count("chunk", chunk)
@@ -66,7 +69,9 @@ def ensemble(
         file = Path(folder) / f"chunk_{at:05d}.npz" if folder else None
         begin = None if start is None else start[list(part)]
         tasks.append(delayed(_chunk)(seeds[at : at + chunk], settings.of(part), watch, begin, file, how))
-    return join(Parallel(n_jobs=jobs)(tasks))
+    training = join(Parallel(n_jobs=jobs)(tasks))
+    warn_of_stopped(training, seeds, settings)
+    return training
 
 
 def _chunk(
@@ -74,12 +79,12 @@ def _chunk(
 ) -> Training:
     """One task: read its result, or train and save it."""
     if file is None:
-        return train(seeds, settings, watch, start=start, **how)
+        return train_quietly(seeds, settings, watch, start=start, checkpoint=None, **how)
     description = describe(seeds, settings, watch, start, how["dtype"], how["compiled"])
     if file.exists():
         return load_training(file, description)
     checkpoint = file.with_suffix(".checkpoint")
-    training = train(seeds, settings, watch, start=start, checkpoint=checkpoint, **how)
+    training = train_quietly(seeds, settings, watch, start=start, checkpoint=checkpoint, **how)
     save_training(file, training, description)
     for left in file.parent.glob(f"{checkpoint.name}.*"):
         left.unlink()

@@ -74,7 +74,7 @@ class Evaluation:
         }
 
 
-def predict(views: Params, norm: Norm, batch: Tensor, truth: Tensor) -> Predictions:
+def predict(views: Params, norm: Norm, batch: Tensor, truth: Tensor, spread: Tensor | None = None) -> Predictions:
     """Losses and whether the label's logit exceeds all others, (M, n), and sequence embeddings (M, d, n).
 
     Args:
@@ -82,11 +82,12 @@ def predict(views: Params, norm: Norm, batch: Tensor, truth: Tensor) -> Predicti
         norm: the models' normalisation.
         batch: marks of the sequences, shape (M, n, pL).
         truth: ones at the labels, shape (M, p, n) or (p, n).
+        spread: see `exponentials`.
     """
     models, count = batch.shape[:2]
     batch = torch.cat([batch, batch[:, :1].expand(-1, -count % 32, -1)], 1) if count % 32 else batch
     chunk = max(32, CHUNK // (models * views["receptors"].shape[1]) // 32 * 32)
-    rows = pair_table(views, norm)["rows"]
+    rows = pair_table(views, norm, spread)["rows"]
     logits, sequences = [], []
     for part in batch.split(chunk, 1):
         sequence, _ = attend(rows, part)

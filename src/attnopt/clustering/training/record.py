@@ -1,6 +1,7 @@
 """What a training comes to: its models and their history, in memory and in files."""
 
 import hashlib
+import itertools
 import json
 import zlib
 from dataclasses import asdict, fields
@@ -13,10 +14,25 @@ from torch import Tensor
 from attnopt.clustering.files import read_arrays, write_arrays
 from attnopt.clustering.model import Models
 from attnopt.clustering.task import Task
+from attnopt.clustering.training.backward import SPREAD
 from attnopt.clustering.training.draws import training_data
 from attnopt.clustering.training.settings import Settings, Watch
 
 LATER = {"betas": [0.9, 0.999], "eps": 1e-8}  # settings of which older files say nothing, and what they were then
+
+
+class Stop(NamedTuple):
+    """Where a model's training ended early: the last epoch that it completed, whose weights it keeps, and why."""
+
+    epoch: int
+    reason: str
+
+    @classmethod
+    def of(cls, epoch: int, spread: float) -> "Stop":
+        """With the reason that follows from how far its scores spread."""
+        if spread > SPREAD:
+            return cls(epoch, f"its attention scores came to spread over {spread:.3g}, beyond {SPREAD:.0f}")
+        return cls(epoch, "its weights, gradients or losses were no longer finite")
 
 
 class Training(NamedTuple):
@@ -32,25 +48,31 @@ class Training(NamedTuple):
             sample of 4096, the same for all models, stands for all and for the unseen. A label counts as predicted if its
             logit exceeds all others.
         snapshots: models after chosen epochs.
+        stopped: for each model that diverged, by its index, the last epoch that it completed and why it stopped. Its
+            weights, in later snapshots too, are those after that epoch; its later history is nan.
     """
 
     models: Models
     history: dict[str, Tensor]
     snapshots: dict[int, Models]
+    stopped: dict[int, Stop] = {}  # noqa: RUF012
 
     def __repr__(self) -> str:
-        return f"Training({self.models}, {len(self.history['epoch'])} evaluations, snapshots of {list(self.snapshots)})"
+        said = f"{self.models}, {len(self.history['epoch'])} evaluations, snapshots of {list(self.snapshots)}"
+        return f"Training({said}{f', {list(self.stopped)} stopped' if self.stopped else ''})"
 
 
 def join(parts: list[Training], order: Tensor | None = None) -> Training:
     """The trainings of several groups of models as one, in the order given."""
-    order = slice(None) if order is None else order
-
+    order = torch.arange(sum(len(part.models) for part in parts)) if order is None else order
+    begins = itertools.accumulate((len(part.models) for part in parts), initial=0)
+    ends = {begin + at: stop for begin, part in zip(begins, parts, strict=False) for at, stop in part.stopped.items()}
+    stopped = {new: ends[old] for new, old in enumerate(order.tolist()) if old in ends}
     names = [name for name in parts[0].history if name != "epoch"]
     history = {name: torch.cat([part.history[name] for part in parts], 1)[:, order] for name in names}
     history["epoch"] = parts[0].history["epoch"]
     kept = {epoch: Models.join([part.snapshots[epoch] for part in parts])[order] for epoch in parts[0].snapshots}
-    return Training(Models.join([part.models for part in parts])[order], history, kept)
+    return Training(Models.join([part.models for part in parts])[order], history, kept, stopped)
 
 
 def save_training(file: Path | str, training: Training, description: str = "") -> None:
@@ -64,7 +86,7 @@ def save_training(file: Path | str, training: Training, description: str = "") -
     arrays = {f"history/{name}": value for name, value in training.history.items()}
     for at, models in {"end": training.models, **training.snapshots}.items():
         arrays |= {f"models/{at}/{name}": value for name, value in models.weights.items()}
-    about = json.dumps({"norm": training.models.norm, "description": description})
+    about = json.dumps({"norm": training.models.norm, "description": description, "stopped": training.stopped})
     write_arrays(Path(file), {name: value.numpy() for name, value in arrays.items()}, about)
 
 
@@ -94,7 +116,8 @@ def load_training(file: Path | str, description: str | None = None) -> Training:
         place = history if kind == "history" else kept.setdefault(at[0], {})
         place[name] = torch.from_numpy(array)
     models = {at: Models(weights, about["norm"]) for at, weights in kept.items()}
-    return Training(models.pop("end"), history, {int(epoch): snapshot for epoch, snapshot in models.items()})
+    stopped = {int(model): Stop(*said) for model, said in about.get("stopped", {}).items()}
+    return Training(models.pop("end"), history, {int(epoch): snapshot for epoch, snapshot in models.items()}, stopped)
 
 
 def describe(seeds: list[int], settings: Settings, watch: Watch, start: Models | None, dtype: object, compiled: bool) -> str:
