@@ -8,6 +8,7 @@ import inspect
 import itertools
 import math
 import re
+import time
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -619,6 +620,35 @@ def test_a_bad_argument_is_named(function, name):
         if said:
             complaints[label] = said[:150]
     assert complaints == {}
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "named"),
+    [
+        (in_context.optimal_step_sizes, (4, 15, 200), "n_layers"),
+        (in_context.optimal_step_sizes, (10**7, 10**7, 20), "n_layers"),
+        (in_context.wishart_recurrence, (4, 15, 201), "degree"),
+        (in_context.wishart_quadrature, (4, 15, 201), "degree"),
+        (in_context.spectral_moments, (10**6, 10**6, 100), "count"),
+        (in_context.wishart_trace_moment, ((80,), 4, 15), "partition"),
+        (in_context.gram_quadrature, (5, 10, 6), "dim, n_context and degree"),
+        (in_context.gram_quadrature, (100, 100, 60), "dim, n_context and degree"),
+        (in_context.transverse_hessians, ([-0.1] * 30, 4, 15), "steps"),
+        (in_context.step_loss, ([-0.1] * 200, 4, 15), "degree"),
+        (synthesis.tied_optimum, (4, 15, 200), "layers"),
+        (synthesis.tied_rates, (4, 15, 10**9), "layers"),
+        (synthesis.grouped_optimum, ([100, 100], 4, 15), "degree"),
+        (synthesis.draw_prompts, (2**24, 10, 1000, torch.Generator()), "size and prompts"),
+        (clustering.cluster_counts, (10, 30), "p and k"),
+        (clustering.ideal_circuit, (Task(12, 10, 8), 3.0), "task"),
+        (clustering.ideal_circuit, (Task(10**6, 10, 8), 3.0), "task"),
+    ],
+)
+def test_what_would_take_hours_or_terabytes_is_refused_at_once(function, given, named):
+    began = time.monotonic()
+    with pytest.raises(ValueError, match=rf"^{named} must be such that a call takes at most [0-9]+ (seconds|GiB), got "):
+        function(*given)
+    assert time.monotonic() - began < 5
 
 
 RANDOM = [f for f, rules in TABLE.items() if any(isinstance(rule, Draws) for rule in rules.values())]

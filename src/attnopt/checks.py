@@ -207,6 +207,20 @@ def is_truth(value: object) -> bool:
     return isinstance(value, bool | np.bool_) or getattr(value, "dtype", None) == torch.bool
 
 
+MOST_SECONDS, MOST_GIB = 300.0, 4.0  # of one core and of memory that a call may take
+
+
+def check_cost(names: str, got: object, seconds: float = 0.0, gib: float = 0.0) -> None:
+    """Require a call to take no more than `MOST_SECONDS` and `MOST_GIB`, as far as it can be estimated before it begins.
+
+    Raises:
+        ValueError: if it would take more.
+    """
+    for cost, most, unit in ((seconds, MOST_SECONDS, "seconds"), (gib, MOST_GIB, "GiB")):
+        if cost > most:
+            raise ValueError(f"{names} must be such that a call takes at most {most:g} {unit}, got {got}: about {cost:.2g}")
+
+
 def check_generator(name: str, value: torch.Generator) -> None:
     """Require a generator: nothing here draws from torch's global one.
 

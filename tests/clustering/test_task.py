@@ -60,6 +60,17 @@ def test_prefixes_fall_into_as_many_multisets_as_counted(p, k):
     assert len(targets.unique()) == p
 
 
+def test_cluster_counts_are_the_compositions_in_order():
+    def compositions(total, parts):
+        if parts == 1:
+            return [[total]]
+        return [[first, *rest] for first in range(total + 1) for rest in compositions(total - first, parts - 1)]
+
+    for p, k in ((2, 1), (2, 7), (3, 4), (5, 3), (7, 1)):
+        assert cluster_counts(p, k).tolist() == compositions(k, p)
+    assert cluster_counts(2000, 1).sum(1).eq(1).all()  # more tokens than Python nests calls
+
+
 @pytest.mark.evidence("odonnat-task")
 @pytest.mark.parametrize(("p", "length", "k"), SIZES)
 def test_positions_that_miss_one_of_the_first_k_say_nothing_about_the_label(p, length, k):

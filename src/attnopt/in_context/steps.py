@@ -10,7 +10,7 @@ from numpy.polynomial import Polynomial
 from torch import Tensor
 
 from attnopt.checks import as_numbers, check_count, check_number
-from attnopt.in_context.wishart import wishart_quadrature, wishart_recurrence
+from attnopt.in_context.wishart import check_degree, wishart_quadrature, wishart_recurrence
 
 
 def residual_polynomial(steps: Tensor | Sequence[float]) -> Polynomial:
@@ -76,15 +76,19 @@ def optimal_step_sizes(dim: int, n_context: int, n_layers: int) -> tuple[Tensor,
     Returns:
         Steps a_i as in A_i = a_i Σ⁻¹, all negative, in the order of increasing magnitude, float64, shape (k,).
         The loss E[(prediction error)²], not divided by d (with all steps 0 it is d).
+        Fractions make it exact and slow. For small d and n, 40 layers take less than a second, 100 layers 10 seconds; see
+        `wishart_recurrence`.
 
     Raises:
         TypeError: if an argument is not an integer.
-        ValueError: if an argument is smaller than 1.
+        ValueError: if an argument is smaller than 1, or the cost too high.
 
     Source: the chapter "Optimal step sizes"; Golub (1973), Some modified matrix eigenvalue problems, for the Radau rule.
     """
     n_layers = check_count("n_layers", n_layers)
-    alpha, beta = wishart_recurrence(check_count("dim", dim), check_count("n_context", n_context), n_layers + 1)
+    dim, n_context = check_count("dim", dim), check_count("n_context", n_context)
+    check_degree("n_layers", n_layers, dim, n_context, n_layers + 1)
+    alpha, beta = wishart_recurrence(dim, n_context, n_layers + 1)
     values, norm, inverse_loss = [Fraction(0), Fraction(1)], Fraction(1), Fraction(0)
     for a, b in zip(alpha, beta, strict=True):
         norm *= b

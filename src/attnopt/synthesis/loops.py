@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attnopt.checks import as_numbers, check_count, check_number
 from attnopt.in_context.steps import optimal_step_sizes
-from attnopt.in_context.wishart import spectral_moments, wishart_quadrature
+from attnopt.in_context.wishart import check_degree, spectral_moments, wishart_quadrature
 
 RELATIVE, ABSOLUTE = 1e-10, 1e-12
 MOST_EVALUATIONS = 10**6
@@ -39,11 +39,12 @@ def tied_optimum(dim: int, examples: int, layers: int) -> tuple[float, float]:
         layers: how many layers, k.
 
     Returns:
-        The step a⋆, negative (for gradient descent), rounded to the nearest number, and the loss, not divided by d.
+        The step a⋆, negative (for gradient descent), rounded to the nearest number, and the loss, not divided by d. It takes
+        up to as long as `optimal_step_sizes`.
 
     Raises:
         TypeError: if an argument is not an integer.
-        ValueError: if an argument is smaller than 1.
+        ValueError: if an argument is smaller than 1, or the cost too high.
 
     Source: the chapter "Loops first".
     """
@@ -240,6 +241,7 @@ def tied_expansion(dim: int, examples: int, layers: int) -> Polynomial:
 @functools.cache
 def _tied(dim: int, examples: int, layers: int) -> tuple[float, Polynomial]:
     """The tied optimum a⋆, and the Taylor coefficients of g there, exact for the rounded a⋆."""
+    check_degree("layers", layers, dim, examples, layers + 1)
     moments = spectral_moments(dim, examples, 2 * layers + 1)
     g = [Fraction(math.comb(2 * layers, j) * moment, examples**j) for j, moment in enumerate(moments)]
     derivative = [j * coefficient for j, coefficient in enumerate(g)][1:]
