@@ -502,7 +502,7 @@ def spoiled(rule, value, others) -> Iterator[tuple[str, object]]:
             for bad in (None, 3, "12", [0.5], [None], [rule.least - 1], torch.ones(2), *([truth] for truth in TRUTHS)):
                 yield repr(bad), bad
         case Reals():
-            for bad in (None, 3, True, "12", [], [None], ["1"], [math.nan], [-math.inf], [True, False]):
+            for bad in (None, 3, True, "12", [], [None], ["1"], [math.nan], [-math.inf], [True, False], [0.5, True]):
                 yield repr(bad), bad
         case Weights():
             yield "None", None

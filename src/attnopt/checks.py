@@ -91,7 +91,8 @@ def as_numbers(name: str, value: Tensor | Sequence[float]) -> Tensor:
     """
     if not isinstance(value, Tensor):
         try:
-            number = None if is_truth(torch.as_tensor(value)) else torch.as_tensor(value, dtype=torch.float64)
+            truths = any(map(is_truth, value)) if isinstance(value, Sequence) else is_truth(torch.as_tensor(value))
+            number = None if truths else torch.as_tensor(value, dtype=torch.float64)
         except (TypeError, ValueError, RuntimeError):
             number = None
         if number is None:

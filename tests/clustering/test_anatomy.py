@@ -200,6 +200,12 @@ def test_cyclic_step_is_how_far_a_token_moves_the_rank():
     for p, step in ((2, 1), (5, 2), (5, 4), (7, 3)):
         ranks = torch.stack([(step * torch.arange(p) + shift) % p for shift in (0, 1, p - 1)])
         assert cyclic_step((0.1 * ranks.double() - 7).unsqueeze(0), 3).item() == step
+    with pytest.raises(ValueError, match="effects must be finite, got nan"):
+        cyclic_step(torch.full((1, 4, 3), math.nan), 2)
+    with pytest.raises(ValueError, match=r"effects must have shape \(M, L, p\), got \(4, 3\)"):
+        cyclic_step(torch.rand(4, 3), 2)
+    with pytest.raises(TypeError, match="effects must be a torch.Tensor"):
+        cyclic_step([[[1.0]]], 1)
 
 
 def test_token_effects_explain_what_is_additive_and_on_one_line():

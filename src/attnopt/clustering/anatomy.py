@@ -166,11 +166,14 @@ def cyclic_step(effects: Tensor, k: int) -> Tensor:
         Integers in 0 … p - 1, shape (M,).
 
     Raises:
-        TypeError: if ``k`` is not an integer.
-        ValueError: if ``k`` is not in 1 … L.
+        TypeError: if ``effects`` are not real floating-point numbers, or ``k`` is not an integer.
+        ValueError: if ``effects`` are not finite or of another number of dimensions, or ``k`` is not in 1 … L.
 
     Source: the chapter "What decides success".
     """
+    check_matrices(effects=effects)
+    if effects.ndim != 3:
+        raise ValueError(f"effects must have shape (M, L, p), got {tuple(effects.shape)}")
     if check_count("k", k) > effects.shape[1]:
         raise ValueError(f"k must be at most the {effects.shape[1]} positions, got {k}")
     ranks = effects[:, :k].argsort(-1).argsort(-1)

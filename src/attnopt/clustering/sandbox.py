@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_word
+from attnopt.checks import check_count, check_word
 from attnopt.clustering.anatomy import counting_form
 from attnopt.clustering.interventions import in_parts
 from attnopt.clustering.invariance import variance_shares
@@ -135,11 +135,10 @@ class Run:
         """The model after an epoch, or of the last frame before it, as an ensemble of one; frames are at ``epochs``.
 
         Raises:
-            ValueError: if the epoch is negative.
+            TypeError: if the epoch is not an integer.
+            ValueError: if it is negative.
         """
-        if epoch < 0:
-            raise ValueError(f"epoch must be 0 or more, got {epoch}")
-        return self.models[self.frame(epoch)]
+        return self.models[self.frame(check_count("epoch", epoch, 0))]
 
     def frame(self, epoch: int) -> int:
         """The last frame not after an epoch."""
