@@ -11,7 +11,7 @@ from attnopt.clustering import Settings, Watch, ensemble, initial_models, load_t
 from attnopt.clustering.files import read_arrays, write_arrays
 from attnopt.clustering.sandbox import Run
 from attnopt.clustering.training import compiled, group
-from attnopt.clustering.training.record import Stop, join
+from attnopt.clustering.training.record import join, stop_of
 
 ENGINES = [
     False,
@@ -195,6 +195,6 @@ def test_a_start_whose_scores_spread_too_far_is_refused_by_its_place_among_the_s
 
 
 def test_why_a_model_stopped():
-    assert Stop.of(7, 81.26) == (7, "its attention scores came to spread over 81.3, beyond 80")
+    assert stop_of(7, 81.26) == (7, "its attention scores came to spread over 81.3, beyond 80")
     for spread in (3.0, 80.0, float("nan")):
-        assert Stop.of(7, spread) == (7, "its weights, gradients or losses were no longer finite")
+        assert stop_of(7, spread) == (7, "its weights, gradients or losses were no longer finite")

@@ -17,7 +17,7 @@ from attnopt.clustering.training.backward import SPREAD, Layout, loss_and_gradie
 from attnopt.clustering.training.compiled import Kernel
 from attnopt.clustering.training.draws import training_data
 from attnopt.clustering.training.evaluate import Evaluation, predict
-from attnopt.clustering.training.record import Stop, Training, check_description, describe
+from attnopt.clustering.training.record import Training, check_description, describe, stop_of
 from attnopt.clustering.training.settings import Settings, Watch
 
 # Of the order of the mini-batches, the same for all models. A generator on the CPU reads 32 bits of a seed: the order of
@@ -100,7 +100,7 @@ class Group:
         history |= {name: gradients[..., at] for at, name in enumerate(names)}
         kept = {epoch: self.models_of(rows) for epoch, rows in self.snapshots.items()}
         ends = enumerate(zip(self.stopped[: self.models].tolist(), self.spread.tolist(), strict=False))
-        stopped = {model: Stop.of(epoch, spread) for model, (epoch, spread) in ends if epoch >= 0}
+        stopped = {model: stop_of(epoch, spread) for model, (epoch, spread) in ends if epoch >= 0}
         return Training(self.models_of(self.rows), history, kept, stopped)
 
     def models_of(self, rows: Tensor) -> Models:

@@ -27,13 +27,6 @@ class Stop(NamedTuple):
     epoch: int
     reason: str
 
-    @classmethod
-    def of(cls, epoch: int, spread: float) -> "Stop":
-        """With the reason that follows from how far its scores spread."""
-        if spread > SPREAD:
-            return cls(epoch, f"its attention scores came to spread over {spread:.3g}, beyond {SPREAD:.0f}")
-        return cls(epoch, "its weights, gradients or losses were no longer finite")
-
 
 class Training(NamedTuple):
     """An ensemble's training: what it came to, and how.
@@ -60,6 +53,13 @@ class Training(NamedTuple):
     def __repr__(self) -> str:
         said = f"{self.models}, {len(self.history['epoch'])} evaluations, snapshots of {list(self.snapshots)}"
         return f"Training({said}{f', {list(self.stopped)} stopped' if self.stopped else ''})"
+
+
+def stop_of(epoch: int, spread: float) -> Stop:
+    """A stop with the reason that follows from how far the scores spread."""
+    if spread > SPREAD:
+        return Stop(epoch, f"its attention scores came to spread over {spread:.3g}, beyond {SPREAD:.0f}")
+    return Stop(epoch, "its weights, gradients or losses were no longer finite")
 
 
 def join(parts: list[Training], order: Tensor | None = None) -> Training:
