@@ -28,7 +28,7 @@ from attnopt.clustering import (
     token_effects,
 )
 from attnopt.clustering.invariance import variance_shares
-from attnopt.clustering.training.evaluate import TEST_SEED
+from attnopt.clustering.task import TEST_SEED
 
 RECORD, TASK = Record("circuits_in_the_wild"), Task()
 K, SUCCESS, AT_A_TIME = TASK.k, 0.9, 10

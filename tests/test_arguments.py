@@ -8,11 +8,14 @@ import inspect
 import itertools
 import math
 import re
+import time
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -103,6 +106,13 @@ class Wholes:
 
     value: tuple[int, ...]
     least: int = 0
+
+
+@dataclass(frozen=True)
+class Reals:
+    """A list of finite numbers."""
+
+    value: tuple[float, ...]
 
 
 class Weights:
@@ -212,7 +222,9 @@ TABLE = {
     in_context.attention_loss: {
         "b": Array("e"), "A": Array("ed"), "covariance": Array("dd", "spd", batch=False), "n_context": Whole(4),
     },
-    in_context.second_valley: {name: VALLEY[name] for name in ("eigenvalues", "n_context", "direction")},
+    in_context.second_valley: {
+        "eigenvalues": Array("d", "positive", batch=False, least=(2,)), "n_context": Whole(4), "direction": Whole(1, 0, 2),
+    },
     in_context.valley_loss: VALLEY,
     in_context.valley_parameters: VALLEY,
     in_context.wishart_trace_moment: {"partition": Wholes((1, 2)), "dim": Whole(2), "dof": Whole(3)},
@@ -284,9 +296,24 @@ TABLE = {
     clustering.parity_coefficient: {"margin": Given(torch.arange(16.0, dtype=torch.float64)), "k": Whole(2, 1, 4)},
     clustering.log_cosh_half: {"margin": Array("", batch=False, finite=False)},
     clustering.find_drops: {
-        "loss": Given(torch.linspace(1, 0, 50)), "fall": Real(0.1), "window": Whole(20), "smooth": Whole(9),
+        "loss": Array("m", batch=False), "fall": Real(0.1), "window": Whole(20), "smooth": Whole(9),
     },
-    clustering.find_spikes: {"loss": Given(torch.rand(30, 2)), "factor": Real(2.0, 1.0)},
+    clustering.find_spikes: {
+        "loss": Array("mn", batch=False), "factor": Real(2.0, 1.0), "rise": Real(0.02, -0.01), "window": Whole(20),
+        "patience": Whole(50),
+    },
+    clustering.curvature: {"model": Given(MODELS[0]), "tokens": SEQUENCES, "targets": TARGETS},
+    clustering.activation_sparsity: {"activations": Array("mSF", batch=False), "thresholds": Reals((1.0, 0.0, 0.1))},
+    clustering.token_effects: {
+        "sequence": Given(MODELS.sequences(TASK.all()[0])), "tokens": Given(TASK.all()[0]), "p": Whole(2, 2),
+    },
+    clustering.cyclic_step: {"effects": Given(torch.rand(2, 4, 3)), "k": Whole(2, 1, 4)},
+    clustering.load_model: {"seed": Whole(7, 0, 199)},
+    synthesis.grouped_optimum: {"groups": Wholes((2, 1), 1), "dim": Whole(2), "examples": Whole(3)},
+    synthesis.step_flow: {"starts": Reals((-0.5, -0.4)), "dim": Whole(2), "examples": Whole(3), "times": Reals((0.0, 1.0))},
+    synthesis.plateau_time: {
+        "starts": Reals((-0.41, -0.4)), "dim": Whole(3), "examples": Whole(5), "reached": Real(0.1, 0.009),
+    },
     synthesis.tied_optimum: {"dim": Whole(2), "examples": Whole(3), "layers": Whole(2)},
     synthesis.tied_rates: {"dim": Whole(2), "examples": Whole(3), "layers": Whole(2, 2)},
     synthesis.label_layers: {
@@ -317,15 +344,13 @@ TABLE = {
     synthesis.mixture_error: MIXTURE | {"labels": Array("SK", "probabilities", instead=(type(None),))},
 }  # fmt: skip
 EXEMPT = {
-    clustering.walsh, clustering.curvature, clustering.dissect, clustering.position_effects, clustering.counting_form,
-    clustering.token_effects, clustering.cyclic_step, clustering.attention_by_pair, clustering.activation_sparsity,
-    # which take what others have made
+    clustering.walsh, clustering.dissect, clustering.position_effects, clustering.counting_form,
+    clustering.attention_by_pair,  # which take what others have made
     clustering.save_training, clustering.load_training,  # tested with files, in tests/clustering/test_training.py
     clustering.run_names, clustering.load_run,  # in tests/clustering/test_sandbox.py
     clustering.influences,  # in tests/clustering/test_plateau.py
-    clustering.load_model, clustering.load_models, clustering.load_overview,  # in tests/clustering/test_trained.py
+    clustering.load_models, clustering.load_overview,  # in tests/clustering/test_trained.py
     clustering.levels, clustering.replacements, clustering.removals,  # in tests/clustering/test_interventions.py
-    synthesis.grouped_optimum, synthesis.step_flow, synthesis.plateau_time,  # in tests/synthesis/test_loops.py
     synthesis.read_out,  # in tests/synthesis/test_knowledge.py
 }  # fmt: skip
 
@@ -359,7 +384,7 @@ def arguments(function, seed=0, sizes=None, batch=(), dtype=torch.float64, axis=
                 found[name] = axis
             case Whole() | Real() | Word() | Given():
                 found[name] = rule.value
-            case Wholes():
+            case Wholes() | Reals():
                 found[name] = list(rule.value)
             case Tokens():
                 every = torch.cartesian_prod(*[torch.arange(2)] * 4)
@@ -428,6 +453,9 @@ def spoiled_array(rule, value, others):
         yield "not normalised", 2 * value
 
 
+TRUTHS = True, np.True_, torch.tensor(True)  # which Python takes for numbers
+
+
 def spoiled(rule, value, others) -> Iterator[tuple[str, object]]:
     """What an argument must not be, each with a few words."""
     match rule:
@@ -444,13 +472,16 @@ def spoiled(rule, value, others) -> Iterator[tuple[str, object]]:
                 math.nan,
                 [value],
                 torch.ones(2),
+                *TRUTHS,
             ):
                 yield repr(bad), bad
             if rule.largest is not None:
                 yield "too large", rule.largest + 1
         case Real():
-            for bad in (rule.least, -1.0, math.nan, -math.inf, "1", None, 1j, *([] if rule.many else [[1.0]])):
+            for bad in (rule.least, -1.0, math.nan, -math.inf, "1", None, 1j, *TRUTHS, *([] if rule.many else [[1.0]])):
                 yield repr(bad), bad
+            for bad in (math.nan, True, "1") if rule.many else ():
+                yield repr([bad]), [bad]
             if not rule.infinite:
                 yield "inf", math.inf
         case Word():
@@ -469,7 +500,10 @@ def spoiled(rule, value, others) -> Iterator[tuple[str, object]]:
                     yield f"longer in dimension {dim}", torch.cat([value, value.narrow(dim, 0, 1)], dim)
                 yield f"empty in dimension {dim}", value.narrow(dim, 0, 0)
         case Wholes():
-            for bad in (None, 3, "12", [0.5], [None], [rule.least - 1], torch.ones(2)):
+            for bad in (None, 3, "12", [0.5], [None], [rule.least - 1], torch.ones(2), *([truth] for truth in TRUTHS)):
+                yield repr(bad), bad
+        case Reals():
+            for bad in (None, 3, True, "12", [], [None], ["1"], [math.nan], [-math.inf], [True, False], [0.5, True]):
                 yield repr(bad), bad
         case Weights():
             yield "None", None
@@ -538,6 +572,30 @@ def test_every_public_function_is_in_the_table():
         assert set(rules) <= named, function.__name__
 
 
+NOT_SPOILED = {  # numbers whose rules are tested elsewhere
+    (in_context.two_layer_coefficients, "dim"), (in_context.two_layer_coefficients, "n_context"),  # symbols too
+    (clustering.initial_models, "settings"), (synthesis.read_out, "sharpness"),  # in tests/synthesis/test_knowledge.py
+    (clustering.Settings, "betas"), (clustering.Settings, "weight_decay"),  # in tests/clustering/test_training.py
+    (clustering.ensemble, "jobs"), (clustering.ensemble, "checkpoint_every"),  # joblib's; as that of `train`
+}  # fmt: skip
+
+
+def kinds(annotation):
+    """All that stands in an annotation."""
+    return {annotation}.union(*map(kinds, get_args(annotation)))
+
+
+def test_every_number_of_a_public_function_is_spoiled():
+    """So that truth values, nan and the like are refused by the next function, too."""
+    left = set()
+    for function in {*TABLE, *EXEMPT}:
+        for name, parameter in inspect.signature(function).parameters.items():
+            rule = TABLE.get(function, {}).get(name)
+            if kinds(parameter.annotation) & {int, float} and not isinstance(rule, Whole | Real | Wholes | Reals | Array):
+                left.add((function, name))
+    assert left - NOT_SPOILED == set()
+
+
 def test_no_colon_stands_in_what_is_returned():
     """What stands before one is shown as the type."""
     for function in public_functions():
@@ -563,6 +621,35 @@ def test_a_bad_argument_is_named(function, name):
         if said:
             complaints[label] = said[:150]
     assert complaints == {}
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "named"),
+    [
+        (in_context.optimal_step_sizes, (4, 15, 200), "n_layers"),
+        (in_context.optimal_step_sizes, (10**7, 10**7, 20), "n_layers"),
+        (in_context.wishart_recurrence, (4, 15, 201), "degree"),
+        (in_context.wishart_quadrature, (4, 15, 201), "degree"),
+        (in_context.spectral_moments, (10**6, 10**6, 100), "count"),
+        (in_context.wishart_trace_moment, ((80,), 4, 15), "partition"),
+        (in_context.gram_quadrature, (5, 10, 6), "dim, n_context and degree"),
+        (in_context.gram_quadrature, (100, 100, 60), "dim, n_context and degree"),
+        (in_context.transverse_hessians, ([-0.1] * 30, 4, 15), "steps"),
+        (in_context.step_loss, ([-0.1] * 200, 4, 15), "degree"),
+        (synthesis.tied_optimum, (4, 15, 200), "layers"),
+        (synthesis.tied_rates, (4, 15, 10**9), "layers"),
+        (synthesis.grouped_optimum, ([100, 100], 4, 15), "degree"),
+        (synthesis.draw_prompts, (2**24, 10, 1000, torch.Generator()), "size and prompts"),
+        (clustering.cluster_counts, (10, 30), "p and k"),
+        (clustering.ideal_circuit, (Task(12, 10, 8), 3.0), "task"),
+        (clustering.ideal_circuit, (Task(10**6, 10, 8), 3.0), "task"),
+    ],
+)
+def test_what_would_take_hours_or_terabytes_is_refused_at_once(function, given, named):
+    began = time.monotonic()
+    with pytest.raises(ValueError, match=rf"^{named} must be such that a call takes at most [0-9]+ (seconds|GiB), got "):
+        function(*given)
+    assert time.monotonic() - began < 5
 
 
 RANDOM = [f for f, rules in TABLE.items() if any(isinstance(rule, Draws) for rule in rules.values())]
@@ -688,7 +775,10 @@ def test_memory_layout_and_precision_do_not_matter(function, seed, axis):
         torch.set_default_dtype(before)
     assert len(answers) == len(expected)
     assert all(array.isfinite().all() for array in answers)
-    always_double = {in_context.transverse_hessians, in_context.residual_polynomial}  # exact fractions; NumPy's polynomials
+    always_double = {
+        in_context.transverse_hessians, in_context.residual_polynomial,  # exact fractions; NumPy's polynomials
+        clustering.find_drops, clustering.find_spikes,  # numbers of Python
+    }  # fmt: skip
     if "float" not in str(inspect.signature(function).return_annotation) and function not in always_double:
         assert {array.dtype for array in answers if array.is_floating_point()} <= {torch.float32}
 
@@ -699,7 +789,7 @@ def has_magnitude(rule):
         case Array():
             return rule.kind in ("normal", "symmetric", "spd", "psd", "positive")
         case Given():
-            return isinstance(rule.value, torch.Tensor)
+            return isinstance(rule.value, torch.Tensor) and rule.value.is_floating_point()
     return isinstance(rule, Ensemble)
 
 

@@ -5,6 +5,7 @@ import operator
 from collections.abc import Sequence
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -81,6 +82,26 @@ def check_tensors(**arguments: Tensor) -> None:
             raise ValueError(f"{name} must hold numbers, got a tensor on the device meta")
 
 
+def as_numbers(name: str, value: Tensor | Sequence[float]) -> Tensor:
+    """A tensor of finite real numbers of at least one dimension, float64 unless it comes as a tensor.
+
+    Raises:
+        TypeError: if it is not made of real numbers.
+        ValueError: if it is empty, a single number, or not finite.
+    """
+    if not isinstance(value, Tensor):
+        try:
+            truths = any(map(is_truth, value)) if isinstance(value, Sequence) else is_truth(torch.as_tensor(value))
+            number = None if truths else torch.as_tensor(value, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError):
+            number = None
+        if number is None:
+            raise TypeError(f"{name} must be real numbers, got {value!r}")
+        value = number
+    check_vectors(**{name: value})
+    return value
+
+
 def check_entries(name: str, value: Tensor) -> None:
     """Require entries, all of them finite.
 
@@ -155,11 +176,11 @@ def check_count(name: str, value: int, least: int = 1) -> int:
     """Require a whole number that is at least 1, or what is given, and return it as an `int`.
 
     Raises:
-        TypeError: if it is not an integer.
+        TypeError: if it is not an integer; a truth value is none.
         ValueError: if it is smaller.
     """
     try:
-        count = operator.index(value)
+        count = operator.index(None if is_truth(value) else value)
     except TypeError:
         raise TypeError(f"{name} must be an integer, got {value!r}") from None
     if count < least:
@@ -167,19 +188,38 @@ def check_count(name: str, value: int, least: int = 1) -> int:
     return count
 
 
-def check_number(name: str, value: float, above: float = 0.0) -> None:
-    """Require a finite real number above a limit.
+def check_number(name: str, value: float, above: float = 0.0, least: float | None = None) -> None:
+    """Require a finite real number above a limit, or at least ``least`` if that is given.
 
     Raises:
-        TypeError: if it is not a real number.
-        ValueError: if it is not above the limit, or not finite.
+        TypeError: if it is not a real number; a truth value is none.
+        ValueError: if it is beyond the limit, or not finite.
     """
     single = isinstance(value, Tensor) and value.ndim == 0 and value.is_floating_point() and not value.is_meta
-    if not (isinstance(value, numbers.Real) or single):
+    if not (isinstance(value, numbers.Real) or single) or is_truth(value):
         raise TypeError(f"{name} must be a number, got {value!r}")
-    if not above < value < float("inf"):
-        limit = "positive" if above == 0 else f"more than {above:g}"
+    if not (above < value if least is None else least <= value) or not value < float("inf"):
+        limit = f"at least {least:g}" if least is not None else "positive" if above == 0 else f"more than {above:g}"
         raise ValueError(f"{name} must be {limit} and finite, got {value}")
+
+
+def is_truth(value: object) -> bool:
+    """Whether something is a truth value, which Python counts among the integers."""
+    return isinstance(value, bool | np.bool_) or getattr(value, "dtype", None) == torch.bool
+
+
+MOST_SECONDS, MOST_GIB = 300.0, 4.0  # of one core and of memory that a call may take
+
+
+def check_cost(names: str, got: object, seconds: float = 0.0, gib: float = 0.0) -> None:
+    """Require a call to take no more than `MOST_SECONDS` and `MOST_GIB`, as far as it can be estimated before it begins.
+
+    Raises:
+        ValueError: if it would take more.
+    """
+    for cost, most, unit in ((seconds, MOST_SECONDS, "seconds"), (gib, MOST_GIB, "GiB")):
+        if cost > most:
+            raise ValueError(f"{names} must be such that a call takes at most {most:g} {unit}, got {got}: about {cost:.2g}")
 
 
 def check_generator(name: str, value: torch.Generator) -> None:
@@ -202,6 +242,20 @@ def check_dtype(name: str, value: torch.dtype) -> None:
         raise TypeError(f"{name} must be a real floating-point dtype, got {value!r}")
 
 
+def check_device(name: str, value: torch.device | str) -> None:
+    """Require a device that holds numbers and that PyTorch reaches on this machine.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    try:
+        found = torch.empty(0, device=value)
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError):
+        found = None
+    if found is None or found.is_meta:
+        raise ValueError(f"{name} must be a device that holds numbers and is there, got {value!r}")
+
+
 def check_integers(name: str, value: Tensor, below: int | None = None) -> None:
     """Require a tensor of whole numbers, in 0 … below - 1 if that is given, of any shape.
 
@@ -209,7 +263,7 @@ def check_integers(name: str, value: Tensor, below: int | None = None) -> None:
         TypeError: if it is not a tensor of integers.
         ValueError: if a number lies outside, or the tensor is on the meta device, which holds no numbers.
     """
-    if not isinstance(value, Tensor) or value.dtype == torch.bool or value.is_floating_point() or value.is_complex():
+    if not isinstance(value, Tensor) or is_truth(value) or value.is_floating_point() or value.is_complex():
         raise TypeError(f"{name} must be a tensor of integers, got {getattr(value, 'dtype', type(value).__name__)}")
     if value.is_meta:
         raise ValueError(f"{name} must hold numbers, got a tensor on the device meta")

@@ -70,6 +70,11 @@ def test_activation_sparsity_counts_small_activations():
             assert found[model, at].item() == pytest.approx(share)
     assert (found.diff(dim=1) >= 0).all()
     assert found[:, -1].eq(1).all()
+    assert torch.equal(activation_sparsity(activations, thresholds[::-1]), found.flip(1))
+    order = [2, 0, 1, *range(3, len(thresholds))]
+    assert torch.equal(activation_sparsity(activations, [thresholds[at] for at in order]), found[:, order])
+    with pytest.raises(ValueError, match=r"thresholds must have shape \(E,\), got \(1, 2\)"):
+        activation_sparsity(activations, [[0.1, 1.0]])
 
 
 def test_position_effects_of_a_linear_embedding_are_the_squared_weights():
@@ -195,6 +200,12 @@ def test_cyclic_step_is_how_far_a_token_moves_the_rank():
     for p, step in ((2, 1), (5, 2), (5, 4), (7, 3)):
         ranks = torch.stack([(step * torch.arange(p) + shift) % p for shift in (0, 1, p - 1)])
         assert cyclic_step((0.1 * ranks.double() - 7).unsqueeze(0), 3).item() == step
+    with pytest.raises(ValueError, match="effects must be finite, got nan"):
+        cyclic_step(torch.full((1, 4, 3), math.nan), 2)
+    with pytest.raises(ValueError, match=r"effects must have shape \(M, L, p\), got \(4, 3\)"):
+        cyclic_step(torch.rand(4, 3), 2)
+    with pytest.raises(TypeError, match="effects must be a torch.Tensor"):
+        cyclic_step([[[1.0]]], 1)
 
 
 def test_token_effects_explain_what_is_additive_and_on_one_line():

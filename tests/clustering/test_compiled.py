@@ -144,21 +144,6 @@ def test_neither_company_nor_interruption_changes_a_compiled_training(tmp_path, 
 
 
 @needs_compiler
-@pytest.mark.same_bits
-def test_a_diverged_model_does_not_disturb_others_that_are_compiled():
-    start = initial_models(range(3))
-    well = train(range(3), SMALL, start=start, compiled=True)
-    start.weights["query"][1, 0] = float("nan")
-    beside = train(range(3), SMALL, start=start, compiled=True)
-    assert beside.history["loss"][:, 1].isnan().all()
-    assert beside.history["accuracy_all"][-1, 1] == 0
-    for at in (0, 2):
-        assert all(torch.equal(value[at], beside.models.weights[name][at]) for name, value in well.models.weights.items())
-    clipped = train(range(3), replace(SMALL, clip=0.1), start=start, compiled=True)
-    assert clipped.history["loss"][-1, 1].isnan()
-
-
-@needs_compiler
 def test_scores_that_spread_too_far_are_refused_as_by_plain_steps():
     start, scores = initial_models([0, 1]), initial_models([0, 1]).scores().flatten(1)
     for spread, refused in ((79.0, False), (81.0, True)):

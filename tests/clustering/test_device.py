@@ -7,7 +7,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 PROBE = """
-import sys
+import sys, warnings
 from dataclasses import replace
 import torch
 from pretend_device import NAME, Pretended, There
@@ -50,6 +50,14 @@ for settings, dtype in (
                 same(value, others.weights[name])
         for name, value in found.history.items():
             same(value, here.history[name])
+
+diverging = Settings(learning_rate=[1e-3, 3e38, 1e-3], n_train=48, epochs=2)
+with warnings.catch_warnings(action="ignore"):
+    here = train([5, 6, 7], diverging)
+    with Pretended():
+        there = train([5, 6, 7], diverging, device=NAME)
+assert here.stopped == there.stopped and list(there.stopped) == [1]
+assert torch.equal(there.history["loss"].isnan(), here.history["loss"].isnan())
 
 with Pretended():
     numbers = torch.ones(2, device=NAME)

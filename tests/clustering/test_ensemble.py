@@ -2,17 +2,17 @@
 
 import json
 import sys
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import pytest
 import torch
 from ensembles import nested, seeded
 from joblib import parallel_config
 
-from attnopt.clustering import Settings, Watch, ensemble, initial_models, save_training, train
+from attnopt.clustering import Settings, Task, Watch, ensemble, initial_models, save_training, train, training_data
 from attnopt.clustering.files import read_arrays
+from attnopt.clustering.task import TEST_SEED
 from attnopt.clustering.training import group
-from attnopt.clustering.training.evaluate import TEST_SEED
 
 SETTINGS = Settings(epochs=2, n_train=128, batch_size=[32, 64, 32, 16, 32])
 WATCH = Watch(snapshots=(2, 0))
@@ -44,8 +44,10 @@ def test_finished_chunks_are_read_and_others_trained(tmp_path, monkeypatch):
     module = sys.modules["attnopt.clustering.training.ensemble"]
     expected = ensemble(range(5), SETTINGS, tmp_path, watch=WATCH, chunk=2, jobs=1)
     (tmp_path / "chunk_00002.npz").unlink()
-    trained = []
-    monkeypatch.setattr(module, "train", lambda seeds, *how, **more: trained.append(seeds) or train(seeds, *how, **more))
+    trained, plain = [], module.train_quietly
+    monkeypatch.setattr(
+        module, "train_quietly", lambda seeds, *how, **more: trained.append(seeds) or plain(seeds, *how, **more)
+    )
     assert_same(expected, ensemble(range(5), SETTINGS, tmp_path, watch=WATCH, chunk=2, jobs=1))
     assert trained == [[2, 3]]
 
@@ -113,6 +115,77 @@ def test_a_chunk_from_before_a_setting_was_one_is_read_as_what_the_setting_then_
     for other in ({"betas": (0.9, 0.99)}, {"eps": 1e-4}, {"learning_rate": 1e-2}):
         with pytest.raises(ValueError, match="written by other settings"):
             ensemble([3], replace(TINY, **other), tmp_path, jobs=1)
+
+
+class Majority(Task):
+    def labels(self, tokens):
+        return (2 * tokens[..., : self.k].sum(-1) > self.k).long()
+
+
+@dataclass(frozen=True)
+class Weighted(Task):
+    weights: object = None
+
+    def labels(self, tokens):
+        return (tokens * self.weights).sum(-1) % self.p
+
+
+class Ones(Task):
+    """Sequences drawn otherwise, with the labels of `Task`."""
+
+    def sample(self, count, generator):
+        tokens, _ = super().sample(count, generator)
+        return self.labelled(tokens.clamp_min(tokens.roll(1, -1)))
+
+
+def other_tasks(length):
+    """Tasks of one p, L and k, no two of which are the same; `Task` is the first."""
+    turned = torch.arange(length) % 2
+    return [
+        Task(2, length, 5), Majority(2, length, 5), Ones(2, length, 5), Weighted(2, length, 5, turned),
+        Weighted(2, length, 5, 1 - turned),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("length", [6, 14])  # whose sequences are listed, and sampled
+def test_no_task_is_answered_with_the_runs_of_another(tmp_path, length):
+    """Of the same p, L and k, with labels or sequences of its own: neither from a chunk nor from a checkpoint."""
+    tasks, settings = other_tasks(length), [replace(TINY, task=task) for task in other_tasks(length)]
+    for at, first in enumerate(settings):
+        place = tmp_path / str(at)
+        stored = ensemble(range(2), first, place / "chunks", jobs=1)
+        train(range(2), first, checkpoint=place / "run")
+        for second in settings:
+            if second is first:
+                again = replace(TINY, task=replace(tasks[at]))  # another object of the same task
+                assert_same(stored, ensemble(range(2), again, place / "chunks", jobs=1))
+                assert_same(stored, train(range(2), again, checkpoint=place / "run"))
+                continue
+            with pytest.raises(ValueError, match="chunk_00000.npz was written by other settings"):
+                ensemble(range(2), second, place / "chunks", jobs=1)
+            with pytest.raises(ValueError, match="run.32.npz was written by other settings"):
+                train(range(2), second, checkpoint=place / "run")
+
+
+def test_a_task_that_differs_only_where_models_are_judged_is_another(tmp_path):
+    """Its training data are those of `Task`: only one sequence, which is not among them, has another label."""
+
+    class Turned(Task):
+        def labels(self, tokens):
+            return super().labels(tokens) ^ (tokens == torch.tensor([1, 1, 1, 1, 0, 1])).all(-1).long()
+
+    plain, turned = (replace(TINY, n_train=4, task=kind(2, 6, 5)) for kind in (Task, Turned))
+    assert all(map(torch.equal, *(training_data([0], one.task, 4) for one in (plain, turned))))
+    ensemble([0], plain, tmp_path, jobs=1)
+    with pytest.raises(ValueError, match="other settings"):
+        ensemble([0], turned, tmp_path, jobs=1)
+
+
+def test_what_files_of_the_plain_task_bear_is_what_it_always_was(tmp_path):
+    ensemble([3], TINY, tmp_path, jobs=1)
+    said = json.loads(json.loads(read_arrays(tmp_path / "chunk_00000.npz")[1])["description"])
+    assert said["settings"]["task"] == {"p": 2, "length": 12, "k": 5}
+    assert said.keys() == {"seeds", "settings", "watch", "dtype", "start"}
 
 
 def test_refuses_what_makes_no_sense():

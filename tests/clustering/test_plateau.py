@@ -236,6 +236,9 @@ def test_curvature_is_that_of_autograd_and_counts_repeated_sequences(biases):
         curvature(params, tokens + 1, targets)
     with pytest.raises(ValueError, match="model must be one, got 2"):
         curvature(params[[0, 0]], tokens, targets)
+    for wrong in (targets[:-1], targets.unsqueeze(1)):
+        with pytest.raises(ValueError, match="tokens and targets must have shapes"):
+            curvature(params, tokens, wrong)
     with pytest.raises(ValueError, match="scores span less than about 700"):
         curvature(params.replace(query=1e5 * params.weights["query"]), tokens, targets)
 

@@ -1,5 +1,6 @@
 import io
 import json
+import math
 import shutil
 
 import numpy as np
@@ -100,8 +101,11 @@ def test_a_run_says_what_it_is_in_one_line_and_has_no_epoch_before_the_first():
     run = load_run("spike")
     assert repr(run).startswith("Run('spike', Task(p=2, length=12, k=5), norm 'rms', ")
     assert "\n" not in repr(run)
-    with pytest.raises(ValueError, match="epoch must be 0 or more, got -1"):
+    with pytest.raises(ValueError, match="epoch must be at least 0, got -1"):
         run.at(-1)
+    for epoch in (True, math.nan, 0.5, "3"):
+        with pytest.raises(TypeError, match="epoch must be an integer"):
+            run.at(epoch)
 
 
 def test_quantisation_error_is_at_most_half_a_step():

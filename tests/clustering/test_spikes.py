@@ -172,6 +172,34 @@ def test_dissection_of_a_small_step_leaves_only_the_slope():
     assert torch.allclose(parts, found["rise"], rtol=1e-3, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "error", "message"),
+    [
+        ("before", lambda models: models.weights, TypeError, "before must be Models, got dict"),
+        ("after", lambda models: None, TypeError, "after must be Models, got NoneType"),
+        (
+            "after",
+            lambda models: Models({n: v for n, v in models.weights.items() if n != "assembler_bias"}, "unit"),
+            ValueError,
+            "after must have both biases",
+        ),
+        ("after", lambda models: models[:1], ValueError, "after must be as before, .*, got 1 Models"),
+        ("after", lambda models: models.map(torch.Tensor.float), ValueError, "after must be as before, .*float64.*float32"),
+        ("marked", lambda value: value.long(), TypeError, "marked must have a real floating-point dtype, got torch.int64"),
+        ("marked", lambda value: value.float(), TypeError, "marked must have the dtype of token, torch.float64, got"),
+        ("marked", lambda value: value[:1], ValueError, "marked must have shape"),
+        ("marked", lambda value: value[0, 0], ValueError, "marked must have shape"),
+        ("truth", lambda value: value[:, 1:], ValueError, "truth must have shape"),
+        ("truth", lambda value: value.argmax(-1), TypeError, "truth must have a real floating-point dtype"),
+        ("truth", lambda value: value.mT, ValueError, "truth must have shape"),
+    ],
+)
+def test_a_dissection_names_what_does_not_fit(name, change, error, message):
+    given = dict(zip(("before", "after", "marked", "truth"), example()[:4], strict=True))
+    with pytest.raises(error, match=message):
+        dissect(**given | {name: change(given[name])})
+
+
 @pytest.mark.evidence("odonnat-spikes-normalisation")
 def test_dissection_measures_the_rise_and_second_order_errors():
     params, after, marked, truth, tokens = example()

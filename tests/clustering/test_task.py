@@ -11,8 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnopt.clustering import Task, cluster_counts
+from attnopt.clustering import Settings, Task, cluster_counts, ideal_circuit, train
+from attnopt.clustering.sandbox import Run
 from attnopt.clustering.task import check_all_sequences
+from attnopt.explorers import Sandbox
 
 SIZES = [(2, 5, 3), (3, 4, 2), (3, 4, 4), (4, 4, 3), (5, 3, 1), (6, 3, 2)]
 
@@ -56,6 +58,17 @@ def test_prefixes_fall_into_as_many_multisets_as_counted(p, k):
     classes = tokens.sort(1).values.unique(dim=0)
     assert len(classes) == math.comb(k + p - 1, k) == len(cluster_counts(p, k))
     assert len(targets.unique()) == p
+
+
+def test_cluster_counts_are_the_compositions_in_order():
+    def compositions(total, parts):
+        if parts == 1:
+            return [[total]]
+        return [[first, *rest] for first in range(total + 1) for rest in compositions(total - first, parts - 1)]
+
+    for p, k in ((2, 1), (2, 7), (3, 4), (5, 3), (7, 1)):
+        assert cluster_counts(p, k).tolist() == compositions(k, p)
+    assert cluster_counts(2000, 1).sum(1).eq(1).all()  # more tokens than Python nests calls
 
 
 @pytest.mark.evidence("odonnat-task")
@@ -159,6 +172,64 @@ def test_what_is_not_a_task_is_named():
     with pytest.raises(ValueError, match=r"all 2\^25 are more than 16777216: sample"):
         Task(2, 25, 2).all()
     assert len(Task(2, 24, 3).sample(5, generator)[0]) == 5
+
+
+def test_labels_are_asked_for_sequences_of_the_task_only():
+    task = Task(3, 4, 2)
+    assert task.labels(torch.tensor([2, 2, 0, 1])) == 1
+    assert task.labels(torch.zeros(5, 0, 4, dtype=torch.long)).shape == (5, 0)
+    for error, message, tokens in (
+        (ValueError, r"tokens must have shape \(…, 4\), got \(7, 3\)", torch.zeros(7, 3, dtype=torch.long)),
+        (ValueError, r"tokens must have shape \(…, 4\), got \(\)", torch.tensor(1)),
+        (ValueError, "tokens must lie in 0 … 2, got 0 … 7", torch.tensor([[0, 7, 1, 1]])),
+        (ValueError, "tokens must lie in 0 … 2, got -1 … 1", torch.tensor([[0, -1, 1, 1]])),
+        (TypeError, "tokens must be a tensor of integers, got torch.float32", torch.zeros(2, 4)),
+        (TypeError, "tokens must be a tensor of integers, got torch.bool", torch.zeros(2, 4) > 0),
+        (TypeError, "tokens must be a tensor of integers, got list", [[0, 1, 1, 1]]),
+    ):
+        with pytest.raises(error, match=message):
+            task.labels(tokens)
+
+
+@pytest.mark.parametrize(
+    ("labels", "error", "message"),
+    [
+        (lambda tokens: tokens.double().mean(-1), TypeError, "labels must be a tensor of integers, got torch.float64"),
+        (lambda tokens: tokens[:, 0] > 0, TypeError, "labels must be a tensor of integers, got torch.bool"),
+        (lambda tokens: tokens[:, 0].tolist(), TypeError, "labels must be a tensor of integers, got list"),
+        (lambda tokens: tokens.sum(-1) + 1, ValueError, "labels must lie in 0 … 1, got "),
+        (lambda tokens: tokens[:, 0] - 1, ValueError, "labels must lie in 0 … 1, got -1 … 0"),
+        (lambda tokens: tokens[:, :1], ValueError, r"labels must be one per sequence, shape \(16,\), got \(16, 1\)"),
+    ],
+)
+def test_labels_of_a_subclass_are_checked(labels, error, message):
+    own = type("Own", (Task,), {"labels": lambda self, tokens: labels(tokens)})(2, 4, 2)
+    for ask in (own.all, lambda: own.sample(16, torch.Generator().manual_seed(0)), lambda: train([0], Settings(own))):
+        with pytest.raises(error, match=message.replace("16", "[0-9]+")):
+            ask()
+
+
+def test_what_knows_sums_only_refuses_other_labels():
+    class Majority(Task):
+        def labels(self, tokens):
+            return (2 * tokens[..., : self.k].sum(-1) > self.k).to(torch.int32)
+
+    class Renamed(Task):
+        """A task of another name."""
+
+    own = Majority(2, 4, 3)
+    assert own.all()[1].dtype == torch.int64
+    settings = Settings(own, epochs=0, n_train=8)
+    training = train([0], settings)
+    for ask in (
+        lambda: ideal_circuit(own, 10.0),
+        lambda: Run.of_models(training.models, own),
+        lambda: Run.of_training(training, own),
+        lambda: Sandbox(training, task=own),
+    ):
+        with pytest.raises(ValueError, match="task must have the sum of the first 3 tokens modulo 2 as its label"):
+            ask()
+    assert ideal_circuit(Renamed(2, 4, 3), 10.0).logits(own.all()[0]).isfinite().all()
 
 
 def test_tasks_are_values():

@@ -1,5 +1,6 @@
 """Training ensembles: the written-out gradients, Adam, the record, independence of the company, exact resumption."""
 
+import math
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from attnopt.clustering import (
     Settings,
     Task,
     Watch,
+    ensemble,
     initial_models,
     invariance,
     load_training,
@@ -26,10 +28,10 @@ from attnopt.clustering import (
     training_data,
 )
 from attnopt.clustering.model import marks
+from attnopt.clustering.task import TEST_SEED
 from attnopt.clustering.training import evaluate, group
 from attnopt.clustering.training.adam import Adam
 from attnopt.clustering.training.backward import Layout, loss_and_gradients, normaliser, pull_back
-from attnopt.clustering.training.evaluate import TEST_SEED
 from attnopt.clustering.training.group import FEED_FORWARD, ORDER_SEED
 
 
@@ -291,22 +293,6 @@ def test_progress_is_shown_on_demand(capsys):
     assert "models·epochs/s" in capsys.readouterr().err
 
 
-@pytest.mark.same_bits
-def test_a_diverged_model_does_not_disturb_others():
-    """One model learns at a rate that overflows, one starts with a weight that is no number."""
-    start, settings = initial_models(range(4)), Settings(n_train=256, epochs=2, clip=0.5)
-    well = train(range(4), settings, start=start)
-    start.weights["query"][1, 0] = float("nan")
-    beside = train(range(4), replace(settings, learning_rate=[3e-3, 3e-3, 3e38, 3e-3]), start=start)
-    assert not beside.models.weights["token"][2].isfinite().all()
-    assert beside.history["loss"][:, 1].isnan().all()
-    assert beside.history["accuracy_all"][-1, 1] == 0
-    for at in (0, 3):
-        assert all(torch.equal(value[at], beside.models.weights[name][at]) for name, value in well.models.weights.items())
-        for name in set(well.history) - {"epoch"}:
-            assert torch.equal(well.history[name][:, at], beside.history[name][:, at]), name
-
-
 def assert_same(one, other):
     """Bit for bit."""
     assert one.history.keys() == other.history.keys()
@@ -423,6 +409,12 @@ def test_a_training_in_a_file_is_the_same(tmp_path):
         ("betas", (0.9,), TypeError),
         ("betas", (0.9, "0.999"), TypeError),
         ("betas", (True, 0.999), TypeError),
+        ("eps", True, TypeError),
+        ("epochs", True, TypeError),
+        ("learning_rate", [1e-3, True], TypeError),
+        ("weight_decay", True, TypeError),
+        ("clip", torch.tensor([True]), TypeError),
+        ("width", torch.tensor([True]), TypeError),
         ("betas", (0.9, 1.0), ValueError),
         ("betas", (-0.1, 0.999), ValueError),
         ("betas", (0.9, float("nan")), ValueError),
@@ -453,6 +445,13 @@ def test_settings_that_make_no_sense_are_refused(argument, value, error):
         ("watch", (1,), TypeError),
         ("snapshots", Watch(snapshots=[3]), ValueError),
         ("start", [1], TypeError),
+        ("start", initial_models([1, 2]).map(lambda value: value * math.nan), ValueError),
+        ("device", "nonsense", ValueError),
+        ("device", "meta", ValueError),
+        ("device", 1.5, ValueError),
+        ("device", "xpu:7", ValueError),
+        ("seeds", [True, False], TypeError),
+        ("checkpoint_every", True, TypeError),
         ("checkpoint_every", 0, ValueError),
         ("dtype", torch.float16, ValueError),
     ],
@@ -461,6 +460,16 @@ def test_trainings_that_make_no_sense_are_refused(argument, value, error):
     given = {"seeds": [1, 2], "settings": Settings(epochs=2, n_train=64)}
     with pytest.raises(error, match=argument):
         train(**given | {"watch" if argument == "snapshots" else argument: value})
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_start_that_is_not_finite_is_refused(number, compiled):
+    start = initial_models([1, 2])
+    start.weights["value"][1, 0, 1] = number
+    for function in (train, ensemble):
+        with pytest.raises(ValueError, match=f"value of start must be finite, got {number}"):
+            function([1, 2], Settings(epochs=1, n_train=64), start=start, compiled=compiled)
 
 
 @pytest.mark.parametrize("name", ["width", "batch_size", "learning_rate", "mlp_discount", "weight_decay", "clip"])

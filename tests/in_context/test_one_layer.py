@@ -407,6 +407,8 @@ def test_where_there_is_no_second_valley():
     assert second_valley(torch.ones(3, dtype=torch.float64), 20) is None
     assert second_valley(torch.ones(3, dtype=torch.float64), 23) is None
     assert second_valley(torch.ones(3, dtype=torch.float64), 24) is not None
+    with pytest.raises(ValueError, match="eigenvalues must be at least two, got"):
+        second_valley(torch.ones(1, dtype=torch.float64), 24)
 
 
 def test_bad_arguments_are_named():

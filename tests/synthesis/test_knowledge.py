@@ -237,6 +237,9 @@ def test_the_example_by_hand_in_fractions():
     assert number == Fraction(125, 16)
     assert agreement_number(3, 1, 2, math.log(3)) == pytest.approx(125 / 16)
     assert best_agreement(3, 1)[1] == pytest.approx(27 / 4)
+    assert best_agreement(30, 20)[1] == 2**30
+    for length, weight in ((3000, 1000), (3000, 2000)):  # numbers that no float holds
+        assert best_agreement(length, weight)[1] == math.inf
 
 
 @pytest.mark.evidence("book-agreement")

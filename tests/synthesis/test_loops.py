@@ -522,6 +522,34 @@ def test_the_plateau_s_arguments_are_checked(name, bad, error):
         plateau_time(**{"starts": [-0.41, -0.4], "dim": 3, "examples": 5, "reached": 0.1} | {name: bad})
 
 
+@pytest.mark.parametrize(
+    ("starts", "groups", "dim", "examples"),
+    [
+        ([-0.5, -0.51], [1, 1], 4, 15),
+        ([-0.5, -0.51, -0.505], [1, 1, 1], 4, 15),
+        ([-0.5, -0.51, -0.5], [2, 1], 4, 15),  # a tie is kept
+        ([-0.51, -0.5, -0.51], [1, 2], 4, 15),
+        ([0.3, 0.31, 0.31, 0.31], [3, 1], 2, 7),
+    ],
+)
+def test_a_spread_that_the_flow_does_not_lead_to_is_refused(starts, groups, dim, examples):
+    """It comes to rest, seen by solving it, with the spread that the message says."""
+    rest = step_flow(starts, dim, examples, [1e3, 2e3])
+    final = (rest[-1].max() - rest[-1].min()).item()
+    best = grouped_optimum(groups, dim, examples)[0]
+    assert torch.allclose(rest[0], rest[1], atol=1e-7)
+    assert final == pytest.approx((best.max() - best.min()).item(), abs=1e-6)
+    assert 0 < plateau_time(starts, dim, examples, 0.99 * final).item() < math.inf
+    for there in (starts, rest[-1], [*best.repeat_interleave(torch.tensor(groups))]):  # the last is a point of rest
+        for reached in (1.01 * final, 10.0):
+            with pytest.raises(
+                ValueError, match=f"reached must be less than {f'{final:.5f}'[:-2]}.*, the spread to which the flow"
+            ):
+                plateau_time(there, dim, examples, reached)
+    with pytest.raises(ValueError, match="reached must be less than"):  # one row of several
+        plateau_time([starts, rest[-1].tolist()], dim, examples, 1.01 * final)
+
+
 def test_a_plateau_needs_two_layers():
     with pytest.raises(ValueError, match="starts must be of at least two layers"):
         plateau_time([-0.1], 3, 5, 0.1)

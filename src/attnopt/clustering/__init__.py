@@ -32,6 +32,7 @@ from attnopt.clustering.trained import load_model, load_models, load_overview
 from attnopt.clustering.training import (
     PAPER,
     Settings,
+    Stop,
     Training,
     Watch,
     ensemble,
@@ -50,6 +51,7 @@ __all__ = [
     "Settings",
     "Spike",
     "State",
+    "Stop",
     "Task",
     "Training",
     "Watch",

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, one_hot
 
-from attnopt.checks import check_count, check_integers
+from attnopt.checks import as_numbers, check_count, check_integers, check_matrices
 from attnopt.clustering.task import Task, check_all_sequences
 
 
@@ -36,18 +36,29 @@ def activation_sparsity(activations: Tensor, thresholds: Sequence[float]) -> Ten
 
     Args:
         activations: before the GELU, shape (M, n, h), as from `Models.stages`.
-        thresholds: ε, E of them, ascending.
+        thresholds: ε, E of them, in any order.
 
     Returns:
-        Shape (M, E), 1 if all activations are within ε of 0, 0 if none is.
+        Shape (M, E), in their order, 1 if all activations are within ε of 0, 0 if none is.
+
+    Raises:
+        TypeError: if activations are not real floating-point numbers, or a threshold is no number.
+        ValueError: if activations have another number of dimensions, or a number is not finite.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.2.
     """
-    active = gelu(activations).abs().flatten(1)
-    limits = torch.tensor(thresholds, dtype=active.dtype)
+    check_matrices(activations=activations)
+    if activations.ndim != 3:
+        raise ValueError(f"activations must have shape (M, n, h), got {tuple(activations.shape)}")
+    limits = as_numbers("thresholds", thresholds)
+    if limits.ndim != 1:
+        raise ValueError(f"thresholds must have shape (E,), got {tuple(limits.shape)}")
+    limits, order = limits.sort()
+    active, limits = gelu(activations).abs().flatten(1), limits.to(activations)
     passed = torch.bucketize(active, limits, right=True)  # how many thresholds, in ascending order, do not exceed it
     counts = torch.stack([torch.bincount(row, minlength=len(limits) + 1) for row in passed])
-    return counts.cumsum(1)[:, :-1].to(active.dtype) / active.shape[1]
+    shares = counts.cumsum(1)[:, :-1].to(active.dtype) / active.shape[1]
+    return shares[:, order.argsort()]
 
 
 def position_effects(sequence: Tensor, task: Task) -> Tensor:
@@ -155,11 +166,14 @@ def cyclic_step(effects: Tensor, k: int) -> Tensor:
         Integers in 0 … p - 1, shape (M,).
 
     Raises:
-        TypeError: if ``k`` is not an integer.
-        ValueError: if ``k`` is not in 1 … L.
+        TypeError: if ``effects`` are not real floating-point numbers, or ``k`` is not an integer.
+        ValueError: if ``effects`` are not finite or of another number of dimensions, or ``k`` is not in 1 … L.
 
     Source: the chapter "What decides success".
     """
+    check_matrices(effects=effects)
+    if effects.ndim != 3:
+        raise ValueError(f"effects must have shape (M, L, p), got {tuple(effects.shape)}")
     if check_count("k", k) > effects.shape[1]:
         raise ValueError(f"k must be at most the {effects.shape[1]} positions, got {k}")
     ranks = effects[:, :k].argsort(-1).argsort(-1)

@@ -490,14 +490,14 @@ def check_weights(weights: Params) -> None:
             raise ValueError(f"{name} must have shape {shape}, got {tuple(weights[name].shape)}")
 
 
-def check_models(models: Models) -> None:
+def check_models(models: Models, name: str = "models") -> None:
     """Require an ensemble.
 
     Raises:
         TypeError: if it is none.
     """
     if not isinstance(models, Models):
-        raise TypeError(f"models must be Models, got {type(models).__name__}")
+        raise TypeError(f"{name} must be Models, got {type(models).__name__}")
 
 
 def _model_file(file: Path | str) -> Path:

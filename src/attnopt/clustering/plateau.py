@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from attnopt.checks import check_count, check_number, check_tensors, check_vectors
+from attnopt.checks import check_count, check_integers, check_number, check_tensors, check_vectors
 from attnopt.clustering.model import Models, check_models, marks
 from attnopt.clustering.task import Task
 
@@ -110,13 +110,18 @@ def curvature(model: Models, tokens: Tensor, targets: Tensor) -> tuple[Tensor, T
         targets: their labels (N,).
 
     Raises:
-        TypeError: if ``model`` is no `Models`, or tokens are not integers.
-        ValueError: if there are several models, tokens do not fit, or the scores span so much that exponentials vanish.
+        TypeError: if ``model`` is no `Models`, or tokens or targets are not integers.
+        ValueError: if there are several models, tokens or targets do not fit, or the scores span so much that exponentials
+            vanish.
     """
     check_models(model)
     model.check_tokens(tokens)
     if len(model) != 1:
         raise ValueError(f"model must be one, got {len(model)}")
+    check_integers("targets", targets, model.vocabulary)
+    if tokens.ndim != 2 or targets.shape != tokens.shape[:1]:
+        shapes = f"{tuple(tokens.shape)} and {tuple(targets.shape)}"
+        raise ValueError(f"tokens and targets must have shapes (N, {model.length}) and (N,), got {shapes}")
     shapes = [value.shape for value in model.weights.values()]
     sizes = [value.numel() for value in model.weights.values()]
     rows, counts = torch.cat([tokens, targets.unsqueeze(1)], 1).unique(dim=0, return_counts=True)
@@ -158,10 +163,11 @@ def find_drops(loss: Tensor, fall: float = 0.1, window: int = 20, smooth: int = 
         First and last step of each drop, in order.
 
     Raises:
-        TypeError: if a number of steps is not an integer, or ``fall`` not a number.
-        ValueError: if the loss is not one curve, the fall not positive or ``smooth`` even.
+        TypeError: if the loss is not of real floating-point numbers, a number of steps no integer, or ``fall`` no number.
+        ValueError: if the loss is not one finite curve, the fall not positive or ``smooth`` even.
     """
-    if loss.ndim != 1 or not len(loss):
+    check_vectors(loss=loss)
+    if loss.ndim != 1:
         raise ValueError(f"loss must be one curve, got shape {tuple(loss.shape)}")
     check_number("fall", fall)
     if check_count("smooth", smooth) % 2 == 0:

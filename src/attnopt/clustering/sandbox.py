@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_word
+from attnopt.checks import check_count, check_word
 from attnopt.clustering.anatomy import counting_form
 from attnopt.clustering.interventions import in_parts
 from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import BIASES, TRAINED, Models, Norm, Params
 from attnopt.clustering.plateau import influences, parity_coefficient
-from attnopt.clustering.task import Task, check_task
+from attnopt.clustering.task import LISTED, Task, check_sums, check_task
 from attnopt.clustering.training import Training
 
 DATA = Path(__file__).parents[1] / "data" / "sandbox_runs.npz"
@@ -26,7 +26,6 @@ LARGEST = 2**15 - 1  # parameters are kept as 16-bit integers
 RECORDED = {"loss": "loss", "train": "accuracy", "unseen": "accuracy_unseen", "all": "accuracy_all"}  # as `train` calls them
 WITH_BIAS = {"receptors": "receptor_biases", "assemblers": "assembler_bias"}
 MULTISETS = 40  # of a prefix that are shown, about; every second, third, … of more
-LISTED = 8192  # sequences up to which a run's frames are read over all of them
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -46,6 +45,10 @@ class Run:
         history: ``epoch`` and, at these, ``loss``, ``train``, ``unseen`` and ``all`` (accuracies), and the gradient norms
             ``token`` … ``assemblers``, as far as they are known; every frame's epoch is among them.
         axis: what ``epochs`` are, "epoch", or "model" for the numbers of an ensemble's models.
+
+    Raises:
+        TypeError: if ``task`` is none.
+        ValueError: if the task's labels are not those of `Task`, which the page computes from p and k.
     """
 
     name: str
@@ -60,13 +63,16 @@ class Run:
     history: dict[str, np.ndarray]
     axis: str = "epoch"
 
+    def __post_init__(self):
+        check_sums(self.task)
+
     @classmethod
     def of_models(cls, models: Models, task: Task, name: str = "models", description: str = "") -> "Run":
         """The models of an ensemble, float32, one a frame; without biases they get biases of zero.
 
         Raises:
             TypeError: if ``models`` or ``task`` is none.
-            ValueError: if they do not fit the task or have another vocabulary, or the norm is "smooth".
+            ValueError: if they do not fit the task or have another vocabulary, the norm is "smooth", or labels are no sums.
         """
         return cls._of(models, task, name, description, np.arange(len(models)), {}, "model")
 
@@ -76,7 +82,7 @@ class Run:
 
         Raises:
             TypeError: if ``training`` or ``task`` is none.
-            ValueError: if they do not fit.
+            ValueError: if they do not fit, or the task's labels are no sums.
             IndexError: if there is no such model.
         """
         if not isinstance(training, Training):
@@ -92,9 +98,10 @@ class Run:
         if missing := sorted(set(epochs.tolist()) - set(points.tolist())):
             raise ValueError(f"training must be evaluated at its snapshots (Watch(every=1)), was not at epoch {missing[0]}")
         frames = Models.join([models[epoch][model] for epoch in epochs.tolist()])
-        return cls._of(
-            frames, task, name, f"{len(epochs)} epochs of a training.", epochs, {"epoch": points} | history, "epoch"
-        )
+        said = f"{len(epochs)} epochs of a training."
+        if model in training.stopped:
+            said += " It stopped after epoch {}: {}.".format(*training.stopped[model])
+        return cls._of(frames, task, name, said, epochs, {"epoch": points} | history, "epoch")
 
     @classmethod
     def _of(
@@ -128,11 +135,10 @@ class Run:
         """The model after an epoch, or of the last frame before it, as an ensemble of one; frames are at ``epochs``.
 
         Raises:
-            ValueError: if the epoch is negative.
+            TypeError: if the epoch is not an integer.
+            ValueError: if it is negative.
         """
-        if epoch < 0:
-            raise ValueError(f"epoch must be 0 or more, got {epoch}")
-        return self.models[self.frame(epoch)]
+        return self.models[self.frame(check_count("epoch", epoch, 0))]
 
     def frame(self, epoch: int) -> int:
         """The last frame not after an epoch."""

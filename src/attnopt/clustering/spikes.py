@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, one_hot
 
-from attnopt.checks import check_number
+from attnopt.checks import check_count, check_matrices, check_number, check_tensors
 from attnopt.clustering.gradients import gelu_derivative
-from attnopt.clustering.model import Models, marks, normalise
+from attnopt.clustering.model import BIASES, Models, check_models, marks, normalise
 from attnopt.clustering.training import PAPER, Settings, initial_models, training_data
 from attnopt.clustering.training.adam import Adam
 from attnopt.clustering.training.backward import Layout, exponentials, loss_and_gradients
@@ -44,17 +44,20 @@ def find_spikes(loss: Tensor, factor: float = 2.0, rise: float = 0.02, window: i
     Args:
         loss: of every run at every evaluation, shape (evaluations, M).
         factor: of the running low, more than 1.
-        rise: above the running low, so that the flutter of tiny losses does not count.
+        rise: above the running low, so that the flutter of tiny losses does not count; 0 or more.
         window: evaluations that the low is taken over.
         patience: evaluations within which a spike is over.
 
     Raises:
-        TypeError: if factor is not a number.
-        ValueError: if loss is not of two dimensions and finite, or factor not above 1.
+        TypeError: if loss is not of real floating-point numbers, factor or rise no number, or window or patience no integer.
+        ValueError: if loss is not of two dimensions and finite, or another number is out of range.
     """
-    if loss.ndim != 2 or not loss.isfinite().all():
-        raise ValueError(f"loss must be finite, of shape (evaluations, M), got shape {tuple(loss.shape)}")
+    check_matrices(loss=loss)
+    if loss.ndim != 2:
+        raise ValueError(f"loss must have shape (evaluations, M), got {tuple(loss.shape)}")
     check_number("factor", factor, above=1)
+    check_number("rise", rise, least=0)
+    window, patience = check_count("window", window), check_count("patience", patience)
     found = []
     for model, course in enumerate(loss.T.double().tolist()):
         at = 1
@@ -221,7 +224,22 @@ def dissect(before: Models, after: Models, marked: Tensor, truth: Tensor) -> dic
         normalisation``, ``straight layer``, ``straight logits`` and ``straight loss`` both normalisations, the feed-forward
         layer, the logits as a whole or the loss itself are taken to first order in the step. For ``embeddings``,
         ``attention`` and ``feed-forward`` only these weights make their step.
+
+    Raises:
+        TypeError: if ``before`` or ``after`` is no `Models`, or ``marked`` or ``truth`` not of real floating-point numbers.
+        ValueError: if models have no biases, the two are not alike, the arrays do not fit, or scores spread too far.
     """
+    for name, models in (("before", before), ("after", after)):
+        check_models(models, name)
+        if not models.weights.keys() >= set(BIASES):
+            raise ValueError(f"{name} must have both biases, got {models}")
+    if str(before) != str(after):
+        raise ValueError(f"after must be as before, {before}, got {after}")
+    check_tensors(token=before.weights["token"], marked=marked, truth=truth)
+    pairs, shape = before.vocabulary * before.length, marked.shape[:2]
+    for name, value, last in (("marked", marked, pairs), ("truth", truth, before.vocabulary)):
+        if value.shape != (len(before), *shape[1:], last):
+            raise ValueError(f"{name} must have shape ({len(before)}, n, {last}), got {tuple(value.shape)}")
     held = stages(before, marked)
     logits = held["logits"]
     start = losses(logits, truth).mean(1)

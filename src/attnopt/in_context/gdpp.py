@@ -8,8 +8,8 @@ import torch
 from scipy.optimize import leastsq
 from torch import Tensor
 
-from attnopt.checks import check_broadcast, check_count, check_tensors, check_vectors
-from attnopt.in_context.steps import as_numbers, spectrum
+from attnopt.checks import as_numbers, check_broadcast, check_count, check_tensors, check_vectors
+from attnopt.in_context.steps import spectrum
 from attnopt.in_context.wishart import wishart_quadrature
 
 STARTS, GROUP = 300, 64  # random points in groups; a least-squares solver takes the best of each group down to a minimum

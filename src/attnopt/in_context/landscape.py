@@ -6,8 +6,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_count
-from attnopt.in_context.steps import as_numbers
+from attnopt.checks import as_numbers, check_cost, check_count
 from attnopt.in_context.wishart import wishart_trace_moment
 
 Coefficients = list[Fraction]
@@ -27,11 +26,13 @@ def transverse_hessians(steps: Tensor | Sequence[float], dim: int, n_context: in
 
     Returns:
         The symmetric traceless and the antisymmetric block, float64, shape (k, k) each. At a critical point on the set
-        the loss has a strict local minimum across it if both are positive definite.
+        the loss has a strict local minimum across it if both are positive definite. In exact fractions, 10 layers take 3
+        seconds, 20 a minute.
 
     Raises:
         TypeError: if ``steps`` are not real numbers, or ``dim`` or ``n_context`` not integers.
-        ValueError: if ``steps`` are not one row of finite numbers, ``dim`` smaller than 2 or ``n_context`` than 1.
+        ValueError: if ``steps`` are not one row of finite numbers, ``dim`` smaller than 2, ``n_context`` than 1, or
+            the cost too high.
 
     Source: the chapter "Optimal step sizes".
     """
@@ -42,6 +43,7 @@ def transverse_hessians(steps: Tensor | Sequence[float], dim: int, n_context: in
         raise ValueError(f"dim must be at least 2, got {dim}")
     check_count("n_context", n_context)
     k = len(steps)
+    check_cost("steps", f"{k} of them", 5.5e-5 * k**4.65)
     factors = [[Fraction(1), Fraction(step)] for step in steps.tolist()]
     before = [_product(factors[:i]) for i in range(k)]
     after = [_product(factors[i + 1 :]) for i in range(k)]

@@ -86,11 +86,14 @@ def second_valley(eigenvalues: Tensor, n_context: int, direction: int = 0) -> tu
         Its angle in radians, π/2 at most, and its loss; None if there is no other local minimum.
 
     Raises:
-        TypeError, ValueError: as `valley_loss`.
+        TypeError: as `valley_loss`.
+        ValueError: as `valley_loss`, or if there is one eigenvalue only.
 
     Source: the chapter "One layer, one step".
     """
-    check_tensors(eigenvalues=eigenvalues)
+    check_vectors(eigenvalues=eigenvalues)
+    if eigenvalues.shape[-1] < 2:
+        raise ValueError(f"eigenvalues must be at least two, got {eigenvalues.tolist()}")
     eigenvalues = eigenvalues.double()
     grid = torch.linspace(0, math.pi / 2, GRID + 1, dtype=torch.float64)
     losses = valley_loss(grid, eigenvalues, n_context, direction)

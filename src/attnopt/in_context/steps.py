@@ -9,8 +9,8 @@ import torch
 from numpy.polynomial import Polynomial
 from torch import Tensor
 
-from attnopt.checks import check_count, check_number, check_vectors
-from attnopt.in_context.wishart import wishart_quadrature, wishart_recurrence
+from attnopt.checks import as_numbers, check_count, check_number
+from attnopt.in_context.wishart import check_degree, wishart_quadrature, wishart_recurrence
 
 
 def residual_polynomial(steps: Tensor | Sequence[float]) -> Polynomial:
@@ -76,15 +76,19 @@ def optimal_step_sizes(dim: int, n_context: int, n_layers: int) -> tuple[Tensor,
     Returns:
         Steps a_i as in A_i = a_i Σ⁻¹, all negative, in the order of increasing magnitude, float64, shape (k,).
         The loss E[(prediction error)²], not divided by d (with all steps 0 it is d).
+        Fractions make it exact and slow. For small d and n, 40 layers take less than a second, 100 layers 10 seconds; see
+        `wishart_recurrence`.
 
     Raises:
         TypeError: if an argument is not an integer.
-        ValueError: if an argument is smaller than 1.
+        ValueError: if an argument is smaller than 1, or the cost too high.
 
     Source: the chapter "Optimal step sizes"; Golub (1973), Some modified matrix eigenvalue problems, for the Radau rule.
     """
     n_layers = check_count("n_layers", n_layers)
-    alpha, beta = wishart_recurrence(check_count("dim", dim), check_count("n_context", n_context), n_layers + 1)
+    dim, n_context = check_count("dim", dim), check_count("n_context", n_context)
+    check_degree("n_layers", n_layers, dim, n_context, n_layers + 1)
+    alpha, beta = wishart_recurrence(dim, n_context, n_layers + 1)
     values, norm, inverse_loss = [Fraction(0), Fraction(1)], Fraction(1), Fraction(0)
     for a, b in zip(alpha, beta, strict=True):
         norm *= b
@@ -119,22 +123,6 @@ def marchenko_pastur_steps(ratio: float, n_layers: int) -> tuple[Tensor, float]:
     steps = -1 / (1 + ratio + 2 * ratio**0.5 * torch.cos(angles))
     powers = sum(min(ratio, 1 / ratio) ** j for j in range(n_layers + 1))  # by the smaller of the two, which cannot overflow
     return steps, min(ratio, 1.0) ** n_layers / powers
-
-
-def as_numbers(name: str, value: Tensor | Sequence[float]) -> Tensor:
-    """A tensor of finite real numbers of at least one dimension, float64 unless it comes as a tensor.
-
-    Raises:
-        TypeError: if it is not made of real numbers.
-        ValueError: if it is empty, a single number, or not finite.
-    """
-    if not isinstance(value, Tensor):
-        try:
-            value = torch.as_tensor(value, dtype=torch.float64)
-        except (TypeError, ValueError, RuntimeError):
-            raise TypeError(f"{name} must be real numbers, got {value!r}") from None
-    check_vectors(**{name: value})
-    return value
 
 
 def spectrum(dim: int, n_context: int, n_nodes: int, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.linalg
 import scipy.special
 
-from attnopt.checks import check_count
+from attnopt.checks import check_cost, check_count
 
 
 def wishart_trace_moment(partition: Sequence[int], dim: int, dof: int) -> Fraction:
@@ -28,17 +28,21 @@ def wishart_trace_moment(partition: Sequence[int], dim: int, dof: int) -> Fracti
         dof: n, the columns of X.
 
     Returns:
-        The moment, a whole number.
+        The moment, a whole number. Time and memory grow as the number of partitions of the degree, the sum of the powers; at
+        degree 40 it takes 2 seconds.
 
     Raises:
         TypeError: if a power, ``dim`` or ``dof`` is not an integer.
-        ValueError: if a power is negative, or ``dim`` or ``dof`` smaller than 1.
+        ValueError: if a power is negative, ``dim`` or ``dof`` smaller than 1, or the cost too high.
 
     Source: the chapter "Optimal step sizes".
     """
     if not isinstance(partition, Sequence) or isinstance(partition, str):
         raise TypeError(f"partition must be a sequence of integers, got {partition!r}")
     powers = sorted(check_count("partition", power, 0) for power in partition)
+    degree = sum(powers)
+    partitions = math.exp(min(math.pi * math.sqrt(2 * degree / 3), 700)) / (4 * degree * math.sqrt(3) + 1)  # about so many
+    check_cost("partition", f"degree {degree}", 5e-5 * partitions, 1.2e-6 * partitions)
     return Fraction(_moment(tuple(powers), check_count("dim", dim), check_count("dof", dof)))
 
 
@@ -73,15 +77,23 @@ def spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
         count: how many moments.
 
     Returns:
-        Whole numbers, the first of them d.
+        Whole numbers, the first of them d. A hundred take half a second for the smaller of d and n being 4, 6 seconds for it
+        being 100; the time grows in proportion to that, and as the fourth power of the count.
 
     Raises:
         TypeError: if an argument is not an integer.
-        ValueError: if an argument is smaller than 1.
+        ValueError: if an argument is smaller than 1, or the cost too high.
 
     Source: the bidiagonal model is Dumitriu and Edelman (2002), Matrix models for beta ensembles, Theorem 3.1.
     """
-    return _spectral_moments(check_count("dim", dim), check_count("dof", dof), check_count("count", count))
+    dim, dof, count = check_count("dim", dim), check_count("dof", dof), check_count("count", count)
+    check_cost("count", f"{count} with dim {dim} and dof {dof}", _seconds_of_moments(dim, dof, count))
+    return _spectral_moments(dim, dof, count)
+
+
+def _seconds_of_moments(dim: int, dof: int, count: int) -> float:
+    """About how long exact moments take, as measured."""
+    return 7e-10 * min(dim, dof) * float(count) ** 4
 
 
 @functools.cache
@@ -119,15 +131,28 @@ def wishart_recurrence(dim: int, n_context: int, degree: int) -> tuple[tuple[Fra
         degree: how many coefficients of each kind.
 
     Returns:
-        α_0 … α_{degree-1} and β_0 … β_{degree-1}.
+        α_0 … α_{degree-1} and β_0 … β_{degree-1}. A hundred take some 10 seconds for small d and n; the time grows as the
+        fifth power of the degree, and besides as that of the moments, see `spectral_moments`.
 
     Raises:
         TypeError: if an argument is not an integer.
-        ValueError: if an argument is smaller than 1.
+        ValueError: if an argument is smaller than 1, or the cost too high.
 
     Source: the algorithm is Chebyshev's, as in Gautschi (2004), Orthogonal Polynomials, section 2.1.7.
     """
-    return _recurrence(check_count("dim", dim), check_count("n_context", n_context), check_count("degree", degree))
+    dim, n_context, degree = check_count("dim", dim), check_count("n_context", n_context), check_count("degree", degree)
+    check_degree("degree", degree, dim, n_context, degree)
+    return _recurrence(dim, n_context, degree)
+
+
+def check_degree(name: str, value: int, dim: int, n_context: int, degree: int) -> None:
+    """Require the recurrence up to a degree for which an argument asks to be a matter of minutes.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    seconds = 5e-10 * float(degree) ** 5 * math.log2(n_context + 1) + _seconds_of_moments(dim, n_context, 2 * degree)
+    check_cost(name, f"{value} with dimension {dim} and {n_context} examples", seconds)
 
 
 @functools.cache
@@ -186,7 +211,7 @@ def gram_quadrature(dim: int, n_context: int, degree: int) -> tuple[np.ndarray, 
 
     G = LLᵀ/n with L lower triangular (Bartlett), its entries independent, chi-distributed on the diagonal and normal below
     it: a product of Gauss rules. The number of matrices grows fast with ``dim``; for three layers (degree 6) it is 112
-    in two dimensions and 21,952 in three.
+    in two dimensions and 21,952 in three. In four, degree 4 takes 3 seconds and half a GiB.
 
     Args:
         dim: the dimension d.
@@ -198,12 +223,16 @@ def gram_quadrature(dim: int, n_context: int, degree: int) -> tuple[np.ndarray, 
 
     Raises:
         TypeError: if an argument is not an integer.
-        ValueError: if an argument is smaller than 1.
+        ValueError: if an argument is smaller than 1, or the cost too high.
 
     Source: Bartlett (1934), On the theory of statistical regression, for the factor L.
     """
     dim, n_context, degree = check_count("dim", dim), check_count("n_context", n_context), check_count("degree", degree)
     columns = min(dim, n_context)
+    below = dim * columns - columns * (columns + 1) // 2
+    matrices = math.exp(min(columns * math.log(degree // 2 + 1) + below * math.log(degree + 1), 700))
+    numbers = matrices * (dim * (dim + columns) + columns + below)
+    check_cost("dim, n_context and degree", f"{dim}, {n_context} and {degree}", gib=8 * numbers / 2**30)
     rules, places = [], []
     for j in range(columns):
         # odd powers of a diagonal entry come with odd powers of normal ones, whose symmetric rule makes them vanish

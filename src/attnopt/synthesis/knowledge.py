@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from attnopt.checks import (
+    check_cost,
     check_count,
     check_entries,
     check_generator,
@@ -71,7 +72,7 @@ def agreement_number(length: int, weight: int, p: int, sharpness: float) -> floa
     check_number("sharpness", sharpness)
     rho = -math.expm1(-sharpness) / (1 + (p - 1) * math.exp(-sharpness))
     logarithm = length * math.log1p((p - 1) * rho**2) - 2 * weight * math.log(rho)
-    return math.exp(logarithm) if logarithm < 700 else math.inf
+    return _power(logarithm)
 
 
 def best_agreement(length: int, weight: int, p: int = 2) -> tuple[float, float]:
@@ -92,11 +93,16 @@ def best_agreement(length: int, weight: int, p: int = 2) -> tuple[float, float]:
     """
     length, weight, p = _sizes(length, weight, p)
     if weight * p >= length * (p - 1):
-        return math.inf, float(p) ** length
+        return math.inf, float(p) ** length if length * math.log(p) < 700 else math.inf
     rho = math.sqrt(weight / ((length - weight) * (p - 1)))
     rest = length - weight
     logarithm = length * math.log(length / rest) + weight * math.log((p - 1) * rest / weight)
-    return math.log1p(p * rho / (1 - rho)), math.exp(logarithm)
+    return math.log1p(p * rho / (1 - rho)), _power(logarithm)
+
+
+def _power(logarithm: float) -> float:
+    """e to this, infinity where it would overflow."""
+    return math.exp(logarithm) if logarithm < 700 else math.inf
 
 
 def positive_number(length: int, weight: int, p: int = 2) -> float:
@@ -199,11 +205,12 @@ def draw_prompts(size: int, examples: int, prompts: int, generator: torch.Genera
         generator: draws them.
 
     Returns:
-        Indices of the examples, shape (prompts, examples), and of the queries, shape (prompts,).
+        Indices of the examples, shape (prompts, examples), and of the queries, shape (prompts,). Memory is needed for a
+        number per prompt and sequence.
 
     Raises:
         TypeError: if a number is not an integer, or ``generator`` none.
-        ValueError: if a number is smaller than 1, or there are too few sequences.
+        ValueError: if a number is smaller than 1, there are too few sequences, or too much memory is needed.
 
     Source: the chapter "What one layer can know".
     """
@@ -211,6 +218,7 @@ def draw_prompts(size: int, examples: int, prompts: int, generator: torch.Genera
     size, prompts = check_count("size", size, 2), check_count("prompts", prompts)
     if check_count("examples", examples) >= size:
         raise ValueError(f"examples must be fewer than size, {size}, got {examples}")
+    check_cost("size and prompts", f"{size} and {prompts}", gib=prompts * (4 * size + 12 * (int(examples) + 1)) / 2**30)
     chosen = torch.rand(prompts, size, generator=generator, device=generator.device).topk(int(examples) + 1).indices
     return chosen[:, 1:], chosen[:, 0]
 

@@ -6,14 +6,20 @@ mean μ ~ N(0, τ²I) that is new in every prompt. τ² = 0 makes the labels coi
 
 import math
 from collections.abc import Sequence
-from numbers import Real
 
 import torch
 from scipy.special import stdtr
 from torch import Tensor
 
-from attnopt.checks import check_broadcast, check_count, check_matrices, check_matrix_shape, check_symmetric
-from attnopt.in_context.steps import as_numbers
+from attnopt.checks import (
+    as_numbers,
+    check_broadcast,
+    check_count,
+    check_matrices,
+    check_matrix_shape,
+    check_number,
+    check_symmetric,
+)
 
 
 def label_layers(
@@ -151,8 +157,5 @@ def context_accuracy_bound(dim: int, examples: int, variance: float) -> float:
 
 def _variance(value: float) -> float:
     """A finite number, not negative."""
-    if not isinstance(value, Real):
-        raise TypeError(f"variance must be a number, got {value!r}")
-    if not 0 <= value < math.inf:
-        raise ValueError(f"variance must be finite and not negative, got {value}")
+    check_number("variance", value, least=0)
     return float(value)

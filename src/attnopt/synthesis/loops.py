@@ -15,9 +15,9 @@ from scipy.integrate import quad, solve_ivp
 from scipy.optimize import brentq
 from torch import Tensor
 
-from attnopt.checks import check_count, check_number
-from attnopt.in_context.steps import as_numbers, optimal_step_sizes
-from attnopt.in_context.wishart import spectral_moments, wishart_quadrature
+from attnopt.checks import as_numbers, check_count, check_number
+from attnopt.in_context.steps import optimal_step_sizes
+from attnopt.in_context.wishart import check_degree, spectral_moments, wishart_quadrature
 
 RELATIVE, ABSOLUTE = 1e-10, 1e-12
 MOST_EVALUATIONS = 10**6
@@ -39,11 +39,12 @@ def tied_optimum(dim: int, examples: int, layers: int) -> tuple[float, float]:
         layers: how many layers, k.
 
     Returns:
-        The step a⋆, negative (for gradient descent), rounded to the nearest number, and the loss, not divided by d.
+        The step a⋆, negative (for gradient descent), rounded to the nearest number, and the loss, not divided by d. It takes
+        up to as long as `optimal_step_sizes`.
 
     Raises:
         TypeError: if an argument is not an integer.
-        ValueError: if an argument is smaller than 1.
+        ValueError: if an argument is smaller than 1, or the cost too high.
 
     Source: the chapter "Loops first".
     """
@@ -166,19 +167,23 @@ def plateau_time(starts: Tensor | Sequence[float], dim: int, examples: int, reac
     (B/A²) (largest + smallest - 2 mean), taken when the tie breaks, with B = g‴(a⋆) / (k(2k - 1)(2k - 2)). What is left is
     of the order of ``reached`` squared, and of the spread at the start.
 
+    The flow keeps ties, and leads to the only critical point with those of the start, see `grouped_optimum`: the spread that
+    its steps have there is the largest that is taken.
+
     Args:
         starts: a_i at time 0 (negative for gradient descent), not all equal, shape (..., layers), at least two layers.
         dim: the dimension d.
         examples: n, the labelled examples of a prompt.
-        reached: the spread, largest less smallest step, at which the tie counts as broken, larger than that of the starts.
+        reached: the spread, largest less smallest step, at which the tie counts as broken, larger than that of the starts
+            and smaller than that to which the flow leads.
 
     Returns:
         The time along ȧ = -∇f(a), shape (...).
 
     Raises:
         TypeError: if ``starts`` are not real numbers, ``reached`` is no number, or ``dim`` or ``examples`` not an integer.
-        ValueError: if ``starts`` are not finite, fewer than two or all equal, ``reached`` not larger than their spread, or
-            ``dim`` or ``examples`` is smaller than 1.
+        ValueError: if ``starts`` are not finite, fewer than two or all equal, ``reached`` not between their spread and that
+            to which the flow leads, or ``dim`` or ``examples`` is smaller than 1.
 
     Source: the chapter "Loops first".
     """
@@ -190,6 +195,10 @@ def plateau_time(starts: Tensor | Sequence[float], dim: int, examples: int, reac
         raise ValueError("starts must not be all equal: such a tie never breaks")
     check_number("reached", reached, float(np.ptp(rows, axis=-1).max()))
     sizes = check_count("dim", dim), check_count("examples", examples), starts.shape[-1]
+    for row in rows:
+        groups = tuple(np.unique(row, return_counts=True)[1][::-1].tolist())
+        if not reached < (final := _final_spread(groups, *sizes[:2])):
+            raise ValueError(f"reached must be less than {final:.6g}, the spread to which the flow leads, got {reached}")
     leans = (rows.max(-1) + rows.min(-1) - 2 * rows.mean(-1)) / np.ptp(rows, axis=-1)
     of_row = zip(rows.mean(-1), np.ptp(rows, axis=-1), leans, strict=True)
     found = [tie_breaks(float(mean), float(spread), float(lean), sizes, reached) for mean, spread, lean in of_row]
@@ -217,6 +226,13 @@ def tie_breaks(mean: float, spread: float, lean: float, sizes: tuple[int, int, i
     return time + quad(lambda u: layers * float(_value(bend, u) / _value(slope, u)), end, away, epsabs=1e-13, limit=500)[0]
 
 
+@functools.cache
+def _final_spread(groups: tuple[int, ...], dim: int, examples: int) -> float:
+    """Largest less smallest step at the critical point of these groups."""
+    steps = grouped_optimum(groups, dim, examples)[0]
+    return (steps.max() - steps.min()).item()
+
+
 def tied_expansion(dim: int, examples: int, layers: int) -> Polynomial:
     """Taylor coefficients of g(a) = E tr (I + aG)^{2k} at its minimum, as `tied_optimum` rounds it, exact for that."""
     return _tied(dim, examples, layers)[1]
@@ -225,6 +241,7 @@ def tied_expansion(dim: int, examples: int, layers: int) -> Polynomial:
 @functools.cache
 def _tied(dim: int, examples: int, layers: int) -> tuple[float, Polynomial]:
     """The tied optimum a⋆, and the Taylor coefficients of g there, exact for the rounded a⋆."""
+    check_degree("layers", layers, dim, examples, layers + 1)
     moments = spectral_moments(dim, examples, 2 * layers + 1)
     g = [Fraction(math.comb(2 * layers, j) * moment, examples**j) for j, moment in enumerate(moments)]
     derivative = [j * coefficient for j, coefficient in enumerate(g)][1:]

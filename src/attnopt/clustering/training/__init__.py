@@ -2,13 +2,14 @@
 
 from attnopt.clustering.training.draws import initial_models, training_data
 from attnopt.clustering.training.ensemble import ensemble
-from attnopt.clustering.training.record import Training, load_training, save_training
+from attnopt.clustering.training.record import Stop, Training, load_training, save_training
 from attnopt.clustering.training.settings import PAPER, Settings, Watch
 from attnopt.clustering.training.trainer import train
 
 __all__ = [
     "PAPER",
     "Settings",
+    "Stop",
     "Training",
     "Watch",
     "ensemble",

@@ -79,14 +79,21 @@ def pull_back(grad: Tensor, vectors: Tensor, factor: Tensor, bend: Tensor) -> Te
     return grad * factor + vectors * (bend * (grad * vectors).sum(1, keepdim=True))
 
 
-def exponentials(scores: Tensor) -> Tensor:
+def exponentials(scores: Tensor, spread: Tensor | None = None) -> Tensor:
     """Scores of the pairs, in the dimension before the last or in the last, exponentiated above each model's largest.
 
+    Args:
+        scores: of M models.
+        spread: raised to how far apart each model's scores lie, shape (M,), for the caller to judge.
+
     Raises:
-        ValueError: if a model's scores lie further apart than single precision can tell: its attention would be wrong.
+        ValueError: if a model's scores lie further apart than single precision can tell, which makes its attention wrong,
+            and ``spread`` is not given.
     """
     below = scores - scores.amax((-2, -1), keepdim=True)
-    if below.amin() < -SPREAD:
+    if spread is not None:
+        torch.maximum(spread, -below.amin((-2, -1)), out=spread)
+    elif below.amin() < -SPREAD:
         least = below.flatten(1).amin(1)
         raise too_far(int(least.argmin()), -least.min().item())
     return below.exp()
@@ -100,26 +107,27 @@ def too_far(model: int, spread: float) -> ValueError:
     )
 
 
-def pair_table(views: Params, norm: Norm) -> dict[str, Tensor]:
+def pair_table(views: Params, norm: Norm, spread: Tensor | None = None) -> dict[str, Tensor]:
     """All that attention needs to know of the pairs of token and position.
 
     Args:
         views: parameters, as from `Layout.views`.
         norm: the models' normalisation.
+        spread: see `exponentials`.
 
     Returns:
         ``sums`` of embeddings, their normalised ``table`` and ``values`` (M, d, pL), ``weights`` (M, 1, pL), the ``factor``
         and ``bend`` of the normalisation, and ``rows``, which a sequence's marks add up (M, d + 1, pL).
 
     Raises:
-        ValueError: if the scores of a model spread too far.
+        ValueError: if the scores of a model spread too far and ``spread`` is not given.
     """
     token, position, query = views["token"], views["position"], views["query"]
     sums = (token.mT.unsqueeze(-1) + position.mT.unsqueeze(-2)).flatten(2)
     factor, bend = normaliser(sums, norm)
     table = sums * factor
     scores = torch.bmm(query.unsqueeze(1), table) / token.shape[-1] ** 0.5
-    weights = exponentials(scores)
+    weights = exponentials(scores, spread)
     values = torch.bmm(views["value"], table)
     rows = torch.cat([values * weights, weights], 1)
     return {"sums": sums, "factor": factor, "bend": bend, "table": table, "weights": weights, "values": values, "rows": rows}
@@ -152,7 +160,9 @@ def cross_entropy(logits: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
     return (mass.log() - (shifted * truth).sum(1, keepdim=True)).squeeze(1), powers / mass
 
 
-def loss_and_gradients(views: Params, grads: Params, batch: Tensor, truth: Tensor, norm: Norm) -> Tensor:
+def loss_and_gradients(
+    views: Params, grads: Params, batch: Tensor, truth: Tensor, norm: Norm, spread: Tensor | None = None
+) -> Tensor:
     """Mean cross-entropy of every model on its own batch; the gradients are written into ``grads``.
 
     Args:
@@ -161,6 +171,7 @@ def loss_and_gradients(views: Params, grads: Params, batch: Tensor, truth: Tenso
         batch: marks of the sequences, shape (M, B, pL).
         truth: ones at the labels, shape (M, v, B), for the v tokens of the vocabulary.
         norm: the models' normalisation.
+        spread: see `exponentials`.
 
     Returns:
         Losses, shape (M,).
@@ -170,7 +181,7 @@ def loss_and_gradients(views: Params, grads: Params, batch: Tensor, truth: Tenso
     token, query, value = views["token"], views["query"], views["value"]
     receptors, assemblers = views["receptors"], views["assemblers"]
     dim, length, count = token.shape[-1], views["position"].shape[1], batch.shape[1]
-    pairs = pair_table(views, norm)
+    pairs = pair_table(views, norm, spread)
     table, weights = pairs["table"], pairs["weights"]
     sequence, inverse = attend(pairs["rows"], batch)
     factor, bend = normaliser(sequence, norm)

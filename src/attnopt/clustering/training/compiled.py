@@ -4,7 +4,7 @@ import ctypes
 import shutil
 import subprocess
 import tempfile
-from ctypes import byref, c_double, c_float, c_int64, c_void_p
+from ctypes import c_double, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import get_args
@@ -49,10 +49,7 @@ def library(vocabulary: int, length: int, dim: int, width: int, norm: Norm) -> c
                 break
         else:
             raise RuntimeError(f"{found} cannot translate {SOURCE.name}: {(done.stderr.strip() or 'no reason given')[:500]}")
-        functions = ctypes.CDLL(str(file))
-    for name in ("gradients", "epoch", "predict"):
-        getattr(functions, name).restype = c_int64
-    return functions
+        return ctypes.CDLL(str(file))
 
 
 class Kernel:
@@ -95,7 +92,7 @@ class Kernel:
 
     def epoch(
         self, rows: Tensor, adam: Adam, order: Tensor, size: int, rates: Tensor, shrink: Tensor | None, clip: Tensor | None,
-        squares: Tensor,
+        squares: Tensor, spread: Tensor | None = None,
     ) -> None:  # fmt: skip
         """Change rows and moments by an epoch's steps, and add the squared norms of the gradients before clipping.
 
@@ -108,40 +105,52 @@ class Kernel:
             shrink: what decay leaves of the weights, shape (M, n).
             clip: longest gradients, shape (M, 1).
             squares: of the gradient in each parameter, in the layout's order, shape (M, parameters).
+            spread: see `call`.
 
         Raises:
-            ValueError: if the scores of a model spread too far.
+            ValueError: as `call`.
         """
         many = self.models, self.count, rows.shape[1], self.starts, self.ends, *self.data, order.to(torch.int32), size
         how = adam.steps, *adam.betas, adam.eps, rates, shrink, clip
-        self.call("epoch", *many, *how, rows, adam.first, adam.second, squares)
+        self.call("epoch", *many, *how, rows, adam.first, adam.second, squares, spread=spread)
 
-    def predict(self, rows: Tensor, sequences: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def predict(
+        self, rows: Tensor, sequences: tuple[Tensor, Tensor] | None = None, first: int | None = None,
+        spread: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """What `predict` of `evaluate.py` returns.
 
         Args:
             rows: weights, shape (M, n).
             sequences: tokens (n, L) and labels (n,), the same for all models; every model's own training set unless given.
+            first: how many of them; all unless given.
+            spread: see `call`.
 
         Raises:
-            ValueError: if the scores of a model spread too far.
+            ValueError: as `call`.
         """
         pairs, labels = self.data if sequences is None else self.sequences(*sequences)
-        count = labels.shape[-1]
-        apart = count if sequences is None else 0
+        count = min(first or labels.shape[-1], labels.shape[-1])
+        apart = labels.shape[-1] if sequences is None else 0
         losses, right = rows.new_empty(self.models, count), rows.new_empty(self.models, count)
         sequence = rows.new_empty(self.models, self.dim, count)
         many = self.models, count, rows.shape[1], self.starts, pairs, apart * self.length, labels, apart
-        self.call("predict", *many, rows, losses, right, sequence)
+        self.call("predict", *many, rows, losses, right, sequence, spread=spread)
         return losses, right, sequence
 
-    def call(self, name: str, *values: Tensor | float | None) -> None:
+    def call(self, name: str, *values: Tensor | float | None, spread: Tensor | None = None) -> None:
         """Call a compiled function; tensors are handed over by their address, and must be contiguous.
 
+        Args:
+            name: of the function.
+            values: what it gets.
+            spread: raised to how far a model's scores spread if that is too far, shape (M,), for the caller to judge; such a
+                model is left where it is, and what is returned of it means nothing.
+
         Raises:
-            ValueError: if the scores of a model spread too far.
+            ValueError: if the scores of a model spread too far and ``spread`` is not given.
         """
-        spread, given = c_float(), []
+        found, given = torch.zeros(self.models), []
         for value in values:
             if isinstance(value, Tensor):
                 if not value.is_contiguous():
@@ -149,6 +158,8 @@ class Kernel:
                 given.append(c_void_p(value.data_ptr()))
             else:
                 given.append(value if value is None else c_double(value) if isinstance(value, float) else c_int64(value))
-        model = getattr(self.functions, name)(*given, byref(spread))
-        if model >= 0:
-            raise too_far(model, spread.value)
+        getattr(self.functions, name)(*given, c_void_p(found.data_ptr()))
+        if spread is not None:
+            torch.maximum(spread, found, out=spread)
+        elif found.any():
+            raise too_far(int(found.argmax()), found.max().item())

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_count, check_dtype
+from attnopt.checks import check_count, check_dtype, is_truth
 from attnopt.clustering.model import Models
 from attnopt.clustering.task import Task, check_task
 from attnopt.clustering.training.settings import PAPER, Settings
@@ -69,7 +69,9 @@ def check_seeds(seeds: Sequence[int]) -> list[int]:
         ValueError: if there is none, or one is out of range.
     """
     seeds = seeds.tolist() if isinstance(seeds, np.ndarray | Tensor) else seeds
-    if not isinstance(seeds, Sequence) or not all(isinstance(seed, int | np.integer) for seed in seeds):
+    if not isinstance(seeds, Sequence) or not all(
+        isinstance(seed, int | np.integer) and not is_truth(seed) for seed in seeds
+    ):
         raise TypeError(f"seeds must be a sequence of integers, got {seeds!r}")
     if not seeds or not all(0 <= seed < 2**32 for seed in seeds):
         raise ValueError(f"seeds must be one or more integers in 0 … 2³² - 1, got {seeds!r}")

@@ -1,8 +1,6 @@
 """Ensembles larger than one batch: chunks of models, fanned out through joblib, each saved when it is done."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -11,9 +9,9 @@ from joblib import Parallel, delayed
 from attnopt.checks import check_count
 from attnopt.clustering.model import Models
 from attnopt.clustering.training.draws import check_seeds
-from attnopt.clustering.training.record import Training, checksum, join, load_training, save_training
+from attnopt.clustering.training.record import Training, describe, join, load_training, save_training
 from attnopt.clustering.training.settings import EACH_EPOCH, PAPER, Settings, Watch
-from attnopt.clustering.training.trainer import check_compiled, check_plan, check_start, train
+from attnopt.clustering.training.trainer import check_compiled, check_plan, check_start, train_quietly, warn_of_stopped
 
 
 def ensemble(
@@ -36,7 +34,7 @@ def ensemble(
         seeds: M of them.
         settings: as for `train`.
         folder: where each finished chunk is saved at once and a running one leaves its checkpoints; nothing is saved unless
-            given. Chunks that other settings wrote are refused.
+            given. Chunks of other settings, or of a task with other labels, are refused.
         watch: what is recorded.
         start: models to go on from, as for `train`.
         chunk: models a task.
@@ -53,6 +51,9 @@ def ensemble(
         TypeError: as `train`.
         ValueError: as `train`, or if the folder holds chunks that cannot be read or that other settings wrote.
         RuntimeError: as `train`.
+
+    Warns:
+        RuntimeWarning: as `train`, also of models in chunks that are read.
     """
     seeds = check_seeds(seeds)
     check_count("chunk", chunk)
@@ -68,7 +69,9 @@ def ensemble(
         file = Path(folder) / f"chunk_{at:05d}.npz" if folder else None
         begin = None if start is None else start[list(part)]
         tasks.append(delayed(_chunk)(seeds[at : at + chunk], settings.of(part), watch, begin, file, how))
-    return join(Parallel(n_jobs=jobs)(tasks))
+    training = join(Parallel(n_jobs=jobs)(tasks))
+    warn_of_stopped(training, seeds, settings)
+    return training
 
 
 def _chunk(
@@ -76,14 +79,12 @@ def _chunk(
 ) -> Training:
     """One task: read its result, or train and save it."""
     if file is None:
-        return train(seeds, settings, watch, start=start, **how)
-    said = {"seeds": seeds, "settings": asdict(settings), "watch": asdict(watch), "dtype": str(how["dtype"])}
-    said |= {"compiled": True} if how["compiled"] else {}
-    description = json.dumps(said | {"start": None if start is None else checksum(start)})
+        return train_quietly(seeds, settings, watch, start=start, checkpoint=None, **how)
+    description = describe(seeds, settings, watch, start, how["dtype"], how["compiled"])
     if file.exists():
         return load_training(file, description)
     checkpoint = file.with_suffix(".checkpoint")
-    training = train(seeds, settings, watch, start=start, checkpoint=checkpoint, **how)
+    training = train_quietly(seeds, settings, watch, start=start, checkpoint=checkpoint, **how)
     save_training(file, training, description)
     for left in file.parent.glob(f"{checkpoint.name}.*"):
         left.unlink()

@@ -7,12 +7,11 @@ from torch import Tensor
 
 from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import Norm, Params, marks
+from attnopt.clustering.task import LISTED
 from attnopt.clustering.training.backward import attend, cross_entropy, feed_forward, normaliser, pair_table
 from attnopt.clustering.training.settings import Settings
 
-LISTED = 2**13  # up to so many sequences the models are evaluated on all of them, beyond on a sample of half as many
 CHUNK = 2**19  # activations that are evaluated at a time
-TEST_SEED = 2**31  # of that sample, apart from small seeds' data
 Predictions = tuple[Tensor, Tensor, Tensor]
 
 
@@ -29,9 +28,9 @@ class Evaluation:
     def __init__(self, settings: Settings, tokens: Tensor, marked: Tensor, truth: Tensor):
         self.task, self.marks, self.truth = settings.task, marked, truth.mT
         like = {"dtype": marked.dtype, "device": marked.device}
+        test, labels = self.sequences = self.task.judged()
         self.listed = self.task.size <= LISTED
         if self.listed:
-            test, labels = self.task.all()
             powers = self.task.p ** torch.arange(self.task.length - 1, -1, -1, device=like["device"])
             self.seen = torch.zeros(len(marked), len(test), **like)  # how often each is in the training set
             at = (tokens * powers).sum(-1)
@@ -39,9 +38,6 @@ class Evaluation:
             self.seen[len(at) :] = self.seen[len(at) - 1]
             unseen = (self.seen == 0).to(like["dtype"])
             self.shares = self.seen / self.seen.sum(1, keepdim=True), unseen / unseen.sum(1, keepdim=True)
-        else:
-            test, labels = self.task.sample(LISTED // 2, torch.Generator().manual_seed(TEST_SEED))
-        self.sequences = test, labels
         self.test = marks(test.to(like["device"]), settings.tokens, like["dtype"])
         self.labels = torch.nn.functional.one_hot(labels.to(like["device"]), settings.tokens).mT.to(like["dtype"])
 
@@ -78,7 +74,7 @@ class Evaluation:
         }
 
 
-def predict(views: Params, norm: Norm, batch: Tensor, truth: Tensor) -> Predictions:
+def predict(views: Params, norm: Norm, batch: Tensor, truth: Tensor, spread: Tensor | None = None) -> Predictions:
     """Losses and whether the label's logit exceeds all others, (M, n), and sequence embeddings (M, d, n).
 
     Args:
@@ -86,11 +82,12 @@ def predict(views: Params, norm: Norm, batch: Tensor, truth: Tensor) -> Predicti
         norm: the models' normalisation.
         batch: marks of the sequences, shape (M, n, pL).
         truth: ones at the labels, shape (M, p, n) or (p, n).
+        spread: see `exponentials`.
     """
     models, count = batch.shape[:2]
     batch = torch.cat([batch, batch[:, :1].expand(-1, -count % 32, -1)], 1) if count % 32 else batch
     chunk = max(32, CHUNK // (models * views["receptors"].shape[1]) // 32 * 32)
-    rows = pair_table(views, norm)["rows"]
+    rows = pair_table(views, norm, spread)["rows"]
     logits, sequences = [], []
     for part in batch.split(chunk, 1):
         sequence, _ = attend(rows, part)

@@ -1,10 +1,8 @@
 """Models that step together: Adam on their mini-batches, a record of what happens, exact resumption."""
 
-import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -15,16 +13,17 @@ from tqdm import tqdm
 from attnopt.clustering.files import read_arrays, write_arrays
 from attnopt.clustering.model import Models, marks
 from attnopt.clustering.training.adam import Adam
-from attnopt.clustering.training.backward import Layout, loss_and_gradients
+from attnopt.clustering.training.backward import SPREAD, Layout, loss_and_gradients
 from attnopt.clustering.training.compiled import Kernel
 from attnopt.clustering.training.draws import training_data
-from attnopt.clustering.training.evaluate import Evaluation
-from attnopt.clustering.training.record import Training, checksum
+from attnopt.clustering.training.evaluate import Evaluation, predict
+from attnopt.clustering.training.record import Training, check_description, describe, stop_of
 from attnopt.clustering.training.settings import Settings, Watch
 
 # Of the order of the mini-batches, the same for all models. A generator on the CPU reads 32 bits of a seed: the order of
 # epoch e is drawn as seed e would draw it.
 ORDER_SEED = 0
+PROBE = 32  # training sequences whose losses must be finite after each epoch
 FEED_FORWARD = ("receptors", "assemblers", "receptor_biases", "assembler_bias")
 
 
@@ -67,6 +66,8 @@ class Group:
         for at, span in enumerate(spans.values()):
             self.members[span, at] = 1.0
         self.squares = torch.zeros(len(self.rows), len(spans), **like)
+        self.stopped = torch.full((len(self.rows),), -1, device=like["device"])  # after which epoch; -1 if still training
+        self.spread = torch.zeros(len(self.rows), **like)  # of the scores of those that stopped
         self.epoch, self.counted = 0, 0
         self.history, self.snapshots = [], {}
         tokens, targets = training_data(seeds, settings.task, settings.n_train)
@@ -75,8 +76,7 @@ class Group:
         self.truth = pad(one_hot(targets, settings.tokens).to(like["dtype"]))
         self.evaluation = Evaluation(settings, tokens, self.marks, self.truth)
         self.kernel = Kernel(self.layout, self.norm, tokens, targets) if compiled else None
-        said = {"seeds": seeds, "settings": asdict(settings), "watch": asdict(watch), "start": checksum(start)}
-        self.description = json.dumps(said | {"dtype": str(self.rows.dtype)} | ({"compiled": True} if compiled else {}))
+        self.description = describe(seeds, settings, watch, start, self.rows.dtype, compiled)
 
     @one_thread()
     def run(self, file: Path | None, every: int, progress: bool) -> Training:
@@ -99,21 +99,43 @@ class Group:
         gradients = history.pop("gradients")
         history |= {name: gradients[..., at] for at, name in enumerate(names)}
         kept = {epoch: self.models_of(rows) for epoch, rows in self.snapshots.items()}
-        return Training(self.models_of(self.rows), history, kept)
+        ends = enumerate(zip(self.stopped[: self.models].tolist(), self.spread.tolist(), strict=False))
+        stopped = {model: stop_of(epoch, spread) for model, (epoch, spread) in ends if epoch >= 0}
+        return Training(self.models_of(self.rows), history, kept, stopped)
 
     def models_of(self, rows: Tensor) -> Models:
         """The models of a matrix of rows, without those that fill it up."""
         return Models(self.layout.views(rows), self.norm).map(lambda view: view[: self.models].clone().cpu())
 
     def pass_through(self) -> None:
-        """One epoch."""
+        """One epoch; models that it drives beyond what can be evaluated are put back and stop."""
+        before, spread = self.rows.clone(), torch.zeros_like(self.spread)
+        self.step_through(spread)
+        self.epoch += 1
+        if self.kernel is None:
+            batch, truth = self.marks[:, :PROBE], self.truth[:, :PROBE].mT
+            losses, _, _ = predict(self.layout.views(self.rows), self.norm, batch, truth, spread)
+        else:
+            losses, _, _ = self.kernel.predict(self.rows, first=PROBE, spread=spread)
+        sound = (spread <= SPREAD) & losses.isfinite().all(1)  # a spread that is no number is none
+        for value in (self.rows, self.adam.first, self.adam.second):
+            sound &= value.isfinite().all(1)
+        left = ~sound & (self.stopped < 0)
+        self.stopped.masked_fill_(left, self.epoch - 1)
+        self.spread.copy_(torch.where(left, spread, self.spread))
+        still = (self.stopped >= 0).unsqueeze(1)
+        self.rows.copy_(torch.where(still, before, self.rows))
+        self.adam.first.masked_fill_(still, 0.0)
+        self.adam.second.masked_fill_(still, 0.0)
+
+    def step_through(self, spread: Tensor) -> None:
+        """The steps of an epoch; see `exponentials` about the spread."""
         size, total = self.batch_size, self.settings.n_train
         order = torch.randperm(total, generator=torch.Generator().manual_seed(ORDER_SEED + self.epoch))
         if self.kernel is not None:
             steps = {"rates": self.rates, "shrink": self.shrink, "clip": self.clip, "squares": self.squares}
-            self.kernel.epoch(self.rows, self.adam, order, size, **steps)
+            self.kernel.epoch(self.rows, self.adam, order, size, **steps, spread=spread)
             self.counted += -(-total // size)
-            self.epoch += 1
             return
         order = order.to(self.rows.device)
         batches = self.marks.index_select(1, order)
@@ -121,14 +143,13 @@ class Group:
         views, gradients = self.layout.views(self.rows), self.layout.views(self.gradient)
         for at in range(0, total, size):
             batch = slice(at, at + size)
-            loss_and_gradients(views, gradients, batches[:, batch], truth[..., batch], self.norm)
+            loss_and_gradients(views, gradients, batches[:, batch], truth[..., batch], self.norm, spread)
             squares = self.gradient.square() @ self.members
             self.squares += squares
             self.counted += 1
             if self.clip is not None:
                 self.gradient.mul_((self.clip / squares.sum(1, keepdim=True).sqrt()).clamp_max(1.0))
             self.adam.step(self.rows, self.gradient, self.rates, self.shrink)
-        self.epoch += 1
 
     def record(self) -> None:
         """Evaluate and keep what is due after the present epoch."""
@@ -143,6 +164,8 @@ class Group:
                 found = judge.summary(self.kernel.predict(self.rows, judge.sequences), there)
             entry = {name: value[: self.models] for name, value in found.items()}
             entry["gradients"] = (self.squares[: self.models] / max(self.counted, 1)).sqrt()
+            for value in entry.values():
+                value[self.stopped[: self.models] >= 0] = math.nan
             self.squares.zero_()
             self.counted = 0
             self.history.append(entry | {"epoch": torch.tensor(self.epoch)})
@@ -150,7 +173,7 @@ class Group:
     def state(self) -> dict[str, Tensor]:
         """What changes from step to step."""
         moments = {"first": self.adam.first, "second": self.adam.second, "steps": self.adam.steps}
-        return {"rows": self.rows, "squares": self.squares} | moments
+        return {"rows": self.rows, "squares": self.squares, "stopped": self.stopped, "spread": self.spread} | moments
 
     def save(self, file: Path) -> None:
         """Write all that going on needs, in one move."""
@@ -166,8 +189,8 @@ class Group:
             ValueError: if the file cannot be read or was written by other settings.
         """
         arrays, description = read_arrays(file)
-        if description != self.description:
-            raise ValueError(f"{file} was written by other settings: remove it, or name another place")
+        arrays = {name: self.state()[name].cpu().numpy() for name in ("stopped", "spread")} | arrays  # older files: none has
+        check_description(file, description, self.description)
         device = self.rows.device
         for name, value in self.state().items():
             value.copy_(torch.from_numpy(arrays[name]))

@@ -312,25 +312,23 @@ static float gradient_of(
     return 0;
 }
 
-/* The gradients of M models' mean losses on all their sequences, as rows; returns the model whose scores spread too far, or
-   -1, as do the other two. */
-int64_t gradients(
+/* The gradients of M models' mean losses on all their sequences, as rows. `spread` gets how far a model's scores spread, if
+   too far, else 0, as in the other two; such a model goes no further. */
+void gradients(
     int64_t models, int64_t count, int64_t width, const int32_t *at, const uint16_t *pairs, const int32_t *labels,
     const int32_t *order, const float *rows, float *found, float *spread
 ) {
     memset(found, 0, models * width * sizeof *found);
     for (int64_t m = 0; m < models; m++) {
-        *spread = gradient_of(
+        spread[m] = gradient_of(
             rows + m * width, at, pairs + m * count * T, labels + m * count, order, count, found + m * width
         );
-        if (*spread > 0) return m;
     }
-    return -1;
 }
 
 /* An epoch of Adam. `bounds` are the ends of the parameters in a row, in its order, for their gradients' squared norms;
    `shrink` and `clip` may be null. */
-int64_t epoch(
+void epoch(
     int64_t models, int64_t count, int64_t width, const int32_t *at, const int32_t *bounds, const uint16_t *pairs,
     const int32_t *labels, const int32_t *order, int64_t size, int64_t *steps, double slow, double slower, double eps,
     const float *rates, const float *shrink, const float *clip, float *rows, float *first, float *second, float *squares,
@@ -344,8 +342,8 @@ int64_t epoch(
         for (int64_t begin = 0; begin < count; begin += size) {
             int some = count - begin < size ? count - begin : size;
             memset(gradient, 0, sizeof gradient);
-            *spread = gradient_of(row, at, pairs + m * count * T, labels + m * count, order + begin, some, gradient);
-            if (*spread > 0) return m;
+            spread[m] = gradient_of(row, at, pairs + m * count * T, labels + m * count, order + begin, some, gradient);
+            if (spread[m] > 0) break;
             float length = 0;
             for (int k = 0, n = 0; k < PARAMETERS; k++) {
                 vec sums = {0};
@@ -372,12 +370,11 @@ int64_t epoch(
             }
         }
     }
-    return -1;
 }
 
 /* Losses, whether the label's logit exceeds all others, (M, n), and ξ (M, D, n), of sequences that all models share where the
    strides from model to model are 0. */
-int64_t predict(
+void predict(
     int64_t models, int64_t count, int64_t width, const int32_t *at, const uint16_t *pairs, int64_t stride,
     const int32_t *labels, int64_t label_stride, const float *rows, float *losses, float *right, float *sequence,
     float *spread
@@ -385,8 +382,8 @@ int64_t predict(
     for (int64_t m = 0; m < models; m++) {
         Pairs known;
         Batch batch;
-        *spread = pair_table(rows + m * width, at, &known);
-        if (*spread > 0) return m;
+        spread[m] = pair_table(rows + m * width, at, &known);
+        if (spread[m] > 0) continue;
         for (int64_t begin = 0; begin < count; begin += B) {
             const uint16_t *seen[B];
             int some = count - begin < B ? count - begin : B;
@@ -410,5 +407,4 @@ int64_t predict(
             }
         }
     }
-    return -1;
 }

@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 from torch import Tensor
 
-from attnopt.checks import check_count, check_number, check_word
+from attnopt.checks import check_count, check_number, check_word, is_truth
 from attnopt.clustering.model import Norm
 from attnopt.clustering.task import Task, check_task
 from attnopt.clustering.training.adam import BETAS, EPSILON
@@ -136,7 +136,7 @@ def _check_betas(betas: Sequence[float]) -> tuple[float, float]:
     if not isinstance(betas, Sequence) or isinstance(betas, str) or len(betas) != 2:
         raise TypeError(f"betas must be two numbers, got {betas!r}")
     for beta in betas:
-        if isinstance(beta, bool) or not isinstance(beta, numbers.Real):
+        if is_truth(beta) or not isinstance(beta, numbers.Real):
             raise TypeError(f"betas must be numbers, got {beta!r}")
         if not 0 <= beta < 1:
             raise ValueError(f"betas must be from 0 on and below 1, got {beta}")
@@ -147,7 +147,7 @@ def _check_number(name: str, value: float) -> None:
     """Require a positive, finite number; weight decay may be zero and the longest gradient infinite."""
     if name in ("width", "batch_size"):
         check_count(name, value)
-    elif not isinstance(value, int | float):
+    elif is_truth(value) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number, got {value!r}")
     elif not (value >= 0 if name == "weight_decay" else value > 0) or (value == math.inf and name != "clip"):
         least = "0 or more" if name == "weight_decay" else "positive"

@@ -1,16 +1,18 @@
 """Training many models side by side: one call for an ensemble or a grid of settings."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from attnopt.checks import check_count
+from attnopt.checks import check_count, check_device, check_entries
 from attnopt.clustering.model import Models
+from attnopt.clustering.training.backward import SPREAD, too_far
 from attnopt.clustering.training.draws import check_seeds, initial_models
 from attnopt.clustering.training.group import Group
 from attnopt.clustering.training.record import Training, join
-from attnopt.clustering.training.settings import EACH_EPOCH, PAPER, Settings, Watch
+from attnopt.clustering.training.settings import EACH_EPOCH, PAPER, PER_MODEL, Settings, Watch
 
 
 def train(
@@ -34,6 +36,10 @@ def train(
     rounded by the shapes of matrices and by how they happen to be aligned in memory. One thread of the CPU is used;
     `ensemble` uses all cores. A model takes less than 1 MB of memory at the defaults.
 
+    A model diverges if its attention scores come to lie more than 80 apart, where single precision loses the smaller ones,
+    or a number is no longer finite. It keeps the weights of the last epoch that it completed, its later history is nan,
+    ``stopped`` says when and why, and a warning names its seed and settings. The others go on.
+
     Args:
         seeds: M of them.
         settings: what is learned, by which models, and how.
@@ -55,12 +61,27 @@ def train(
 
     Raises:
         TypeError: if an argument is not of its kind.
-        ValueError: if a number is out of range, a setting has neither one nor M values, ``start`` does not fit, or the
-            checkpoint cannot be read or belongs to other settings.
+        ValueError: if a number is out of range, a setting has neither one nor M values, ``start`` does not fit, is not
+            finite or has scores more than 80 apart, the device is not there, or the checkpoint cannot be read or belongs
+            to other settings.
         RuntimeError: if ``compiled`` is asked for and there is no C compiler, or it fails.
+
+    Warns:
+        RuntimeWarning: if models diverged.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.
     """
+    how = {"start": start, "checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "progress": progress}
+    training = train_quietly(seeds, settings, watch, **how, device=device, dtype=dtype, compiled=compiled)
+    warn_of_stopped(training, seeds, settings)
+    return training
+
+
+def train_quietly(
+    seeds: Sequence[int], settings: Settings, watch: Watch, *, start: Models | None, checkpoint: Path | str | None,
+    checkpoint_every: int, progress: bool, device: torch.device | str = "cpu", dtype: torch.dtype, compiled: bool,
+) -> Training:  # fmt: skip
+    """What `train` does, without its warning."""
     seeds = check_seeds(seeds)
     check_plan(settings, watch)
     settings = settings.each(len(seeds))
@@ -68,6 +89,7 @@ def train(
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
     check_compiled(compiled, device, dtype)
+    check_device("device", device)
     start = initial_models(seeds, settings, dtype) if start is None else start
     check_start(start, settings, len(seeds))
     start = start.map(lambda value: value.detach().to(device, dtype))
@@ -79,6 +101,22 @@ def train(
         parts.append(group.run(file, checkpoint_every, progress))
         order += members
     return join(parts, torch.tensor(order).argsort())
+
+
+def warn_of_stopped(training: Training, seeds: Sequence[int], settings: Settings) -> None:
+    """Warn of the models that diverged, by the line that called who calls this."""
+    if not training.stopped:
+        return
+    settings, told = settings.each(len(seeds)), []
+    for model, stop in training.stopped.items():
+        own = ", ".join(f"{name} {getattr(settings, name)[model]:g}" for name in PER_MODEL)
+        told.append(f"seed {seeds[model]} ({own}) after epoch {stop.epoch}: {stop.reason}")
+    warnings.warn(
+        f"{len(told)} of {len(seeds)} models diverged and stopped; a smaller learning_rate may help. Each keeps the weights "
+        "of the last epoch that it completed, and its later history is nan:\n" + "\n".join(told),
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def check_plan(settings: Settings, watch: Watch) -> None:
@@ -104,12 +142,12 @@ def check_compiled(compiled: bool, device: torch.device | str, dtype: torch.dtyp
     """
     if not isinstance(compiled, bool):
         raise TypeError(f"compiled must be True or False, got {compiled!r}")
-    if compiled and (torch.device(device).type != "cpu" or dtype != torch.float32):
+    if compiled and (str(device).partition(":")[0] != "cpu" or dtype != torch.float32):
         raise ValueError(f"compiled must be False but on the CPU in torch.float32, got {device} and {dtype}")
 
 
 def check_start(start: Models, settings: Settings, models: int) -> None:
-    """Require models with biases, one a seed, of the sizes and the norm that the settings say.
+    """Require models with biases, one a seed, that can be evaluated, of the sizes and the norm that the settings say.
 
     Raises:
         TypeError: if they are no `Models`.
@@ -125,3 +163,9 @@ def check_start(start: Models, settings: Settings, models: int) -> None:
     for name, ours, theirs in zip(names, said, found, strict=True):
         if ours != theirs:
             raise ValueError(f"start must be as settings say: {name} {ours!r}, got {theirs!r}")
+    for name, value in start.weights.items():
+        check_entries(f"{name} of start", value)
+    scores = start.scores().flatten(1)
+    spread = scores.amax(1) - scores.amin(1)
+    if (spread > SPREAD).any():
+        raise too_far(int(spread.argmax()), spread.max().item())
