@@ -176,13 +176,26 @@ def test_scores_that_spread_too_far_for_some_steps_of_an_epoch_stop_a_model_too(
 
 @pytest.mark.parametrize("compiled", ENGINES)
 def test_a_loss_that_overflows_stops_a_model_whose_weights_are_finite(compiled):
-    start = initial_models([0, 1])
-    start.weights["assembler_bias"][1] = 1e38
-    start.weights["token"][1] = torch.tensor([[4.0, 4.0], [5.0, 5.0]])
-    models = group.Group([0, 1], Settings(n_train=64, learning_rate=1e-9, clip=1e-30).each(2), Watch(), start, compiled)
+    """The only step of an epoch makes the feed-forward layer so large that no logit is finite."""
+    settings = Settings(n_train=32, learning_rate=1e-2, mlp_discount=[1.0, 1e-38]).each(2)
+    models = group.Group([0, 1], settings, Watch(), initial_models([0, 1]), compiled)
+    before = models.rows.clone()
+    models.step_through(torch.zeros_like(models.spread))
+    assert all(value.isfinite().all() for value in (models.rows, models.adam.first, models.adam.second))
+    models.rows.copy_(before)
+    models.adam.first.zero_()
+    models.adam.second.zero_()
     models.pass_through()
-    assert models.rows.isfinite().all()
     assert models.stopped[:2].tolist() == [-1, 0]
+
+
+@pytest.mark.parametrize("compiled", ENGINES)
+def test_moments_that_overflow_stop_a_model_that_they_would_hold_still(compiled):
+    models = group.Group([0, 1], Settings(n_train=64).each(2), Watch(), initial_models([0, 1]), compiled)
+    models.adam.second[1, 0] = float("inf")
+    models.pass_through()
+    assert models.stopped[:2].tolist() == [-1, 0]
+    assert torch.equal(models.models_of(models.rows).weights["query"][1], initial_models([1]).weights["query"][0])
 
 
 def test_a_start_whose_scores_spread_too_far_is_refused_by_its_place_among_the_seeds():
