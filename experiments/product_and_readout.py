@@ -19,6 +19,9 @@ exchange   How many models of the start have π above its cost 2 E log cosh(m/2)
            intervals.
 first term Where influences are small, ρ is to leading order its limit ρ₀ as all five go to zero. Counted: models in which
            P ρ₀ is between half of π and twice π, at the start, in the middle and at the escape. No test.
+
+Added after the run, to see what the first verdict depends on: the share from a tenth of the plateau on, and the share up to
+the first snapshot at which π exceeds its cost, instead of to the escape; and how many runs start with π < 0 ("variants").
 """
 
 import numpy as np
@@ -90,20 +93,41 @@ def measure(paths: list[list[Models]], k: int) -> dict:
     return result
 
 
+def variants(runs: list[Models], k: int) -> dict:
+    """The share counted from later and to earlier, of runs given as the models of all snapshots up to the escape."""
+    later, earlier, negative = [], [], 0
+    for models in runs:
+        product, parity = (value.numpy() for value in factors_of(models, k))
+        end = len(models) - 1
+        paid = int(pays(margins(models), k).int().argmax()) or end
+        share_of = lambda a, b, p=np.log(product), q=np.log(np.abs(parity)): (p[b] - p[a]) / (q[b] - q[a])  # noqa: E731
+        if round(0.1 * end) < end:
+            later.append(share_of(round(0.1 * end), end))
+        earlier.append(share_of(0, paid))
+        negative += int(parity[0] < 0)
+    return {
+        "from a tenth": resampled(np.array(later)),
+        "until π exceeds its cost": resampled(np.array(earlier)),
+        "π < 0 at the start": share(negative, len(runs)),
+    }
+
+
 def whole() -> dict:
     """The ensemble, trained unless it has been, and what is measured of it."""
     watch = Watch(snapshots=range(0, 1001, EVERY))
     training = trained("product_and_readout", RUNS, watch=watch, first=FIRST, compiled=True)
     escape = first(training.history["loss"] < LEFT, training.history["epoch"])
     won = [run for run, accuracy in enumerate(training.history["accuracy_all"][-1]) if accuracy > SOLVED]
-    paths = []
+    paths, runs = [], []
     for run in won:
         end = -(-escape[run] // EVERY)
+        runs.append(Models.join([training.snapshots[at * EVERY][[run]].double() for at in range(end + 1)]))
         moments = [round(end * part / PARTS) * EVERY for part in range(PARTS + 1)]
         paths.append([training.snapshots[epoch][[run]].double() for epoch in moments])
     left = sum(at is not None for at in escape)
     epochs = np.quantile([escape[run] for run in won], (0.1, 0.5, 0.9))
-    return {"trained": RUNS, "escaped": left, "escape": epochs} | measure(paths, TASK.k)
+    found = {"trained": RUNS, "escaped": left, "escape": epochs} | measure(paths, TASK.k)
+    return found | {"variants": variants(runs, TASK.k)}
 
 
 if __name__ == "__main__":
