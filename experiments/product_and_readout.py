@@ -97,13 +97,13 @@ def variants(runs: list[Models], k: int) -> dict:
     """The share counted from later and to earlier, of runs given as the models of all snapshots up to the escape."""
     later, earlier, negative = [], [], 0
     for models in runs:
-        product, parity = (value.numpy() for value in factors_of(models, k))
-        end = len(models) - 1
+        product, parity = factors_of(models, k)
+        grown, all_of_it, end = product.log().numpy(), parity.abs().log().numpy(), len(models) - 1
         paid = int(pays(margins(models), k).int().argmax()) or end
-        share_of = lambda a, b, p=np.log(product), q=np.log(np.abs(parity)): (p[b] - p[a]) / (q[b] - q[a])  # noqa: E731
         if round(0.1 * end) < end:
-            later.append(share_of(round(0.1 * end), end))
-        earlier.append(share_of(0, paid))
+            tenth = round(0.1 * end)
+            later.append((grown[end] - grown[tenth]) / (all_of_it[end] - all_of_it[tenth]))
+        earlier.append((grown[paid] - grown[0]) / (all_of_it[paid] - all_of_it[0]))
         negative += int(parity[0] < 0)
     return {
         "from a tenth": resampled(np.array(later)),

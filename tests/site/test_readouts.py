@@ -1851,7 +1851,9 @@ def test_a_handle_follows_a_finger_all_the_way(name, show):
     assert reply.count() == 0
 
 
-@pytest.mark.parametrize(("guessed", "said"), [("only with the last", "So it is."), ("with the first", "Not yet.")])
+@pytest.mark.parametrize(
+    ("guessed", "said"), [("only with the last", "So it is in this run."), ("with the first", "Not yet.")]
+)
 def test_product_asks_when_the_loss_leaves_the_plateau(guessed, said, show):
     page = show(make("product"))
     explorer = mounted(page, asking=True)
@@ -1883,15 +1885,19 @@ def test_product_says_what_a_change_of_influences_does(show):
     found = ProductExplorer(factors=factors).compute()
     assert found["influences"] == pytest.approx(after, rel=1e-4)
     assert abs(found["parity"]) < 0.1 * found["cost"]  # as the answer to the question says
-    grown, readout, parity = (shown_number(value, 2) for value in found["changes"])
-    said = f"With these influences, the product is {grown} times what it was, the readout {readout} times, and so π {parity}"
-    assert said in status(explorer)
+    grown, readout, parity = (shown_number(abs(value), 2) for value in found["changes"])
+    assert max(found["changes"][1:]) < 0
+    turned = "changes sign and is {} times as large"
+    said = (
+        f"the product is {grown} times what it was, the readout {turned.format(readout)}, and so π {turned.format(parity)}."
+    )
+    assert f"With these influences, {said}" in status(explorer)
     assert "π does not exceed it, so the loss is not below log 2" in status(explorer)
     explorer.get_by_role("button", name="as trained").press("Enter")
     explorer.get_by_role("slider", name="epoch").press("Home")
     explorer.get_by_role("button", name="halve each").click()
     assert "the product is 0.031 times what it was" in status(explorer)
-    assert "and so π 0.032 times." in status(explorer)
+    assert "and so π is 0.032 times what it was." in status(explorer)
     for run in ("two", "none", "never"):
         explorer.get_by_role("combobox", name="nearly blind").select_option(run)
         assert_finite(explorer)

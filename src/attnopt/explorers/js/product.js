@@ -160,13 +160,13 @@ function drawRun(picture, state, asking) {
   });
   log2(picture, fields[2]);
   curve(fields[2], loss.map((value, at) => [across(epochs[at], state), lossAt(value)]), { "stroke-width": 2 });
-  small(picture, UPPER[0], 237, "loss, and log 2 (dashed)");
+  small(picture, UPPER[0], 237, "loss over all sequences, and log 2 (dashed)");
 }
 
 function drawBars(picture, now, state, asking) {
   const { epochs, influences } = state.record[state.run], frame = frameOf(state), wide = 26, bare = { label: "", low: 0, high: 1, ticks: [] };
   axes(picture, UPPER, bare, { ...INFLUENCE, label: "" });
-  small(picture, UPPER[0], 12, `at epoch ${epochs[frame]}${asking ? "" : "; dotted: at the end. Drag a bar"}`);
+  small(picture, UPPER[0], 12, `at epoch ${epochs[frame]}${asking ? "" : "; dotted: at the end. Drag a dot"}`);
   now.influences.forEach((value, t) => {
     const y = influenceAt(value), was = influenceAt(influences[frame][t]);
     drawn("rect", { x: column(t) - wide / 2, y, width: wide, height: Math.max(UPPER[3] - y, 0.5), fill: PURPLE, "fill-opacity": 0.55 }, picture);
@@ -182,7 +182,7 @@ function drawBars(picture, now, state, asking) {
     const x = MIDDLE[0] + (index + 0.5) * (MIDDLE[2] - MIDDLE[0]) / 4, y = parityAt(Math.abs(value));
     drawn("rect", { x: x - 20, y, width: 40, height: Math.max(MIDDLE[3] - y, 0.5), fill, "fill-opacity": 0.55 }, picture);
     small(picture, x, 147, text, "middle");
-    small(picture, x, MIDDLE[3] + 13, worded(Math.abs(value)), "middle");
+    small(picture, x, MIDDLE[3] + 13, index === 1 && !now.product ? "–" : worded(Math.abs(value)), "middle");
   });
   const inside = clipped(picture, LOWER), y = lossAt(now.loss);
   log2(picture, inside);
@@ -209,10 +209,10 @@ const listed = (words) => (words.length < 2 ? words.join("") : `${words.slice(0,
 function say(now, state) {
   const { run, record, factors } = state, frame = frameOf(state), moved = factors.flatMap((factor, t) => (factor === 1 ? [] : [t])), base = record[run].influences[frame];
   const start = `Epoch ${record[run].epochs[frame]}: the influences are ${listed(now.influences.map((value) => (value < 0.1 ? show(value, 3) : show(value))))}. `;
-  const blind = moved.filter((t) => factors[t] === 0).map((t) => String(t + 1)), times = (value) => show(value, Math.abs(value) < 0.1 ? 3 : 2);
-  const those = moved.length > 2 ? "these influences" : listed(moved.map((t) => `${times(now.influences[t] / base[t])} times that of token ${t + 1}`)), [product, readout, parity] = now.changes.map(times);
+  const blind = moved.filter((t) => factors[t] === 0).map((t) => String(t + 1)), times = (value) => (value >= 1000 || value < 0.01 ? worded(value, 2) : show(value, value < 0.1 ? 3 : 2));
+  const those = moved.length > 2 ? "these influences" : listed(moved.map((t) => `${times(now.influences[t] / base[t])} times that of token ${t + 1}`)), [product, readout, parity] = now.changes.map((value) => (value < 0 ? `changes sign and is ${times(-value)} times as large` : `is ${times(value)} times what it was`));
   const change = !moved.length ? "" : blind.length ? `Without the influence of token ${listed(blind)}, π is 0, whatever the others are. `
-    : `With ${those}, the product is ${product} times what it was, the readout ${readout} times, and so π ${parity} times. `;
+    : `With ${those}, the product ${product}, the readout ${readout}, and so π ${parity}. `;
   const factored = blind.length ? "π = 0. " : `π = product × readout = ${worded(now.product, 2)} × ${now.readout < 0 ? `(${worded(now.readout, 2)})` : worded(now.readout, 2)} = ${worded(now.parity, 2)}. `;
   return `${start}${change}${factored}Its cost is ${worded(now.cost, 2)}: ${now.parity > now.cost ? "π exceeds it, so the loss is below log 2" : "π does not exceed it, so the loss is not below log 2"}.`;
 }
@@ -222,8 +222,8 @@ const guess = {
   prompt: "Five counted tokens gain influence, one after another. When will the loss, still hidden, leave log 2?",
   options: ["with the first", "when three have grown", LAST], tells: true,
   reveal(guessed) {
-    return `${guessed === undefined ? "" : guessed === LAST ? "So it is. " : "Not yet. "}Token 4 is the last one, between the epochs 142 and 179, and with it the loss falls: `
-      + "π has all five as factors. They are not its only ones: at epoch 142 even their final influences leave π far below its cost, because the readout (blue) has yet to grow.";
+    return `${guessed === undefined ? "" : guessed === LAST ? "So it is in this run. " : "Not yet. "}Token 4 is the last one, between the epochs 142 and 179, and with it the loss falls, because π has all five as factors. `
+      + "But training waits for more: at epoch 142 even their final influences leave π far below its cost, because the readout (blue) is still small, and with them negative.";
   },
 };
 
