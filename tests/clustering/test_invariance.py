@@ -266,3 +266,10 @@ def test_a_small_variation_is_one():
     shares = variance_shares((1 + 1e-10 * suffix.double())[None, :, None].expand(1, 16, 2), Task(2, 4, 2))
     assert shares["suffix"].item() == pytest.approx(0, abs=1e-4)
     assert shares["permutation"].item() == pytest.approx(1)
+
+
+def test_what_is_not_finite_is_not_invariant():
+    models = Models.random(2, 2, 4, norm="rms", generator=torch.Generator().manual_seed(0))
+    models.weights["value"][1] = torch.nan
+    for share in invariance(models, Task(2, 4, 2)).values():
+        assert share.isnan().tolist() == [False, True]

@@ -2,7 +2,9 @@
 
 import inspect
 import itertools
+import json
 import math
+import re
 
 import mpmath
 import numpy as np
@@ -625,3 +627,31 @@ def test_the_count_is_that_of_the_sequence_embeddings():
     assert explained.item() > 0.999
     with pytest.raises(ValueError, match="task must have length 12"):
         circuit.count(Task(2, 6, 3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"neurons": [0]}, "neurons must be 3 zeros and ones, got [0]"),
+        ({"neurons": 0}, "neurons must be 3 zeros and ones, got 0"),
+        ({"neurons": [0.5, 1, 1]}, "neurons must be 3 zeros and ones"),
+        ({"neurons": [True, 1, 1]}, "neurons must be 3 zeros and ones"),
+        ({"neurons": [[1, 0, 1]]}, "neurons must be 3 zeros and ones"),
+        ({"positions": "0000"}, "positions must be 4 zeros and ones"),
+        ({"positions": [1, 1]}, "positions must be 4 zeros and ones, got [1, 1]"),
+        ({"positions": [1, 0, 1, 0]}, "must have all positions on, got a model whose position 2, 4 is switched off"),
+        ({"task": {"p": 2, "length": 99, "k": 2}}, "task must have p 2 and length 4, got (2, 99)"),
+        ({"task": 5}, "holds no models"),
+    ],
+)
+def test_a_file_of_the_laboratory_that_does_not_fit_is_refused(changes, said):
+    generator = torch.Generator().manual_seed(0)
+    models = Models.random(2, 2, 4, width=3, norm="rms", generator=generator, biases=True)
+    weights = {name: value.tolist() for name, value in models.weights.items()}
+    good = {"norm": "rms", "dtype": "float64", "weights": weights, "task": {"p": 2, "length": 4, "k": 3}}
+    one = good | {"neurons": [1, 0, 1], "positions": [1, 1, 1, 1]}
+    silent = Models.from_json(json.dumps(one)).weights["assemblers"]
+    assert torch.equal(silent[..., 1], torch.zeros(2, 2).double())
+    assert torch.equal(silent[..., [0, 2]], models.weights["assemblers"][..., [0, 2]])
+    with pytest.raises(ValueError, match=re.escape(said)):
+        Models.from_json(json.dumps(good | changes))

@@ -98,6 +98,12 @@ def test_factors_scale_what_a_token_changes():
     assert parity_coefficient(without, 3).abs().max() < 1e-15  # a token that changes nothing leaves no parity
     with pytest.raises(ValueError, match=r"factors must have shape \(5,\) or \(3, 5\), got \(4,\)"):
         margins(models, torch.ones(4).double())
+    with pytest.raises(ValueError, match="factors must leave each sequence's weights a positive, finite sum, got"):
+        margins(models, torch.full((5,), 50.0).double())
+    with pytest.raises(ValueError, match="factors must leave each sequence's weights a positive, finite sum, got"):
+        margins(models.replace(query=models.weights["query"] * 1e4), torch.ones(5).double())
+    with pytest.raises(TypeError, match="factors must have the dtype of weights"):
+        margins(models, torch.ones(5))
 
 
 def test_the_readout_is_the_mean_of_a_mixed_derivative():

@@ -110,3 +110,10 @@ def test_sparsity_norms_and_attention_of_the_chapters_come_from_the_weights():
     np.testing.assert_allclose(pairs.flatten(1), stored, atol=0.01)
     mass = pairs.mean(1)[:, : TASK.k].sum(1)
     np.testing.assert_allclose(mass, np.array(STORED["mass"])[learned], atol=0.01)
+
+
+def test_what_a_caller_changes_stays_with_the_caller():
+    for load in (lambda: load_models().weights["query"], lambda: load_overview()["accuracy"]):
+        before = load().clone()
+        load().mul_(0)
+        assert torch.equal(load(), before)

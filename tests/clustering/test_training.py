@@ -593,3 +593,21 @@ def test_scores_that_single_precision_cannot_tell_apart_are_refused():
         logits = begin.double().logits(tokens)
         expected = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").unflatten(0, (2, 64)).mean(1)
         torch.testing.assert_close(losses.double(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("factor", [0.5, 2])
+def test_a_task_that_draws_another_number_of_sequences_is_refused(compiled, factor):
+    class Fewer(Task):
+        def sample(self, count, generator):
+            return super().sample(int(factor * count), generator)
+
+    with pytest.raises(ValueError, match=r"task\.sample must give tokens \(64, 12\) and labels \(64,\), got"):
+        train([0], Settings(task=Fewer(), n_train=64, epochs=1), compiled=compiled)
+
+
+def test_a_start_that_single_precision_cannot_hold_is_refused():
+    start = initial_models([0], Settings(), torch.float64)
+    start = start.replace(value=start.weights["value"] * 1e39)
+    with pytest.raises(ValueError, match="value of start must be finite, got"):
+        train([0], Settings(epochs=1), start=start)

@@ -452,3 +452,9 @@ def test_trained_softmax_attention_and_its_linear_control():
     assert all(run["test_loss"] > 0.97 * single for run in pairs if run not in opposite)
     assert all(abs(run["test_loss"] / gdpp - 1) < 0.15 for run in of(2, "linear", 1))
     assert min(run["test_loss"] for run in of(2, "softmax", 2)) > 1.5 * gdpp
+
+
+def test_what_a_caller_changes_stays_with_the_caller():
+    before = gdpp_optimum(2, 5, 1)[0].clone()
+    gdpp_optimum(2, 5, 1)[0].mul_(2)
+    assert torch.equal(gdpp_optimum(2, 5, 1)[0], before)

@@ -207,3 +207,14 @@ def test_a_cached_result_lets_no_float_pass(function, position):
     sizes[position] = float(sizes[position])
     with pytest.raises(TypeError, match="must be an integer"):
         function(*sizes)
+
+
+@pytest.mark.parametrize("n_context", [340, 1000, 10**6])
+def test_the_quadrature_of_many_examples_is_exact(n_context):
+    matrices, weights = (torch.as_tensor(part) for part in gram_quadrature(2, n_context, 4))
+    assert weights.sum().item() == pytest.approx(1)
+    moments = [
+        (weights * torch.linalg.matrix_power(matrices, m).diagonal(dim1=1, dim2=2).sum(1)).sum().item() for m in (1, 2)
+    ]
+    assert moments[0] == pytest.approx(2)
+    assert moments[1] == pytest.approx(2 + 6 / n_context, rel=1e-9)  # (d + (d² + d)/n) for d = 2

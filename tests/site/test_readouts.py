@@ -275,7 +275,7 @@ def test_the_zero_of_the_field_is_one_and_is_missing_only_where_there_is_none(ax
 def test_attention_field_marks_the_zero_and_says_where_there_is_none(show):
     page = show(make("attention_field"))
     explorer = mounted(page)
-    assert "no point lets it rest: it moves off to infinity." in status(explorer)
+    assert "no point lets it rest: it moves off to infinity, ever more slowly." in status(explorer)
     assert explorer.locator(".ao-zero").count() == explorer.get_by_text("here it would rest").count() == 0
     explorer.get_by_role("slider", name="label softness").fill("0.1")
     explorer.get_by_role("radio", name="1").check()

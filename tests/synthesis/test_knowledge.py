@@ -589,3 +589,8 @@ def test_a_simulated_head_without_knowledge_leaves_what_the_number_says():
     left = left_of((answer * truth[:, 0]).mean(), (answer.astype(float) ** 2).mean())
     number = agreement_number(length, weight, 2, beta)
     assert left == pytest.approx((number - 1) / (n + number - 1), abs=0.012)
+
+
+def test_more_sequences_than_single_precision_tells_apart_are_refused():
+    with pytest.raises(ValueError, match="size must be at most 2²⁰, beyond which single precision draws ties, got"):
+        draw_prompts(2**20 + 1, 3, 1, torch.Generator().manual_seed(0))

@@ -20,7 +20,7 @@ def invariance(models: Models, task: Task) -> dict[str, Tensor]:
 
     Returns:
         A dict with the keys ``suffix`` and ``permutation`` and shares from 0 to 1, each of shape (M,). Where ξ does not vary
-        both are 1.
+        both are 1; where it is not finite both are NaN.
 
     Raises:
         TypeError: if ``models`` or ``task`` is none.
@@ -57,7 +57,8 @@ def variance_shares(sequence: Tensor, task: Task) -> dict[str, Tensor]:
     within_prefix = (by_prefix - prefix_means.unsqueeze(2)).square().sum(-1).mean((1, 2))
     within_cluster = (prefix_means - cluster_means[:, cluster]).square().sum(-1).mean(1)
     varies = total > torch.finfo(total.dtype).eps ** 2 * sequence.square().sum(-1).mean(1)
-    share = lambda part: torch.where(varies, 1 - part / torch.where(varies, total, 1.0), 1.0)  # noqa: E731
+    still = torch.where(total.isfinite(), 1.0, torch.nan)
+    share = lambda part: torch.where(varies, 1 - part / torch.where(varies, total, 1.0), still)  # noqa: E731
     return {"suffix": share(within_prefix), "permutation": share(within_cluster)}
 
 

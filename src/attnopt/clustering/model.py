@@ -377,12 +377,19 @@ class Models:
             said = json.loads(text)
             dtype = {"float32": torch.float32, "float64": torch.float64}[said["dtype"]]
             models = cls({part: torch.tensor(value, dtype=dtype) for part, value in said["weights"].items()}, said["norm"])
-            if "neurons" in said:
-                on = torch.tensor(said["neurons"], dtype=dtype)
-                models = models.replace(assemblers=models.weights["assemblers"] * on)
-            off = [at + 1 for at, on in enumerate(said.get("positions", ())) if not on]
-        except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+            task = said.get("task") or {"p": models.vocabulary, "length": models.length}
+            of_task = task["p"], task["length"]
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"{name} holds no models ({error!r})") from error
+        if of_task != (models.vocabulary, models.length):
+            raise ValueError(f"{name}: task must have p {models.vocabulary} and length {models.length}, got {of_task}")
+        for part, count in (("neurons", models.width), ("positions", models.length)):
+            on = said.get(part, [1] * count)
+            if not isinstance(on, list) or len(on) != count or not all(type(one) is int and one in (0, 1) for one in on):
+                raise ValueError(f"{name}: {part} must be {count} zeros and ones, got {on!r}")
+        if "neurons" in said:
+            models = models.replace(assemblers=models.weights["assemblers"] * torch.tensor(said["neurons"], dtype=dtype))
+        off = [at + 1 for at, on in enumerate(said.get("positions", ())) if not on]
         if off:
             raise ValueError(
                 f"{name} must have all positions on, got a model whose position {', '.join(map(str, off))} is switched off: "

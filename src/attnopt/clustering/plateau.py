@@ -19,7 +19,8 @@ def margins(models: Models, factors: Tensor | None = None) -> Tensor:
 
     Raises:
         TypeError: if ``models`` is none, or ``factors`` is not a tensor of real floating-point numbers.
-        ValueError: if the models have another vocabulary than two tokens, 2ᴸ exceeds 2²⁴, or ``factors`` do not fit.
+        ValueError: if the models have another vocabulary than two tokens, 2ᴸ exceeds 2²⁴, or ``factors`` do not fit or are
+            so large that the weights of a sequence no longer have a positive, finite sum.
     """
     _check_two_tokens(models)
     tokens = Task(2, models.length, 1).all()[0]
@@ -27,6 +28,7 @@ def margins(models: Models, factors: Tensor | None = None) -> Tensor:
         logits = models.logits(tokens)
     else:
         check_vectors(factors=factors)
+        check_tensors(weights=models.weights["token"], factors=factors)
         if tuple(factors.shape) not in ((models.length,), (len(models), models.length)):
             sizes = f"({models.length},) or ({len(models)}, {models.length})"
             raise ValueError(f"factors must have shape {sizes}, got {tuple(factors.shape)}")
@@ -34,6 +36,11 @@ def margins(models: Models, factors: Tensor | None = None) -> Tensor:
         middle, half = sums.mean(1), factors.unsqueeze(-1) * (sums[:, 1] - sums[:, 0]) / 2
         ends = torch.stack([middle - half, middle + half], 1)
         total = ends[:, tokens, torch.arange(models.length)].sum(2)
+        if not (total[..., -1] > 0).all() or not total.isfinite().all():
+            least = total[..., -1].min().item()
+            raise ValueError(
+                f"factors must leave each sequence's weights a positive, finite sum, got a least sum of {least:g}"
+            )
         logits = models.classify(total[..., :-1] / total[..., -1:])
     return logits[..., 1] - logits[..., 0]
 

@@ -30,7 +30,6 @@ OVERVIEW = ("m", "accuracy", "held", "explained", "suffix", "permutation")
 MANTISSA = 23  # bits that float32 has
 
 
-@functools.cache
 def load_models() -> Models:
     """The models that seeds 0 to 199 ended with, float64: Adam, 1000 epochs, all settings those of `PAPER`.
 
@@ -40,6 +39,11 @@ def load_models() -> Models:
 
     Source: Odonnat, Bouaziz, Cabannes (2025), section 3; trained by ``experiments/trained_models.py``.
     """
+    return _stored().map(Tensor.clone)  # what a caller changes is the caller's
+
+
+@functools.cache
+def _stored() -> Models:
     with np.load(DATA, allow_pickle=False) as arrays:
         return Models({name: torch.from_numpy(unpacked(arrays[name])).double() for name in SHAPES}, NORM)
 
@@ -60,7 +64,6 @@ def load_model(seed: int) -> Models:
     return models[int(seed)]
 
 
-@functools.cache
 def load_overview() -> dict[str, Tensor]:
     """What is known of the models of `load_models`, so that a list of them need not be computed.
 

@@ -97,7 +97,8 @@ def gdpp_optimum(dim: int, n_context: int, n_layers: int) -> tuple[Tensor, Tenso
 
     Source: the chapter "Beyond gradient descent".
     """
-    return _optimum(check_count("dim", dim), check_count("n_context", n_context), _check_depth(n_layers))
+    steps, curvatures, loss = _optimum(check_count("dim", dim), check_count("n_context", n_context), _check_depth(n_layers))
+    return steps.clone(), curvatures.clone(), loss  # what a caller changes is the caller's
 
 
 @functools.cache

@@ -206,6 +206,16 @@ def _quadrature(dim: int, n_context: int, n_nodes: int) -> tuple[np.ndarray, np.
     return nodes, weights
 
 
+def _gamma_rule(count: int, power: float) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss's nodes for x^power e^(-x), and weights that sum to 1, from the eigenvectors of the recurrence's matrix.
+
+    SciPy's rule divides by Γ(power + 1), which overflows from a power of about 170 on.
+    """
+    k = np.arange(count)
+    nodes, vectors = scipy.linalg.eigh_tridiagonal(2 * k + power + 1, np.sqrt(k[1:] * (k[1:] + power)))
+    return nodes, vectors[0] ** 2
+
+
 def gram_quadrature(dim: int, n_context: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
     """Gram matrices and weights with E p(G) = Σ_q w_q p(G_q) for every polynomial p in the entries of G up to a degree.
 
@@ -236,8 +246,8 @@ def gram_quadrature(dim: int, n_context: int, degree: int) -> tuple[np.ndarray, 
     rules, places = [], []
     for j in range(columns):
         # odd powers of a diagonal entry come with odd powers of normal ones, whose symmetric rule makes them vanish
-        squares, weights = scipy.special.roots_genlaguerre(degree // 2 + 1, (n_context - j) / 2 - 1)
-        rules.append((np.sqrt(2 * squares), weights / weights.sum()))
+        squares, weights = _gamma_rule(degree // 2 + 1, (n_context - j) / 2 - 1)
+        rules.append((np.sqrt(2 * squares), weights))
         places.append((j, j))
         for i in range(j + 1, dim):
             nodes, weights = scipy.special.roots_hermitenorm(degree + 1)

@@ -24,6 +24,8 @@ from attnopt.checks import (
     check_vectors,
 )
 
+LARGEST_SIZE = 2**20  # among so many sequences numbers of single precision are rarely equal
+
 
 class Price(NamedTuple):
     """What a softmax head costs on a linear rule: ν_soft, and the squared scale of its scores that costs least."""
@@ -210,7 +212,7 @@ def draw_prompts(size: int, examples: int, prompts: int, generator: torch.Genera
 
     Raises:
         TypeError: if a number is not an integer, or ``generator`` none.
-        ValueError: if a number is smaller than 1, there are too few sequences, or too much memory is needed.
+        ValueError: if a number is smaller than 1, there are too few sequences or too many, or too much memory is needed.
 
     Source: the chapter "What one layer can know".
     """
@@ -219,6 +221,8 @@ def draw_prompts(size: int, examples: int, prompts: int, generator: torch.Genera
     if check_count("examples", examples) >= size:
         raise ValueError(f"examples must be fewer than size, {size}, got {examples}")
     check_cost("size and prompts", f"{size} and {prompts}", gib=prompts * (4 * size + 12 * (int(examples) + 1)) / 2**30)
+    if size > LARGEST_SIZE:
+        raise ValueError(f"size must be at most 2²⁰, beyond which single precision draws ties, got {size}")
     chosen = torch.rand(prompts, size, generator=generator, device=generator.device).topk(int(examples) + 1).indices
     return chosen[:, 1:], chosen[:, 0]
 

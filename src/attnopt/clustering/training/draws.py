@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_count, check_dtype, is_truth
+from attnopt.checks import check_count, check_dtype, check_integers, is_truth
 from attnopt.clustering.model import Models
 from attnopt.clustering.task import Task, check_task
 from attnopt.clustering.training.settings import PAPER, Settings
@@ -53,12 +53,20 @@ def training_data(seeds: Sequence[int], task: Task, n_train: int = PAPER.n_train
 
     Raises:
         TypeError: if a seed or ``n_train`` is not an integer, or the task none.
-        ValueError: if there is no seed or a number is out of range.
+        ValueError: if there is no seed, a number is out of range, or a subclass draws other than ``n_train`` sequences.
     """
     check_count("n_train", n_train)
     check_task(task)
     draws = [task.sample(n_train, torch.Generator().manual_seed(seed)) for seed in check_seeds(seeds)]
-    return torch.stack([tokens for tokens, _ in draws]), torch.stack([targets for _, targets in draws])
+    for tokens, targets in draws:  # a subclass may draw its own
+        check_integers("tokens of task.sample", tokens, task.p)
+        check_integers("labels of task.sample", targets, task.p)
+        if tokens.shape != (n_train, task.length) or targets.shape != (n_train,):
+            raise ValueError(
+                f"task.sample must give tokens ({n_train}, {task.length}) and labels ({n_train},), got "
+                f"{tuple(tokens.shape)} and {tuple(targets.shape)}"
+            )
+    return torch.stack([tokens for tokens, _ in draws]), torch.stack([targets.long() for _, targets in draws])
 
 
 def check_seeds(seeds: Sequence[int]) -> list[int]:

@@ -93,6 +93,7 @@ def train_quietly(
     start = initial_models(seeds, settings, dtype) if start is None else start
     check_start(start, settings, len(seeds))
     start = start.map(lambda value: value.detach().to(device, dtype))
+    check_start(start, settings, len(seeds))  # in another precision numbers may no longer be finite
     parts, order = [], []
     for size in sorted(set(settings.batch_size)):  # models that share a batch size step together
         members = [at for at, other in enumerate(settings.batch_size) if other == size]

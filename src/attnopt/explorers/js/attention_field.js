@@ -218,7 +218,7 @@ function say(now, state) {
   const pair = (z) => `(${z.map((value) => show(value)).join(", ")})`;
   return `${steps ? `After ${steps} ${steps === 1 ? "step" : "steps"}` : "Before the first step"} ${token} is at ${pair(now.path.at(-1)[selected])} and the cross-entropy is ${show(now.loss, 3)}. `
     + `${axis === "class" ? `Attention of ${token} over the classes` : `Share of each class's attention that falls on ${token}`}: ${row}; ${axis === "class" ? "" : "with the others where they are "}`
-    + (now.zero ? `it would rest at ${pair(now.zero)}.` : hasZero(state) ? "it would rest only farther out than 50." : "no point lets it rest: it moves off to infinity.");
+    + (now.zero ? `it would rest at ${pair(now.zero)}.` : hasZero(state) ? "it would rest only farther out than 50." : "no point lets it rest: it moves off to infinity, ever more slowly.");
 }
 
 const BY_HAND = { tokens: [[Math.log(2), 0], [0, 0], [0, Math.log(2)]], weights: [[1, 0], [0, 1], [-1, -1]], axis: "class", softness: 0, selected: 2, steps: 0 };

@@ -178,11 +178,11 @@ function drawBars(picture, now, state, asking) {
   if (asking) return;
   axes(picture, MIDDLE, bare, { ...PARITY, label: "" });
   axes(picture, LOWER, bare, { ...LOSS, label: "" });
-  [["product", now.product, PURPLE], ["× |readout|", now.readout, BLUE], ["= |π|", now.parity, GREEN], ["cost", now.cost, "currentColor"]].forEach(([text, value, fill], index) => {
+  [["product", now.product, PURPLE], ["× readout", now.readout, BLUE], ["= π", now.parity, GREEN], ["cost", now.cost, "currentColor"]].forEach(([text, value, fill], index) => {
     const x = MIDDLE[0] + (index + 0.5) * (MIDDLE[2] - MIDDLE[0]) / 4, y = parityAt(Math.abs(value));
     drawn("rect", { x: x - 20, y, width: 40, height: Math.max(MIDDLE[3] - y, 0.5), fill, "fill-opacity": 0.55 }, picture);
     small(picture, x, 147, text, "middle");
-    small(picture, x, MIDDLE[3] + 13, index === 1 && !now.product ? "–" : worded(Math.abs(value)), "middle");
+    small(picture, x, MIDDLE[3] + 13, index === 1 && !now.product ? "–" : worded(value), "middle");
   });
   const inside = clipped(picture, LOWER), y = lossAt(now.loss);
   log2(picture, inside);
@@ -219,11 +219,11 @@ function say(now, state) {
 
 const LAST = "only with the last";
 const guess = {
-  prompt: "Five counted tokens gain influence, one after another. When will the loss, still hidden, leave log 2?",
+  prompt: "The five counted tokens gain influence at different times. When will the loss, still hidden, leave log 2?",
   options: ["with the first", "when three have grown", LAST], tells: true,
   reveal(guessed) {
     return `${guessed === undefined ? "" : guessed === LAST ? "So it is in this run. " : "Not yet. "}Token 4 is the last one, between the epochs 142 and 179, and with it the loss falls, because π has all five as factors. `
-      + "But training waits for more: at epoch 142 even their final influences leave π far below its cost, because the readout (blue) is still small, and with them negative.";
+      + "But training waits for more: at epoch 142 even their final influences leave π far below its cost, because the readout (blue) is still small, and with them negative; at epoch 162 they suffice.";
   },
 };
 
