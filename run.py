@@ -430,7 +430,7 @@ def main() -> None:
         portability(options.times, options.names)
     elif options.command == "video":
         output = ["--output", options.output] if options.output else []
-        film = ["-m", "attnopt.explorers.video", options.run, "--every", options.every, *output]
+        film = ["-m", "attnbook.video", options.run, "--every", options.every, *output]
         call([PYTHON, *film], "No film was written: see above.")
     elif options.command == "bench":
         for name in ("in_context", "training", "laboratory"):

@@ -41,8 +41,8 @@ from scipy.linalg import expm, logm
 from scipy.optimize import brentq, minimize_scalar
 from torch import Tensor
 
+from attnbook.folder import results
 from attnopt.in_context import gdpp_loss, gdpp_optimum, optimal_step_sizes, prompt_losses, sample_grams, step_loss
-from bookkit.folder import results
 
 RECORD = Record("domain_shift")
 N_CONTEXT, PROMPTS, ROTATIONS, PART = 20, 100_000, 10, 10_000

@@ -16,9 +16,9 @@ import torch
 from ensembles import EVERY_TENTH
 from lab import guarded, provenance, rounded, store
 
+from attnbook.printing import wilson
 from attnopt.clustering import PAPER, Models, Settings, Training, Watch, ensemble
 from attnopt.clustering.training.settings import EACH_EPOCH
-from bookkit.printing import wilson
 
 FIRST, RUNS = 1000, 300
 SUCCESS, LEVEL = 0.9, 0.05

@@ -19,9 +19,9 @@ from fresh import SUCCESS, share
 from joblib import Parallel, delayed
 from lab import CACHE, Record, store
 
-import attnopt.explorers  # noqa: F401  (whose scripts are read)
+import attnbook.explorers  # noqa: F401  (whose scripts are read)
+from attnbook.explorer import bundle
 from attnopt.clustering.trained import load_overview
-from bookkit.explorers.base import bundle
 
 RUNS, EPOCHS, AT_A_TIME = 100, 1000, 5
 SETTING = {"task": {"p": 2, "length": 12, "k": 5}}  # the trainer's defaults are the package's otherwise
@@ -45,7 +45,7 @@ def page() -> Iterator:
     """A blank page of the system's Chromium, or Playwright's own, in which ``attnopt`` is the trainer's module."""
     from playwright.sync_api import sync_playwright
 
-    from bookkit.chromium import launch
+    from attnbook.chromium import launch
 
     with sync_playwright() as playwright:
         browser = launch(playwright, *FLAGS)

@@ -2,7 +2,7 @@
 
     python experiments/spike_steps.py
 
-Writes src/attnopt/data/spike_steps.npz, which the explorer of the chapter on loss spikes shows: for each of STEPS + 1
+Writes src/attnbook/explorers/spike_steps.npz, which the explorer of the chapter on loss spikes shows: for each of STEPS + 1
 moments the weights as float32, in the order of `PARTS`; how often each sequence stands in the training set; and, as "about"
 (JSON), the run, the first of the steps and how the file was made. The run is trained from its seed in double precision, in
 which it is the same on every machine to many digits; it takes some ten seconds.
@@ -16,9 +16,9 @@ import torch
 from lab import guarded, provenance
 from torch import Tensor
 
+from attnbook.explorers.spike_steps import DATA, counted
 from attnopt.clustering import PAPER, Course, Settings
 from attnopt.clustering.sandbox import PARTS
-from attnopt.explorers.spike_steps import DATA, counted
 
 SEED = 88
 FIRST, STEPS = 256 * 64 + 96, 64  # epochs have 64 steps

@@ -48,7 +48,7 @@ def make(folder: Path) -> Path:
     for name in ("run.py", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
     config = (ROOT / "_config.yml").read_text(encoding="utf-8")
-    for spared in ("bookkit.sources", "attnopt.explorers"):  # listings of the tests, explorers: not this book's
+    for spared in ("attnbook.sources", "attnbook.mount"):  # listings of the tests, explorers: not this book's
         assert f"      - {spared}\n" in config
         config = config.replace(f"      - {spared}\n", "")
     (folder / "_config.yml").write_text(config, encoding="utf-8")

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from bookkit.claims import claims
+from attnbook.claims import claims
 
 collect_ignore = ["test_commands.py", "test_faults.py", "test_mutants.py"] if os.name == "nt" else []  # fork, signals, links
 sys.modules.setdefault("rfc3987_syntax", None)  # seconds for a grammar that no notebook asks for

@@ -6,12 +6,12 @@ import random
 import torch
 from helpers import image_steps
 
+from attnbook.explorers import KINDS
 from attnopt.clustering import Models
 from attnopt.clustering.sandbox import run_names
-from attnopt.explorers import KINDS
 
 COUNT = 24
-NAMES = [name for name, kind in KINDS.items() if kind.__module__.startswith("attnopt.")]
+NAMES = [name for name, kind in KINDS.items() if kind.__module__.startswith("attnbook.explorers.")]
 # How far the page's numbers may be from Python's, relatively and absolutely, unless 1e-9: solvers, cancellation.
 TOLERANCES = {
     "attention_field": (1e-9, 1e-11),

@@ -4,7 +4,7 @@ import mpmath
 import torch
 from hypothesis import strategies as st
 
-from attnopt.explorers import ImageStepsExplorer
+from attnbook.explorers import ImageStepsExplorer
 from attnopt.regression import pointwise_cross_entropy
 from attnopt.softmax import softmax
 

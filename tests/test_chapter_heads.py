@@ -3,10 +3,10 @@
 import pytest
 from docutils import nodes
 
-from bookkit import heads
-from bookkit.chapter_map import parts
-from bookkit.folds import Fold, Summary
-from bookkit.heads import minutes, notation, said, symbols
+from attnbook import heads
+from attnbook.chapter_map import parts
+from attnbook.folds import Fold, Summary
+from attnbook.heads import minutes, notation, said, symbols
 
 LISTED = [
     (f"Part {part['title'].partition(':')[0]}", chapter)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bookkit.chapter_map import ChapterMap, contents, parts
+from attnbook.chapter_map import ChapterMap, contents, parts
 
 ROOT = Path(__file__).parent.parent
 PARTS = [

@@ -11,10 +11,10 @@ from textwrap import dedent
 import pytest
 from conftest import unproven
 
-from bookkit import folder
-from bookkit.claims import VERDICTS, Claim, claim, claims, claims_of_chapter, counts, evidence, parse
-from bookkit.graph import nodes
-from bookkit.ledger import Ledger, as_csv, as_json
+from attnbook import folder
+from attnbook.claims import VERDICTS, Claim, claim, claims, claims_of_chapter, counts, evidence, parse
+from attnbook.graph import nodes
+from attnbook.ledger import Ledger, as_csv, as_json
 
 ROOT = Path(__file__).parent.parent
 PAPERS = tomllib.loads((ROOT / "tests" / "papers.toml").read_text(encoding="utf-8"))
@@ -180,7 +180,7 @@ def test_the_book_is_found_around_the_working_folder_or_beside_the_package(tmp_p
     monkeypatch.chdir(other / "part")
     assert folder.table("claims.toml") == {"papers": {}}
     assert folder.find("book/answers.toml") == ROOT / "book" / "answers.toml"
-    monkeypatch.setattr(folder, "__file__", str(tmp_path / "site-packages" / "bookkit" / "folder.py"))
+    monkeypatch.setattr(folder, "__file__", str(tmp_path / "site-packages" / "attnbook" / "folder.py"))
     with pytest.raises(FileNotFoundError, match=r"no book/answers.toml in .*part or a folder around it: start from"):
         folder.table("answers.toml")
 

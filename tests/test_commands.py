@@ -22,8 +22,8 @@ import pytest
 from commands import ROOT, command, line, tool
 from pypdf import PdfReader
 
+from attnbook.errata import same
 from attnopt.clustering.training.compiled import compiler
-from bookkit.errata import same
 
 DOCUMENTS = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")]
 CHAPTER = "regression/next_idea"
@@ -338,7 +338,7 @@ def test_oldest_makes_an_environment_and_runs_the_unit_tests_in_it(tmp_path):
 
 
 def test_an_answer_is_hashed_as_it_is_stored(project):
-    said = tool(project, "python", "-m", "bookkit.exercises", "ex-lse-three", "1.7917594692", "4")
+    said = tool(project, "python", "-m", "attnbook.exercises", "ex-lse-three", "1.7917594692", "4")
     stored = (ROOT / "book" / "answers.toml").read_text(encoding="utf-8")
     assert said.strip() in stored
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bookkit.claims import claims
-from bookkit.errata import printed, same
+from attnbook.claims import claims
+from attnbook.errata import printed, same
 
 BOOK = Path(__file__).parent.parent / "book"
 PAGE = (BOOK / "errata.md").read_text(encoding="utf-8")

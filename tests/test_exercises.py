@@ -9,8 +9,8 @@ import torch
 from docutils import nodes
 from docutils.utils import new_document
 
-from bookkit import exercises
-from bookkit.exercises import answers, check, form, parse, put_forms, tolerance
+from attnbook import exercises
+from attnbook.exercises import answers, check, form, parse, put_forms, tolerance
 
 ROW = {"value": -2.35, "digits": 3}
 CHAPTERS = sorted(Path(__file__).parent.parent.glob("book/*/*.md"))

@@ -17,11 +17,8 @@ from scipy.integrate import RK45
 from spike_steps import replay
 from torch.nn.functional import one_hot
 
-from attnopt.clustering import Models, Settings, Task, Watch, dissect, load_models, load_run, train
-from attnopt.clustering.model import marks
-from attnopt.clustering.sandbox import PARTS
-from attnopt.clustering.trained import load_overview
-from attnopt.explorers import (
+from attnbook.explorer import MIME, MODULES, classic_script, module_text
+from attnbook.explorers import (
     AttentionFieldExplorer,
     Explorer,
     FeatureFlowExplorer,
@@ -41,13 +38,16 @@ from attnopt.explorers import (
     StepSizesExplorer,
     TaskModelExplorer,
 )
-from attnopt.explorers.product import RUNS
-from attnopt.explorers.spike_steps import DATA, SHAPES, counted, recorded
+from attnbook.explorers.product import RUNS
+from attnbook.explorers.spike_steps import DATA, SHAPES, counted, recorded
+from attnbook.mount import script_json
+from attnopt.clustering import Models, Settings, Task, Watch, dissect, load_models, load_run, train
+from attnopt.clustering.model import marks
+from attnopt.clustering.sandbox import PARTS
+from attnopt.clustering.trained import load_overview
 from attnopt.in_context import optimal_step_sizes, sample_grams, spectral_moments, step_loss
 from attnopt.softmax import softmax_jacobian
 from attnopt.synthesis import grouped_optimum, tied_optimum
-from bookkit.explorers.base import MIME, MODULES, classic_script, module_text
-from bookkit.explorers.html import script_json
 
 CORNERS = [
     [list(logits), temperature]

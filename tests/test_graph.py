@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from notebooks import colab_cell
 
-from bookkit.chapter_map import chapters
-from bookkit.claims import claims
-from bookkit.folder import cited
-from bookkit.graph import Graph, Table, carried, cycle, joined, nodes, overstated, read, statements
-from bookkit.ledger import Ledger, as_csv, bibtex, downstream, graph_json, made, minutes, source_page
-from bookkit.sources import root, shown, sources
+from attnbook.chapter_map import chapters
+from attnbook.claims import claims
+from attnbook.folder import cited
+from attnbook.graph import Graph, Table, carried, cycle, joined, nodes, overstated, read, statements
+from attnbook.ledger import Ledger, as_csv, bibtex, downstream, graph_json, made, minutes, source_page
+from attnbook.sources import root, shown, sources
 
 BOOK = Path(__file__).parent.parent / "book"
 ROWS = tomllib.loads((BOOK / "graph.toml").read_text(encoding="utf-8"))

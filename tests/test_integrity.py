@@ -15,7 +15,7 @@ import notebooks
 import pytest
 from test_claims import inconsistent, read_chapter, unlisted, unshown
 
-from bookkit.claims import VERDICTS, claims
+from attnbook.claims import VERDICTS, claims
 
 ROOT = Path(__file__).parent.parent
 SETTLED = [row for row in claims().values() if row.verdict != "open"]
@@ -106,12 +106,9 @@ def packages(path):
         yield from (name.partition(".")[0] for name in [*names, getattr(node, "module", None) or ""])
 
 
-def test_the_machinery_knows_no_mathematics_and_the_mathematics_no_machinery_but_for_explorers():
-    for path in (ROOT / "src" / "bookkit").rglob("*.py"):
-        assert "attnopt" not in packages(path), path
-    package = ROOT / "src" / "attnopt"
-    for path in set(package.rglob("*.py")) - set((package / "explorers").rglob("*.py")):
-        assert "bookkit" not in packages(path), path
+def test_the_mathematics_knows_neither_the_book_nor_what_draws():
+    for path in (ROOT / "src" / "attnopt").rglob("*.py"):
+        assert not packages(path) & {"attnbook", "matplotlib", "ipywidgets", "anywidget", "traitlets"}, path
 
 
 def test_all_that_a_chapter_imports_is_on_the_api_page():
@@ -121,7 +118,7 @@ def test_all_that_a_chapter_imports_is_on_the_api_page():
     missing = set()
     for chapter in ROOT.glob("book/*/*.md"):
         text = chapter.read_text(encoding="utf-8")
-        for module, names in re.findall(r"^from ((?:attnopt|bookkit)[\w.]*) import (\([^)]*\)|.*)", text, re.M):
+        for module, names in re.findall(r"^from ((?:attnopt|attnbook)[\w.]*) import (\([^)]*\)|.*)", text, re.M):
             functions = (name for name in re.findall(r"\w+", names) if not name.isupper())  # constants have no entry
             missing |= {name for name in functions if module not in whole and name not in named}
     assert missing == set()

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from bookkit.lighter import lighter, rewrite
+from attnbook.lighter import lighter, rewrite
 
 HEAD = """<head>
     <script src="_static/documentation_options.js?v=1"></script>

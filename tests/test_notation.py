@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from bookkit.folder import find, table
-from bookkit.heads import notation, symbols
+from attnbook.folder import find, table
+from attnbook.heads import notation, symbols
 
 CHAPTERS = {
     f"{part['folder']}/{chapter['name']}": (f"Part {part['title'].partition(':')[0]}", chapter)

@@ -9,7 +9,7 @@ import pytest
 from docutils import nodes
 from docutils.core import publish_doctree
 
-from bookkit import pages
+from attnbook import pages
 
 ROOT = Path(__file__).parent.parent
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkit.printing import chance, decimal, share, wilson
+from attnbook.printing import chance, decimal, share, wilson
 
 
 @given(st.integers(-(10**6), 10**6), st.integers(0, 4))

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bookkit.claims import claims
-from bookkit.questions import ANSWERS, NUMBER, before, parse, questions
+from attnbook.claims import claims
+from attnbook.questions import ANSWERS, NUMBER, before, parse, questions
 
 BOOK = Path(__file__).parent.parent / "book"
 TABLE = tomllib.loads((BOOK / "questions.toml").read_text(encoding="utf-8"))

@@ -120,6 +120,6 @@ def test_a_string_that_hangs_on_the_last_digits_is_an_error():
     )
     said = [line for line in done.stdout.splitlines() if line.startswith(("NoneType", "ValueError"))]
     assert said[: len(fine)] == ["NoneType: None"] * len(fine), done.stderr
-    assert said[len(fine)] == "ValueError: 0.99855 may print as 0.9985 or 0.9986: use `decimal` of bookkit.printing"
+    assert said[len(fine)] == "ValueError: 0.99855 may print as 0.9985 or 0.9986: use `decimal` of attnbook.printing"
     assert all(line.startswith("ValueError") for line in said[len(fine) :])
     assert len(said) == len(fine) + len(bad)

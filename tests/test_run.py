@@ -12,7 +12,7 @@ from pathlib import Path
 import new_chapter
 import pytest
 
-from bookkit import chromium
+from attnbook import chromium
 
 ROOT = Path(__file__).parent.parent
 

@@ -93,7 +93,7 @@ def test_no_file_of_the_project_is_a_pickle():
 
 
 def test_explorers_put_no_text_into_the_page_as_markup():
-    for path in [*(ROOT / "src" / "attnopt" / "explorers" / "js").glob("*.js"), *(ROOT / "book" / "_static").glob("*.js")]:
+    for path in [*(ROOT / "src" / "attnbook").rglob("*.js"), *(ROOT / "book" / "_static").glob("*.js")]:
         text = path.read_text(encoding="utf-8")
         for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "srcdoc"):
             assert way not in text, f"{path.name} uses {way}"

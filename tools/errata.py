@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bookkit.errata import printed
+from attnbook.errata import printed
 
 FOLDER = Path(__file__).parent.parent / "book" / "errata"
 

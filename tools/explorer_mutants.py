@@ -133,13 +133,12 @@ def mutants(text: str, parts: list[Unit]) -> list[Change]:
 
 def modules() -> list[str]:
     """The scripts that are mutated, as the table calls them: the others only draw, or hand messages on."""
-    folders = ((ROOT / "src" / package / "explorers" / "js").glob("*.js") for package in ("attnopt", "bookkit"))
-    return sorted(PREFIX + path.stem for paths in folders for path in paths if path.stem not in OTHERS)
+    return sorted(PREFIX + path.stem for path in (ROOT / "src" / "attnbook").rglob("*.js") if path.stem not in OTHERS)
 
 
 def names_asked(asked: list[str], file: str, read: Callable[[str], str]) -> set[str]:
     """The names that explorers' `compute` reads on its ways, through what they import, to a file."""
-    from bookkit.explorers.base import needed
+    from attnbook.explorer import needed
 
     names = {"compute"}
     for name in asked:
@@ -152,7 +151,7 @@ def names_asked(asked: list[str], file: str, read: Callable[[str], str]) -> set[
 
 def program(name: str, changed: dict[str, str]) -> str:
     """A function's body that returns the module's `compute`, with some modules' texts changed."""
-    from bookkit.explorers.base import bundle, module_text
+    from attnbook.explorer import bundle, module_text
 
     return f"{bundle(name, lambda one: changed.get(one) or module_text(one))}\nreturn parts.{name}.compute;"
 
@@ -163,7 +162,7 @@ class Browser:
     def __enter__(self):
         from playwright.sync_api import Error, sync_playwright
 
-        from bookkit.chromium import launch
+        from attnbook.chromium import launch
 
         self.playwright = sync_playwright().start()
         try:
@@ -220,9 +219,9 @@ class Module:
 
 def prepared(module: str, row: dict) -> tuple[list[Change], str, str, Callable]:
     """What `examine` of tools/mutants.py needs: the mutants, hashes of the module and of its tests, and a judge."""
-    import attnopt.explorers  # noqa: F401 - which makes them known
-    from bookkit.explorers.base import KINDS
-    from bookkit.explorers.base import module_text as read
+    import attnbook.explorers  # noqa: F401 - which makes them known
+    from attnbook.explorer import KINDS
+    from attnbook.explorer import module_text as read
 
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "site")]
     file = module.removeprefix(PREFIX)

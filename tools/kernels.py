@@ -19,7 +19,7 @@ import sys
 
 IMPORTED = """
     ipykernel.kernelapp IPython.core.pylabtools torch._dynamo scipy.integrate scipy.optimize matplotlib.pyplot
-    attnopt.explorers attnopt.synthesis bookkit.claims bookkit.printing
+    attnbook.explorers attnopt.synthesis attnbook.claims attnbook.printing
     sympy.physics.units torch._decomp.decompositions_for_jvp
 """  # the kernel first, with which `tools/rounding` begins; the last line's are read by `simplify` and `torch.func.jvp`
 LAUNCHER = "ipykernel_launcher"
@@ -122,7 +122,7 @@ if __name__ == "__main__":
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as each kernel does for itself
     for name in IMPORTED.split():
         __import__(name)
-    if stills := sys.modules.get("bookkit.explorers.base"):
+    if stills := sys.modules.get("attnbook.explorer"):
         stills.FigureCanvasAgg = bare(stills.FigureCanvasAgg)
     sys.modules["matplotlib.pyplot"].install_repl_displayhook = lambda: None  # the inline backend draws figures, once
     sys.modules["IPython.core.pylabtools"].print_figure = drawn

@@ -197,7 +197,7 @@ def forked(task: Callable[[], int], seconds: float) -> int | None:
 
 def home(module: str) -> str:
     """A module's place in `src`; the table names those of attnopt without their package."""
-    return module if module.startswith("bookkit/") else f"attnopt/{module}"
+    return module if module.startswith("attnbook/") else f"attnopt/{module}"
 
 
 class Quick:
@@ -303,7 +303,7 @@ class Bench(Quick):
     def forget():
         """What the unchanged module has answered is no answer of another test or of a changed one."""
         for name, module in list(sys.modules.items()):
-            for value in vars(module).values() if name.startswith(("attnopt", "bookkit", "test_")) else ():
+            for value in vars(module).values() if name.startswith(("attnopt", "attnbook", "test_")) else ():
                 if isinstance(value, functools._lru_cache_wrapper):
                     value.cache_clear()
 

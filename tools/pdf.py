@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from pypdf import PageObject, PdfReader, PdfWriter
 from pypdf.generic import ArrayObject, DictionaryObject, Fit, FloatObject, NameObject, NullObject
 
-from bookkit.chromium import launch
+from attnbook.chromium import launch
 
 ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "_build" / "html"

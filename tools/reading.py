@@ -13,7 +13,7 @@ from pathlib import Path
 from pdf import HTML, served
 from playwright.sync_api import Page, sync_playwright
 
-from bookkit.chromium import launch
+from attnbook.chromium import launch
 
 ROOT = Path(__file__).resolve().parent.parent
 SCREEN = {"width": 1280, "height": 900}

@@ -1,4 +1,4 @@
-// Checks a reader's answers in the page, as bookkit.exercises does in a notebook, and lets the questions of understanding be
+// Checks a reader's answers in the page, as attnbook.exercises does in a notebook, and lets the questions of understanding be
 // answered. Nothing is stored and nothing leaves the page.
 
 (() => {

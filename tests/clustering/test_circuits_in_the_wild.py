@@ -8,8 +8,8 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
+from attnbook.folder import results
 from attnopt.clustering import Models, Settings, Task, cyclic_step, token_effects, train
-from bookkit.folder import results
 
 RESULT = results("circuits_in_the_wild")
 L, K = 12, 5

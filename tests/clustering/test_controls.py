@@ -12,6 +12,7 @@ from fresh import holm, resampled, share
 from scipy.stats import binomtest, fisher_exact, spearmanr, wilcoxon
 from torch.nn.functional import one_hot
 
+from attnbook.folder import results as stored
 from attnopt.clustering import (
     Course,
     Settings,
@@ -26,7 +27,6 @@ from attnopt.clustering import (
     training_data,
 )
 from attnopt.clustering.model import marks
-from bookkit.folder import results as stored
 
 
 @pytest.fixture(scope="module")

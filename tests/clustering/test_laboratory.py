@@ -4,9 +4,9 @@ import pytest
 from laboratory import EPOCHS, RUNS, SUCCESS
 from scipy.stats import binom, fisher_exact
 
+from attnbook.folder import results
+from attnbook.printing import wilson
 from attnopt.clustering.trained import load_overview
-from bookkit.folder import results
-from bookkit.printing import wilson
 
 
 @pytest.fixture(scope="module")

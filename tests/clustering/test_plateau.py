@@ -11,6 +11,7 @@ from scipy.stats import binomtest
 from torch.nn.functional import cross_entropy
 from two_phase_learning import influences_part
 
+from attnbook.folder import results
 from attnopt.clustering import (
     Models,
     Task,
@@ -23,7 +24,6 @@ from attnopt.clustering import (
     parity_coefficient,
     walsh,
 )
-from bookkit.folder import results
 
 
 def random(count, length, seed=0, width=6, norm="unit"):

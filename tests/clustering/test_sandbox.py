@@ -8,10 +8,10 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from attnbook.explorers import Sandbox
+from attnbook.video import draw_frame, main, prefix_colours, write_video
 from attnopt.clustering import Models, Task, invariance, load_run, normalise, run_names
 from attnopt.clustering.sandbox import DATA, LARGEST, PARTS, pack, read_frames, save_runs, sentence_parts
-from attnopt.explorers import Sandbox
-from attnopt.explorers.video import draw_frame, main, prefix_colours, write_video
 
 NAMES = ["success", "failure", "spike", "faulty_attention", "partial_invariance", "pattern", "fine_tuning"]
 
@@ -241,6 +241,6 @@ def test_video_names_the_runs_there_are():
 
 @pytest.mark.skipif(not shutil.which("ffmpeg"), reason="ffmpeg is not installed")
 def test_video_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("attnopt.explorers.video.draw_frame", lambda figure, run, frame: figure.text(0.5, 0.5, str(frame)))
+    monkeypatch.setattr("attnbook.video.draw_frame", lambda figure, run, frame: figure.text(0.5, 0.5, str(frame)))
     write_video(load_run("success"), tmp_path / "out.mp4")
     assert (tmp_path / "out.mp4").read_bytes()[4:8] == b"ftyp"

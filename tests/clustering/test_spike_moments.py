@@ -6,10 +6,10 @@ import spike_moments
 import torch
 from spike_moments import ALTERATIONS, Followed, Moment, altered, move
 
+from attnbook.folder import results
 from attnopt.clustering import PAPER, Course, State
 from attnopt.clustering.spikes import losses, stages
 from attnopt.clustering.training.backward import loss_and_gradients
-from bookkit.folder import results
 
 
 def course(seeds=(3, 5)):

@@ -7,7 +7,7 @@ import pytest
 import spike_remedies as script
 from lab import RESULTS
 
-from bookkit.printing import wilson
+from attnbook.printing import wilson
 
 STORED = json.loads((RESULTS / "spike_remedies.json").read_text(encoding="utf-8"))
 

@@ -8,12 +8,12 @@ import torch
 from spike_floor import CALM, EPOCHS, train_on
 from torch.nn.functional import gelu, normalize, one_hot
 
+from attnbook.folder import results
 from attnopt.clustering import Course, Models, Settings, Task, Watch, dissect, find_spikes, normalise, train
 from attnopt.clustering.model import marks
 from attnopt.clustering.sharpness import sharpness
 from attnopt.clustering.spikes import losses, stages
 from attnopt.clustering.training.backward import Layout, loss_and_gradients
-from bookkit.folder import results
 
 SMALL = Settings(Task(2, 4, 2), n_train=16, width=4, batch_size=8)
 

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnbook.explorers import Sandbox
 from attnopt.clustering import Settings, Task, cluster_counts, ideal_circuit, train
 from attnopt.clustering.sandbox import Run
 from attnopt.clustering.task import check_all_sequences
-from attnopt.explorers import Sandbox
 
 SIZES = [(2, 5, 3), (3, 4, 2), (3, 4, 4), (4, 4, 3), (5, 3, 1), (6, 3, 2)]
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.folder import results
 from attnopt.clustering import attention_by_pair, invariance, load_model, load_models
 from attnopt.clustering.interventions import answers, in_parts
 from attnopt.clustering.trained import DATA, TASK, load_overview, overview, packed, save_models, shortened, unpacked
-from bookkit.folder import results
 
 STORED = results("circuits_in_the_wild")["realisations"]
 TOKENS, TARGETS = TASK.all()

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from helpers import normal
 
+from attnbook.folder import results
 from attnopt.in_context import (
     gdpp_optimum,
     prompt_losses,
     sample_grams,
     step_loss,
 )
-from bookkit.folder import results
 
 
 def test_shifted_layers_do_the_same(generator):

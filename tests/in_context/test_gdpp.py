@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.polynomial import Polynomial
 from scipy.optimize import minimize
 
+from attnbook.folder import results
 from attnopt.in_context import (
     gdpp_loss,
     gdpp_optimum,
@@ -33,7 +34,6 @@ from attnopt.in_context import (
     wishart_trace_moment,
 )
 from attnopt.in_context.gdpp import _residual
-from bookkit.folder import results
 
 TABLE = json.loads((resources.files("attnopt") / "data" / "gdpp_optima.json").read_text(encoding="utf-8"))
 OPTIMA = {tuple(map(int, key.split(","))): value for key, value in TABLE["optima"].items()}

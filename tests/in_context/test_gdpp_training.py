@@ -10,13 +10,13 @@ import pytest
 import torch
 from helpers import normal
 
+from attnbook.folder import results
 from attnopt.in_context import (
     gdpp_loss,
     gdpp_optimum,
     prompt_losses,
     sample_grams,
 )
-from bookkit.folder import results
 
 
 def test_dist_is_the_distance_to_the_multiples_of_the_identity(generator):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers import normal
 
+from attnbook.folder import results
 from attnopt.in_context import (
     gram_quadrature,
     optimal_step_sizes,
@@ -17,7 +18,6 @@ from attnopt.in_context import (
     step_loss,
     transverse_hessians,
 )
-from bookkit.folder import results
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnopt.explorers import LayerTrainingExplorer
+from attnbook.explorers import LayerTrainingExplorer
 from attnopt.in_context import optimal_step_sizes, step_loss
 
 SIZES = [(1, 2), (1, 40), (2, 5), (5, 2), (5, 20), (10, 5), (10, 100)]

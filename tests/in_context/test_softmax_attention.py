@@ -7,12 +7,12 @@ import softmax_attention
 import torch
 from helpers import normal
 
+from attnbook.folder import results
 from attnopt.in_context import (
     in_context_loss,
     optimal_step_sizes,
     sample_prompts,
 )
-from bookkit.folder import results
 
 
 def softmax_by_loops(prompt, P, W):

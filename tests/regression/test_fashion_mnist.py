@@ -8,9 +8,9 @@ import torch
 from fashion_mnist_training import NEAREST, VARIANTS, held, parts, pixels
 from torch.nn.functional import cross_entropy, one_hot
 
+from attnbook.folder import find, results
 from attnopt.datasets import CLASSES, fashion_mnist_sample
 from attnopt.regression import unroll, unroll_logits
-from bookkit.folder import find, results
 
 AS_STATED, NEAREST_ROW = "as stated: class axis, step 1", f"{NEAREST}, 100 epochs"
 SEEDS = (0, 3)  # the others take as long again and follow the same lines

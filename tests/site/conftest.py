@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from bookkit.chromium import launch
-from bookkit.explorers.html import script_json, write_scripts
+from attnbook.chromium import launch
+from attnbook.mount import script_json, write_scripts
 
 HTML = Path(__file__).parents[2] / "_build" / "html"
 FLAGS = [
@@ -212,7 +212,7 @@ def open_page(new_page, addresses):
 @pytest.fixture(scope="session")
 def alone(tmp_path_factory):
     """A folder, and its address, with the explorers' scripts and room for small pages: no built book is needed."""
-    import attnopt.explorers  # noqa: F401  (whose scripts are written; not at the top: what only spreads the tests needs none)
+    import attnbook.explorers  # noqa: F401  (whose scripts are written; not at the top: what only spreads the tests needs none)
 
     folder = tmp_path_factory.mktemp("explorers")
     write_scripts(folder / "_static" / "explorers")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from explorer_states import NAMES
 
-from attnopt.explorers import KINDS
+from attnbook.explorers import KINDS
 
 BOOK = Path(__file__).parents[2] / "book"
 

@@ -2,7 +2,7 @@
 
 from explorer_pages import mounted
 
-from attnopt.explorers import Sandbox
+from attnbook.explorers import Sandbox
 
 SMALL = {"p": 2, "length": 5, "k": 2, "width": 6, "count": 64, "batch": 16, "goal": 20, "rate": 0.01}
 EACH = SMALL["count"] // SMALL["batch"]

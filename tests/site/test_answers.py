@@ -8,8 +8,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from conftest import Quiet, served
 
-from bookkit.exercises import answers, form
-from bookkit.questions import questions
+from attnbook.exercises import answers, form
+from attnbook.questions import questions
 
 BOOK = Path(__file__).parents[2] / "book"
 THEME = Path(pydata_sphinx_theme.__file__).parent / "theme" / "pydata_sphinx_theme" / "static"

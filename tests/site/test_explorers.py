@@ -5,7 +5,7 @@ import pytest
 from explorer_pages import PAGES, assert_finite, assert_same, drag, in_page, mounted, status
 from explorer_states import NAMES, TOLERANCES, explorers, make, settled
 
-from bookkit.explorers.html import script_json
+from attnbook.mount import script_json
 
 HANDLES = [
     "softmax",

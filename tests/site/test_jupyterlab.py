@@ -19,8 +19,8 @@ import pytest
 from bs4 import BeautifulSoup
 from conftest import HTML
 
+from attnbook.explorer import MIME
 from attnopt.in_context import optimal_step_sizes
-from bookkit.explorers.base import MIME
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = ROOT / "book" / "in_context" / "optimal_step_sizes.ipynb"
@@ -191,7 +191,7 @@ def test_a_reference_to_a_chapter_leads_to_its_notebook(prose):
 
 def test_the_set_up_is_folded_and_opens(page):
     cell = page.locator(".jp-CodeCell").nth(1)  # the first is Colab's
-    code = cell.get_by_text("from bookkit.claims import claim")
+    code = cell.get_by_text("from attnbook.claims import claim")
     cell.locator(".jp-InputPlaceholder").wait_for()
     assert code.count() == 0 or not code.is_visible()
     cell.locator(".jp-InputPlaceholder .jp-Placeholder-content").click()

@@ -6,8 +6,8 @@ import pytest
 from explorer_pages import assert_finite, mounted, status
 from laboratory_pages import NOW, SMALL, alert, fill, open_laboratory, pressed, reach, unfold
 
+from attnbook.explorers import Sandbox
 from attnopt.clustering import Settings, Watch, load_models, train
-from attnopt.explorers import Sandbox
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from conftest import HTML, settled
 from explorer_pages import BOOK
 from explorer_states import NAMES
 
-from bookkit.exercises import answers
-from bookkit.graph import nodes
+from attnbook.exercises import answers
+from attnbook.graph import nodes
 
 EXPLORER = re.compile(rf"(?:{'|'.join(NAMES)})(?:-[2-9])?=")  # an explorer's state in an address
 EVERY = sorted(path.relative_to(HTML).as_posix() for path in HTML.rglob("*.html") if "_static" not in path.parts)

@@ -9,8 +9,8 @@ import re
 from conftest import HTML, Quiet, served, typeset
 from explorer_pages import PAGES, mounted
 
-from attnopt.explorers import Sandbox
-from bookkit.explorers.html import script_json
+from attnbook.explorers import Sandbox
+from attnbook.mount import script_json
 
 INLINE = re.compile(r"<script(?![^>]*\bsrc=)(?![^>]*application/json)[^>]*>(.*?)</script>", re.DOTALL)
 HANDLER = re.compile(r'\son[a-z]+="([^"]*)"')

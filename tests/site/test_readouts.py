@@ -12,8 +12,7 @@ from explorer_states import make
 from scipy.integrate import solve_ivp
 from scipy.optimize import linprog
 
-from attnopt.clustering.trained import load_overview
-from attnopt.explorers import (
+from attnbook.explorers import (
     AttentionFieldExplorer,
     CircuitsExplorer,
     FeatureFlowExplorer,
@@ -39,7 +38,8 @@ from attnopt.explorers import (
     StepSizesExplorer,
     TaskModelExplorer,
 )
-from attnopt.explorers.one_step import standard_normals
+from attnbook.explorers.one_step import standard_normals
+from attnopt.clustering.trained import load_overview
 from attnopt.in_context import (
     attention_loss,
     linear_transformer,

@@ -10,9 +10,9 @@ from conftest import HTML
 from explorer_pages import drag
 from playwright.sync_api import expect
 
-from bookkit.claims import claims
-from bookkit.graph import carried, nodes
-from bookkit.ledger import downstream
+from attnbook.claims import claims
+from attnbook.graph import carried, nodes
+from attnbook.ledger import downstream
 
 CHAPTER = "regression/softmax_and_lse.html"
 

@@ -3,8 +3,8 @@
 import pytest
 from explorer_pages import assert_finite, mounted, status
 
+from attnbook.explorers import Sandbox
 from attnopt.clustering.sandbox import load_run, run_names
-from attnopt.explorers import Sandbox
 
 RUNS = ("success", *(name for name in run_names() if name != "success"))
 

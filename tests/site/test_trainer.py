@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, gelu
 
+from attnbook.explorer import bundle
 from attnopt.clustering import Models, Task, counting_form
 from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import normalise
 from attnopt.clustering.plateau import influences, margins, parity_coefficient
 from attnopt.clustering.trained import TASK, load_model, load_models
 from attnopt.clustering.training import training_data
-from bookkit.explorers.base import bundle
 
 NAMES = ("token", "position", "query", "value", "receptors", "receptor_biases", "assemblers", "assembler_bias")
 GROUPS = {name: (name,) for name in NAMES[:4]} | {"receptors": NAMES[4:6], "assemblers": NAMES[6:]}

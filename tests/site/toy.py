@@ -2,7 +2,7 @@
 
 import traitlets
 
-from bookkit.explorers.base import Explorer, Interval, Numbers
+from attnbook.explorer import Explorer, Interval, Numbers
 
 
 class Toy(Explorer):

@@ -10,7 +10,7 @@ import torch
 from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize, minimize_scalar
 
-from attnopt.explorers import OneLayerKnowsExplorer
+from attnbook.explorers import OneLayerKnowsExplorer
 from attnopt.in_context import one_layer_loss, one_layer_optimum
 from attnopt.synthesis import (
     agreement_number,

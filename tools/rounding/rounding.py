@@ -252,7 +252,7 @@ def told(value: object, spec: str) -> object:
     kind, low, _ = SIZES[number.dtype]
     texts = {format(float(number * (1 + change)), spec) for change in (-UNSURE, UNSURE)}
     if len(texts) > 1 and number.view(kind) & low:
-        raise ValueError(f"{float(number)!r} may print as {' or '.join(sorted(texts))}: use `decimal` of bookkit.printing")
+        raise ValueError(f"{float(number)!r} may print as {' or '.join(sorted(texts))}: use `decimal` of attnbook.printing")
     return value
 
 

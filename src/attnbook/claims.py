@@ -1,0 +1,187 @@
+"""The claims ledger: every numbered statement, figure and table of the papers, its verdict, and where to see why."""
+
+import ast
+import functools
+import html
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from attnbook.folder import find, table
+
+VERDICTS = {
+    "holds": "true as printed, proved and tested",
+    "holds, with a scope": "true under a condition that the finding names",
+    "corrected": "false, or cannot be meant as printed",
+    "reproduced": "our runs give what the paper reports",
+    "reproduced in part": "our runs give a part of what the paper reports",
+    "undecided": "too few runs: an interval contains both answers",
+    "not reproduced": "our runs do not give what the paper reports",
+    "answered": "left open, or proposed and not tried, by the paper; decided here",
+    "open": "not yet judged",
+}
+KINDS = ("theorem", "equation", "experiment", "statement", "definition")
+MARKED = re.compile(r"^@pytest\.mark\.evidence\(.*?^def \w+", re.M | re.S)  # a test's head, from this mark on
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row of the ledger; shows itself in a notebook as a line that opens to a card.
+
+    Attributes:
+        id: the row's name, also its anchor on the ledger page.
+        paper: key of `papers`.
+        number: where the claim stands in the paper.
+        kind: one of `KINDS`.
+        covers: the paper's numbered items that the row answers for.
+        statement: what the paper claims, in the book's words; mathematics between dollar signs.
+        verdict: key of `VERDICTS`.
+        finding: what the book found; empty while the verdict is open.
+        chapter: the chapter with the evidence, as in ``regression/softmax_and_lse``; empty while open.
+        tests: the tests that would fail if the finding were wrong, as pytest node ids; they are marked with it.
+    """
+
+    id: str
+    paper: str
+    number: str
+    kind: str
+    covers: tuple[str, ...]
+    statement: str
+    verdict: str
+    finding: str
+    chapter: str
+    tests: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"{self.number}, {papers()[self.paper]}: {self.verdict}"
+
+    def says(self) -> str:
+        """The statement and, if there is one, the finding, as HTML."""
+        finding = f"<p><em>We find:</em> {prose(self.finding)}</p>" if self.finding else ""
+        stated = "We state" if self.paper == "book" else "The paper says"
+        return f"<p><em>{stated}:</em> {prose(self.statement)}</p>{finding}"
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<details class="ao-claim" data-verdict="{self.verdict}">'
+            f'<summary class="ao-claim-head"><span class="ao-verdict">{self.verdict}</span> '
+            f"<strong>{html.escape(self.number)}</strong> of {short(papers()[self.paper])}</summary>"
+            f"{self.says()}"
+            f'<p><a href="../ledger.html#{self.id}">In the ledger</a></p></details>'
+        )
+
+
+NONE = "No statement of the papers is judged in this chapter."
+
+
+class Claims:
+    """Several claims below each other, each a line that opens to its card."""
+
+    def __init__(self, claims: Iterable[Claim]):
+        self.claims = tuple(claims)
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.claims)) or NONE
+
+    def _repr_html_(self) -> str:
+        return f'<div class="ao-claims">{"".join(row._repr_html_() for row in self.claims) or NONE}</div>'
+
+
+@functools.cache
+def claims() -> dict[str, Claim]:
+    """Every claim by its id, in the ledger's order.
+
+    Raises:
+        ValueError: if a row of ``claims.toml`` lacks a field, has an unknown one, or an unknown paper, kind or verdict, or
+            if a test is marked with a claim that has no row.
+    """
+    return parse(table("claims.toml"), evidence(find("book/claims.toml").parents[1]))
+
+
+def evidence(root: Path) -> dict[str, tuple[str, ...]]:
+    """The tests that are marked ``@pytest.mark.evidence("claim", …)``, as pytest node ids, by claim: read, not imported.
+
+    Args:
+        root: of the checkout.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for path in sorted(root.glob("tests/**/test_*.py")):
+        for head in MARKED.findall(path.read_text(encoding="utf-8")):  # parsing all the text would take half a second
+            test = ast.parse(f"{head}(): ...").body[0]
+            marks = [mark for mark in test.decorator_list if isinstance(mark, ast.Call)]
+            for mark in (mark for mark in marks if ast.unparse(mark.func) == "pytest.mark.evidence"):
+                for claim in map(ast.literal_eval, mark.args):
+                    found[claim] = (*found.get(claim, ()), f"{path.relative_to(root).as_posix()}::{test.name}")
+    return found
+
+
+@functools.cache
+def papers() -> dict[str, str]:
+    """Authors and year of every paper by its key, in the ledger's order."""
+    return table("claims.toml")["papers"]
+
+
+def parse(rows: dict[str, dict], tests: dict[str, tuple[str, ...]]) -> dict[str, Claim]:
+    """Claims of the ledger's rows and of their evidence.
+
+    Raises:
+        ValueError: as `claims`, naming the row.
+    """
+    expected = {field.name for field in fields(Claim)} - {"id", "tests"}
+    found = {}
+    for name, row in rows.items():
+        if name == "papers":
+            continue
+        if set(row) != expected:
+            raise ValueError(f"claim {name} must have the fields {sorted(expected)}, got {sorted(row)}")
+        for field, known in (("paper", rows["papers"]), ("kind", KINDS), ("verdict", VERDICTS)):
+            if row[field] not in known:
+                raise ValueError(f"claim {name}: {field} must be one of {sorted(known)}, got {row[field]!r}")
+        found[name] = Claim(name, **row | {"covers": tuple(row["covers"]), "tests": tests.get(name, ())})
+    for claim in tests.keys() - found.keys():
+        raise ValueError(f"{tests[claim][0]} is marked as evidence for {claim!r}, which is no claim of the ledger")
+    return found
+
+
+def claim(name: str) -> Claim:
+    """The claim with the given id, to be shown beside its evidence.
+
+    Raises:
+        KeyError: if the ledger has no such claim.
+    """
+    if name not in claims():
+        raise KeyError(f"no claim {name!r} in the ledger")
+    return claims()[name]
+
+
+def claims_of_chapter(chapter: str) -> Claims:
+    """The claims that a chapter judges, in the ledger's order, to stand together at its end.
+
+    Args:
+        chapter: as in ``"regression/softmax_and_lse"``.
+    """
+    return Claims(row for row in claims().values() if row.chapter == chapter)
+
+
+def counts() -> dict[str, dict[str, int]]:
+    """How many claims of each paper have each verdict."""
+    rows = claims().values()
+    return {
+        paper: {verdict: sum(row.paper == paper and row.verdict == verdict for row in rows) for verdict in VERDICTS}
+        for paper in papers()
+    }
+
+
+def short(paper: str) -> str:
+    """A paper as its first author and year."""
+    return re.sub(r",.*(?= \()", " et al.", paper)
+
+
+def prose(text: str) -> str:
+    """HTML of a text with mathematics between dollar signs, which MathJax and JupyterLab both typeset."""
+    parts = re.split(r"\$([^$]+)\$", text)
+    return "".join(
+        f'<span class="math notranslate nohighlight">\\({html.escape(part)}\\)</span>' if index % 2 else html.escape(part)
+        for index, part in enumerate(parts)
+    )

@@ -1,0 +1,84 @@
+"""The errata show themselves: below each entry its script and what it prints, one click away; a Sphinx extension."""
+
+import contextlib
+import io
+import re
+import runpy
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.addnodes import download_reference
+from sphinx.application import Sphinx
+
+from attnbook.folder import find
+from attnbook.folds import Fold, Summary
+
+SCRIPT = re.compile(r"errata/([\w-]+)\.py")
+NUMBER = re.compile(r"[-+]?\d+\.?\d*(?:e[-+]?\d+)?")
+
+
+def printed(path: Path) -> str:
+    """What a script prints, run here.
+
+    Args:
+        path: of the script.
+    """
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        runpy.run_path(str(path))
+    return text.getvalue()
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two outputs say the same: the same words, whole numbers equal, others up to one in their last digit.
+
+    Args:
+        one: an output.
+        other: another.
+    """
+    words = [["".join(part.split()) for part in NUMBER.split(text)] for text in (one, other)]
+    if words[0] != words[1]:
+        return False
+    for pair in zip(NUMBER.findall(one), NUMBER.findall(other), strict=True):
+        whole = all(re.fullmatch(r"[-+]?\d+", text) for text in pair)
+        if abs(float(pair[0]) - float(pair[1])) > (0 if whole else 1.01 * max(map(last_digit, pair))):
+            return False
+    return True
+
+
+def last_digit(number: str) -> float:
+    """The worth of a one in a written number's last digit.
+
+    Args:
+        number: as in ``"-3.2e-05"``.
+    """
+    mantissa, _, power = number.partition("e")
+    return 10.0 ** (int(power or 0) - len(mantissa.partition(".")[2]))
+
+
+def show(app: Sphinx, doctree: nodes.document) -> None:
+    """Fold each script and what it prints below the paragraph that offers it for download."""
+    if app.env.docname != "errata":
+        return
+    for link in list(doctree.findall(download_reference)):
+        if not (name := SCRIPT.fullmatch(link["reftarget"])):
+            continue
+        paragraph = link.parent
+        while not isinstance(paragraph, nodes.paragraph):
+            paragraph = paragraph.parent
+        folder = find("book/errata.md").with_name("errata")
+        source, output = ((folder / f"{name[1]}.{kind}").read_text(encoding="utf-8") for kind in ("py", "txt"))
+        fold = Fold(
+            "",
+            Summary("", "The script, and what it prints"),
+            nodes.literal_block(output, output, language="text", classes=["ao-printed"]),
+            nodes.literal_block(source, source, language="python"),
+            kind="script",
+        )
+        paragraph.parent.insert(paragraph.parent.index(paragraph) + 1, fold)
+
+
+def setup(app: Sphinx) -> dict:
+    """Connect the above."""
+    app.connect("doctree-read", show)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,195 @@
+"""What every explorer is made of: traits, an ES module that draws them, and a still picture for viewers without it."""
+
+import base64
+import inspect
+import io
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import anywidget
+import numpy as np
+import traitlets
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.image import imsave
+
+from attnbook.plotting import use_style
+
+MODULES = Path(__file__).with_name("js")
+MIME = "application/vnd.attnopt.explorer+json"
+
+KINDS: dict[str, type["Explorer"]] = {}  # all explorers, by module
+# All ES modules by name: those that explorers share, and each explorer's own.
+_PATHS = [*MODULES.glob("*.js"), *MODULES.with_name("explorers").glob("*.js")]
+SCRIPTS = {path.stem: path for path in sorted(_PATHS) if path.stem not in ("host", "worker")}
+
+IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";\n', re.M)
+EXPORT = re.compile(r"^export (?!default\b)(?=(?:async )?(?:function\*?|const|let|class) (\w+))", re.M)
+DEFAULT = re.compile(r"^export default (.*);$", re.M)
+# In a kernel's one text, what `host.js` does in the page.
+DEFINE = """const parts = {};
+const attnopt = { define(name, needs, make) { parts[name] = make(...needs.map((needed) => parts[needed])); } };
+"""
+
+
+def module_text(name: str) -> str:
+    """The ES module of that name, as it is written."""
+    return SCRIPTS[name].read_text(encoding="utf-8")
+
+
+def needed(name: str, text_of: Callable[[str], str] = module_text) -> list[str]:
+    """The names of the ES modules that one imports, and its own, each after those that it imports itself."""
+    found = dict.fromkeys(other for _, direct in IMPORT.findall(text_of(name)) for other in needed(direct, text_of))
+    return [*found, name]
+
+
+def classic_script(name: str, text: str) -> str:
+    """An ES module as a classic script for the page, which `host.js` loads after what it imports.
+
+    Browsers load no modules where a page was opened as a file.
+    """
+    imports, exports = IMPORT.findall(text), EXPORT.findall(text)
+    needs = ", ".join(f'"{direct}"' for _, direct in imports)
+    parts = ", ".join(f"{{{' '.join(names.split())}}}" for names, _ in imports)
+    if DEFAULT.search(text):
+        exports.append("default: widget")
+    body = DEFAULT.sub(r"const widget = \1;", EXPORT.sub("", IMPORT.sub("", text)))
+    made = f"return {{ {', '.join(exports)} }};"
+    return f'"use strict";\nattnopt.define("{name}", [{needs}], ({parts}) => {{\n{body}\n{made}\n}});\n'
+
+
+def bundle(name: str, text_of: Callable[[str], str] = module_text) -> str:
+    """An ES module and those that it imports as one text, which leaves them in ``parts``."""
+    return DEFINE + "".join(classic_script(other, text_of(other)) for other in needed(name, text_of))
+
+
+class Interval(traitlets.Float):
+    """A synchronised number in a closed interval; others, NaN among them, are refused by the trait's name."""
+
+    def __init__(self, default: float, low: float, high: float):
+        self.low, self.high = low, high
+        super().__init__(default)
+        self.tag(sync=True)
+
+    def validate(self, obj: traitlets.HasTraits, value: float) -> float:
+        """The value, if it lies in the interval."""
+        value = super().validate(obj, value)
+        if not self.low <= value <= self.high:
+            raise traitlets.TraitError(f"{self.name} must lie in [{self.low:g}, {self.high:g}], got {value}")
+        return value
+
+
+class Numbers(traitlets.List):
+    """Synchronised numbers in a closed interval, or lists of such; always as many."""
+
+    def __init__(self, default: list, low: float, high: float):
+        self.low, self.high = low, high
+        size = len(default[0]) if isinstance(default[0], list) else None
+        part = traitlets.List(traitlets.Float(), minlen=size, maxlen=size) if size else traitlets.Float()
+        super().__init__(part, default_value=default, minlen=len(default), maxlen=len(default))
+        self.tag(sync=True)
+
+    def validate(self, obj: traitlets.HasTraits, value: list) -> list:
+        """The numbers, if they lie in the interval."""
+        numbers = super().validate(obj, value)
+        if not (np.isfinite(numbers).all() and np.min(numbers) >= self.low and np.max(numbers) <= self.high):
+            raise traitlets.TraitError(f"{self.name} must lie in [{self.low:g}, {self.high:g}], got {numbers}")
+        return numbers
+
+
+class Explorer(anywidget.AnyWidget):
+    """An interactive figure whose state is its synchronised traits.
+
+    A subclass sets ``module`` (its ES module's name, a file beside its own), ``alt`` (what the still
+    shows), its traits, and implements ``compute`` (the numbers that the module draws) and ``draw_still``. With a kernel it
+    is an ipywidget; its display also carries a JSON form, from which the built page mounts the same module, and a PNG.
+    """
+
+    module = ""
+    alt = ""
+    size: tuple[float, float] = (7, 3.2)
+    _css = (MODULES / "explorers.css").read_text(encoding="utf-8")
+    _bounds = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, **traits):
+        unknown = sorted(set(traits) - set(self.trait_names()))
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no {', '.join(unknown)}; it can be given {', '.join(self._own())}")
+        super().__init__(**traits)
+
+    def __init_subclass__(cls, **arguments):
+        if "module" in vars(cls):  # not so for the class that anywidget derives to add its own traits
+            KINDS[cls.module] = cls
+            SCRIPTS[cls.module] = Path(inspect.getfile(cls)).with_name(f"{cls.module}.js")
+            cls._esm = f"{bundle(cls.module)}export default parts.{cls.module}.default;\n"
+        super().__init_subclass__(**arguments)
+
+    def _own(self) -> list[str]:
+        """The names of the explorer's own traits."""
+        own = set(self.trait_names(sync=True)) - set(anywidget.AnyWidget.class_trait_names())
+        return sorted(name for name in own if not name.startswith("_"))
+
+    @traitlets.default("_bounds")
+    def _default_bounds(self) -> dict:
+        return self.bounds()
+
+    def bounds(self, kernel: bool = True) -> dict:
+        """What each of the explorer's own traits may be, as the page's controls read it.
+
+        Args:
+            kernel: whether Python is there to answer; without it, only what the page can compute alone.
+
+        Returns:
+            By trait ``low`` and ``high``, and ``whole`` for integers, or ``values``; nothing where all is free.
+        """
+        return {name: _bound(self.traits()[name]) for name in self._own()}
+
+    def state(self) -> dict:
+        """The values of the explorer's own traits, as JSON types."""
+        return {name: getattr(self, name) for name in self._own()}
+
+    def page(self) -> dict:
+        """What `host.js` mounts the explorer from: its module, the present state, and the bounds without a kernel."""
+        return {"module": self.module, "state": self.state(), "bounds": self.bounds(kernel=False)}
+
+    def compute(self) -> dict:
+        """The numbers that belong to the present state, as JSON types."""
+        raise NotImplementedError
+
+    def draw_still(self, figure: Figure) -> None:
+        """Draw the present state on an empty Matplotlib figure."""
+        raise NotImplementedError
+
+    def still(self) -> bytes:
+        """The present state as a PNG."""
+        use_style()
+        figure = Figure(figsize=self.size, layout="constrained")
+        self.draw_still(figure)
+        figure.dpi = 110
+        canvas, buffer = FigureCanvasAgg(figure), io.BytesIO()
+        canvas.draw()  # `savefig` would draw twice, once for the layout alone
+        imsave(buffer, canvas.buffer_rgba(), format="png", origin="upper", dpi=110)
+        return buffer.getvalue()
+
+    def __repr__(self):
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.state().items())})"
+
+    def _repr_mimebundle_(self, **arguments):
+        bundle, metadata = super()._repr_mimebundle_(**arguments) or ({}, {})
+        still = base64.b64encode(self.still()).decode()
+        page = self.page() | {"alt": self.alt, "still": still}
+        return bundle | {"text/plain": repr(self), "image/png": still, MIME: page}, metadata
+
+
+def _bound(trait: traitlets.TraitType) -> dict:
+    """What a trait may be: an interval, values, or unknown."""
+    if isinstance(trait, traitlets.Enum):
+        return {"values": list(trait.values)}
+    if isinstance(trait, traitlets.Bool):
+        return {"values": [False, True]}
+    whole = isinstance(trait, traitlets.Int)
+    ends = {"low": getattr(trait, "min" if whole else "low", None), "high": getattr(trait, "max" if whole else "high", None)}
+    found = {name: end for name, end in ends.items() if end is not None and math.isfinite(end)}
+    return found | ({"whole": True} if whole else {})

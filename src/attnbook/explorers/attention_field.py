@@ -1,0 +1,205 @@
+"""The descent field of one token among three, steps along it, and the attention matrix on either axis."""
+
+import itertools
+import math
+
+import numpy as np
+import torch
+import traitlets
+from matplotlib.figure import Figure
+
+from attnbook.explorer import Explorer, Interval, Numbers
+from attnbook.plotting import BLUE, GREEN, GREY, ORANGE
+from attnopt.regression import cross_attention, linear_gradient, pointwise_cross_entropy
+from attnopt.softmax import softmax
+
+REACH, STEPS, FAR = 3.0, 60, 50.0
+BY_HAND = [[math.log(2), 0.0], [0.0, 0.0], [0.0, math.log(2)]]  # attention to these weights is a matrix of fractions
+CLASSES = [[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]
+COLOURS, MARKERS = (BLUE, ORANGE, GREEN), ("o", "^", "s")
+
+
+class AttentionFieldExplorer(Explorer):
+    """Three tokens with two features and three classes: where the gradient sends a token, and what it attends to.
+
+    The labels are (1 - softness) I + softness / 3, which are normalised along both axes.
+
+    Traits:
+        tokens: Z, three pairs, before the first step.
+        weights: θ, three pairs.
+        steps: how many steps Z - gradient have been taken, all tokens at once.
+        softness: 0 (one-hot) to 1 (uniform).
+        axis: "class" or "sequence".
+        selected: index of the token whose field is drawn.
+    """
+
+    module = "attention_field"
+    alt = (
+        "Left: the plane of two features. Three hollow shapes are the class weights, corners of a dotted triangle; three "
+        "filled ones the tokens. Small arrows show where descent sends token 3 from each point. A thick arrow leads from a "
+        "dot inside the triangle, the average of the weights under the token's belief, to the weight of class 3, their "
+        "average under its label; a parallel one leaves the token. Right: the three by three attention matrix, whose rows "
+        "sum to one, and below it the cross-entropy before the first step, 3.604."
+    )
+    size = (7, 3.5)
+    tokens = Numbers(BY_HAND, -REACH, REACH)
+    weights = Numbers(CLASSES, -2, 2)
+    steps = traitlets.Int(0, min=0, max=STEPS).tag(sync=True)
+    softness = Interval(0.0, 0, 1)
+    axis = traitlets.Enum(["class", "sequence"], default_value="class").tag(sync=True)
+    selected = traitlets.Int(2, min=0, max=2).tag(sync=True)
+
+    def _problem(self) -> tuple[torch.Tensor, torch.Tensor, str]:
+        """Weights, labels and softmax axis."""
+        labels = (1 - self.softness) * torch.eye(3, dtype=torch.float64) + self.softness / 3
+        return torch.tensor(self.weights, dtype=torch.float64), labels, self.axis
+
+    def _path(self) -> torch.Tensor:
+        """The tokens after each number of steps, shape (steps + 1, 3, 2)."""
+        path = [torch.tensor(self.tokens, dtype=torch.float64)]
+        for _ in range(self.steps):
+            path.append(path[-1] - linear_gradient(path[-1], *self._problem()))
+        return torch.stack(path)
+
+    def compute(self) -> dict:
+        """The path and its losses; at its end attention, its output, the labels' target, gradient, and the field's zero."""
+        path, (weights, labels, axis) = self._path(), self._problem()
+        now, losses = path[-1], pointwise_cross_entropy(path @ weights.mT, labels, axis)
+        return {
+            "path": path.tolist(),
+            "losses": losses.tolist(),
+            "attention": softmax(now @ weights.mT, axis).tolist(),
+            "output": cross_attention(now, weights, axis).tolist(),
+            "target": (labels @ weights).tolist(),
+            "gradient": linear_gradient(now, weights, labels, axis).tolist(),
+            "loss": losses[-1].item(),
+            "zero": self._zero(now.numpy()),
+        }
+
+    def _zero(self, tokens: np.ndarray) -> list[float] | None:
+        """Where the field of the chosen token vanishes while the others stay, the nearest point if there are many.
+
+        Over classes it does if some p > 0 with sum 1 has pθ = cθ, where c is the label (Theorem "Features of least
+        cross-entropy" of the chapter). Over tokens each class compares the token with what the others offer: its gradient
+        is Σ (p_c - C_c) θ_c with p_c = logistic(z·θ_c - b_c), so the same proof asks for some p with all 0 < p_c < 1 and
+        pθ = Cθ. A soft label is such a p itself. For the one-hot label of class s, p - c is a small combination, with
+        positive shares, of θ_c - θ_s for c ≠ s over classes, of θ_c for c ≠ s and -θ_s over tokens: it must vanish.
+        """
+        weights, labels, axis = (value.numpy() if torch.is_tensor(value) else value for value in self._problem())
+        others = [index for index in range(3) if index != self.selected]
+        own, rest = weights[self.selected], weights[others]
+        pulls = rest - own if axis == "class" else np.vstack([rest, -own])
+        if self.softness == 0 and not _balanced(pulls.tolist()):
+            return None
+        offered = np.logaddexp(*(tokens[others] @ weights.T))  # by the other tokens to each class
+        pairs = list(itertools.combinations(range(3), 2))
+        spans = np.array([weights[a] - weights[b] for a, b in pairs]) if axis == "class" else weights
+        areas = np.array([spans[a, 0] * spans[b, 1] - spans[a, 1] * spans[b, 0] for a, b in pairs])
+        lengths = np.linalg.norm(spans, axis=1)
+        flat = all(abs(area) <= 1e-9 * lengths[a] * lengths[b] for (a, b), area in zip(pairs, areas, strict=True))
+        reach, z = lengths.max(), tokens[self.selected]
+        for _ in range(100):  # Newton's steps, of such a length that each descends (Sun and Tran-Dinh, 2019)
+            gradient, shares = _slope(z, weights, labels[self.selected], axis, offered, pairs)
+            hessian = (spans.T * shares) @ spans
+            if flat:  # the gradient is along the line of weights, where the zero must be
+                curvature = gradient @ hessian @ gradient
+                step = -gradient * (gradient @ gradient) / curvature if curvature > 0 else 0 * gradient
+            else:  # the determinant is a sum of what is not negative
+                determinant = sum(shares[a] * shares[b] * area**2 for (a, b), area in zip(pairs, areas, strict=True))
+                turned = [[hessian[1, 1], -hessian[0, 1]], [-hessian[0, 1], hessian[0, 0]]]
+                step = -np.array(turned) @ gradient / determinant if determinant > 0 else 0 * gradient
+            long = reach * np.linalg.norm(step)
+            z = z + step * (np.log1p(long) / long if long > 0 else 1)
+        gradient, _ = _slope(z, weights, labels[self.selected], axis, offered, pairs)
+        return z.tolist() if np.linalg.norm(gradient) < 1e-9 and np.linalg.norm(z) < FAR else None
+
+    def draw_still(self, figure: Figure) -> None:
+        """The field on the left, the attention matrix and the cross-entropy on the right."""
+        now, path, (weights, labels, axis) = self.compute(), self._path(), self._problem()
+        panels = figure.subplot_mosaic(
+            [["plane", "matrix"], ["plane", "losses"]], width_ratios=[1.35, 1], height_ratios=[1.5, 1]
+        )
+        left, right, below = panels["plane"], panels["matrix"], panels["losses"]
+        ticks = torch.linspace(-REACH, REACH, 13, dtype=torch.float64)[1:-1]
+        grid = torch.cartesian_prod(ticks, ticks)
+        moved = path[-1].expand(len(grid), 3, 2).clone()
+        moved[:, self.selected] = grid
+        field = -linear_gradient(moved, weights, labels, axis)[:, self.selected]
+        field = field / (1 + field.norm(dim=1, keepdim=True))
+        path, weights = path.numpy(), weights.numpy()
+        left.quiver(*grid.T, *field.T, color=GREY, alpha=0.6, width=0.005, scale=18)
+        left.fill(*weights.T, fill=False, linestyle=":", lw=1.2)
+        thick = {"arrowstyle": "-|>", "color": COLOURS[self.selected], "lw": 2, "shrinkA": 0, "shrinkB": 0}
+        token, output, target = (np.array(part[self.selected]) for part in (path[-1], now["output"], now["target"]))
+        left.annotate("", target, output, arrowprops=thick)
+        left.annotate("", token - now["gradient"][self.selected], token, arrowprops=thick)
+        for index in range(3):
+            left.plot(*weights[index], MARKERS[index], mfc="none", mec=COLOURS[index], mew=2)
+            outward = 12 * weights[index] / max(np.hypot(*weights[index]), 1e-9)
+            named = {"xytext": outward, "textcoords": "offset points", "ha": "center", "va": "center"}
+            left.annotate(f"$\\theta_{index + 1}$", weights[index], **named)
+            left.plot(*path[:, index].T, color=COLOURS[index])
+            size = 11 if index == self.selected else 8
+            left.plot(*path[-1, index], MARKERS[index], color=COLOURS[index], mec="black", ms=size)
+        left.plot(*output, "o", color="black", ms=5)
+        averaged = "average under its" if axis == "class" else "sum by its"
+        for point, name, offset, side in (
+            (output, f"{averaged} belief" if axis == "class" else f"{averaged} shares", (7, 3), "left"),
+            (target, f"{averaged} label", (0, -26), "center"),
+            (now["zero"], "here it would rest", (0, -15), "center"),
+        ):
+            if point is not None:
+                left.annotate(name, point, xytext=offset, textcoords="offset points", fontsize=8, ha=side)
+        if now["zero"] is not None:
+            left.plot(*now["zero"], "x", color="black", ms=9, mew=2)
+        left.set(xlabel="first feature", ylabel="second feature", xlim=(-REACH, REACH), ylim=(-REACH, REACH))
+        left.set_title("filled: tokens; hollow: classes", fontsize=9)
+        left.set_aspect("equal")
+        left.grid(False)
+        attention = np.array(now["attention"])
+        right.imshow(attention, vmin=0, vmax=2, cmap="Blues", aspect="auto")
+        for row, column in itertools.product(range(3), repeat=2):
+            right.text(column, row, f"{attention[row, column]:.2f}", ha="center", va="center")
+        ends = (axis == "class") * 1, (axis != "class") * 1
+        for row in range(3):
+            right.text(
+                2.6, row, f"sum {attention[row].sum():.2f}", va="center", fontsize=8, weight=("normal", "bold")[ends[0]]
+            )
+        right.set_xticks(range(3), [f"$\\theta_{index + 1}$" for index in range(3)])
+        right.set_yticks(range(3), ["token 1", "token 2", "token 3"])
+        right.grid(False)
+        below.plot(now["losses"], color="black", lw=1.5)
+        below.plot(self.steps, now["loss"], "o", color="black", ms=5)
+        below.set(
+            xlabel="steps", ylabel="cross-entropy", xlim=(-0.3, max(10, self.steps)), ylim=(0, 1.15 * max(now["losses"]))
+        )
+
+
+def _balanced(vectors: list[list[float]]) -> bool:
+    """Whether a combination of vectors in the plane, all its coefficients positive, vanishes.
+
+    By Stiemke's lemma, if no z has v·z ≥ 0 for all and v·z > 0 for some. Such z form a cone with the zero taken away from
+    each v, and in the plane it is enough to ask those along one of the vectors or across it.
+    """
+    for x, y in vectors:
+        for z in ((x, y), (-x, -y), (-y, x), (y, -x)):
+            sizes = [1e-12 * math.hypot(*v) * math.hypot(*z) for v in vectors]
+            products = [v[0] * z[0] + v[1] * z[1] for v in vectors]
+            signs = [0 if abs(product) <= size else product for product, size in zip(products, sizes, strict=True)]
+            if min(signs) >= 0 and max(signs) > 0:
+                return False
+    return True
+
+
+def _slope(z, weights, label, axis, offered, pairs) -> tuple[np.ndarray, np.ndarray]:
+    """The gradient of one token's cross-entropy, and the shares that its spans have in the Hessian."""
+    scores = weights @ z
+    if axis == "class":
+        belief = np.exp(scores - scores.max())
+        belief = belief / belief.sum()
+        shares = np.array([belief[a] * belief[b] for a, b in pairs])
+    else:
+        ahead = scores - offered
+        belief, other = (np.exp(-np.logaddexp(0, sign * ahead)) for sign in (-1, 1))
+        shares = belief * other
+    return (belief - label) @ weights, shares

@@ -1,0 +1,116 @@
+"""The 200 trained models of Part III as points, and the circuit of the one that is chosen."""
+
+import base64
+
+import numpy as np
+import torch
+import traitlets
+from matplotlib.figure import Figure
+
+from attnbook.explorer import Explorer
+from attnbook.plotting import BLUE, GREEN, GREY, ORANGE
+from attnopt.clustering import Task, load_model, load_models
+from attnopt.clustering.interventions import answers, level_means, levels
+from attnopt.clustering.trained import SHAPES, load_overview
+
+TASK, MODELS = Task(), 200
+SUCCESS, FITS, LEARNED = 0.9, 0.95, 0.55  # accuracy, share of variance, accuracy
+MOST = 60  # levels that are told apart
+
+
+def _data() -> dict:
+    """The weights of all models as the page carries them, and what is known of each."""
+    weights = torch.cat([load_models().weights[name].flatten(1) for name in SHAPES], 1).float().numpy()
+    found = {name: value.tolist() for name, value in load_overview().items()}
+    return found | {"weights": base64.b64encode(np.ascontiguousarray(weights.astype("<f4")).tobytes()).decode()}
+
+
+class CircuitsExplorer(Explorer):
+    """All 200 trained models: accuracy against the levels of the count that each has learned, and one model's circuit.
+
+    Traits:
+        seed: of the model shown, 0 … 199.
+        shown: "trained", ξ as it is, or "levels", ξ replaced by the mean of its level of M.
+        data: the weights of all models and what is known of each, as the page carries them.
+    """
+
+    module = "circuits"
+    size = (7, 5.4)
+    alt = (
+        "Four pictures. Two hundred points, accuracy against the number of levels: with up to ten nearly all are near 1, "
+        "with more they fall. Of the chosen model: twelve bars, its integers, odd at the first five positions, and even "
+        "behind; its embeddings around the unit circle with the query; its sequence embeddings in clusters numbered by the "
+        "level of the count, of alternating label."
+    )
+    seed = traitlets.Int(2, min=0, max=MODELS - 1).tag(sync=True)
+    shown = traitlets.Enum(("trained", "levels"), default_value="trained").tag(sync=True)
+    data = traitlets.Dict().tag(sync=True)
+
+    @traitlets.default("data")
+    def _default_data(self):
+        return _data()
+
+    def compute(self) -> dict:
+        """Of the model: m, its table, the attention each token gets at each position, ξ of every 273rd sequence, the levels.
+
+        ``levels`` has a row for each, its value of M, its share of the sequences and the mean of ξ; none if there are more
+        than sixty. ``accuracy`` is over all sequences, with ξ as ``shown``, ``trained`` as it is.
+        """
+        model, m = load_model(self.seed), load_overview()["m"][self.seed]
+        tokens, targets = TASK.all()
+        sequence, level = model.sequences(tokens), levels(m[None], TASK)
+        means = level_means(sequence, level)
+        values, counts = level[0].unique(return_counts=True)
+        rows = [
+            [int(value), int(count) / len(tokens), *means[0, (level[0] == value).int().argmax()].tolist()]
+            for value, count in zip(values, counts, strict=True)
+        ]
+        share = lambda xi: (answers(model, xi)[0] == (targets == 1)).double().mean().item()  # noqa: E731
+        shown = means if self.shown == "levels" else sequence
+        return {
+            "m": m.tolist(),
+            "table": model.table()[0].tolist(),
+            "query": model.weights["query"][0].tolist(),
+            "sequence": shown[0, :: len(tokens) // 15].tolist(),
+            "count": len(values),
+            "levels": rows if len(rows) <= MOST else [],
+            "trained": share(sequence),
+            "accuracy": share(shown),
+        }
+
+    def draw_still(self, figure: Figure) -> None:
+        """The four pictures."""
+        numbers, known = self.compute(), load_overview()
+        (runs, bars), (circle, plane) = figure.subplots(2, 2)
+        tokens, targets = TASK.all()
+        odd = torch.tensor([1] * TASK.k + [0] * (TASK.length - TASK.k))
+        fits = (known["explained"] > FITS) & (known["accuracy"] > LEARNED) & (known["m"].abs() % 2 == odd).all(1)
+        for seed in range(MODELS):
+            count = len(levels(known["m"][seed][None], TASK)[0].unique()) if fits[seed] else 100
+            colour = GREEN if known["accuracy"][seed] > SUCCESS else GREY
+            runs.plot(min(count, 100), known["accuracy"][seed], "o", color=colour, ms=4, alpha=0.6)
+            if seed == self.seed:
+                runs.plot(min(count, 100), known["accuracy"][seed], "o", mfc="none", color="black", ms=9)
+        runs.set(xscale="log", xlabel="levels of M", ylabel="accuracy", xticks=[6, 10, 20, 40, 100])
+        runs.set_xticklabels(["6", "10", "20", "40", "none"])
+        bars.bar(range(1, 13), numbers["m"], color=["black" if value % 2 else GREY for value in numbers["m"]])
+        bars.axvline(TASK.k + 0.5, color=GREY, ls=":")
+        bars.set(xlabel="position", ylabel="$m_t$", xticks=range(1, 13))
+        for x, colour in enumerate((BLUE, ORANGE)):
+            row = torch.tensor(numbers["table"][x])
+            circle.plot(*row[: TASK.k].T, "o", color=colour, ms=6, alpha=0.7)
+            circle.plot(*row[TASK.k :].T, "s", color=colour, ms=5, alpha=0.4)
+        query = torch.tensor(numbers["query"])
+        circle.annotate("", (query / query.norm()).tolist(), (0, 0), arrowprops={"arrowstyle": "-|>", "color": "black"})
+        circle.set(aspect="equal", xlabel="embeddings and query")
+        xi = load_model(self.seed).sequences(tokens)
+        if self.shown == "levels":
+            xi = level_means(xi, levels(known["m"][self.seed][None], TASK))
+        for label, colour in enumerate((BLUE, ORANGE)):
+            plane.plot(*xi[0, targets == label].T, ".", color=colour, ms=3)
+        for value, _, *mean in numbers["levels"][:16]:
+            plane.annotate(str(value), mean, fontsize=8, ha="center")
+        plane.set(aspect="equal", xlabel=r"sequence embedding $\xi$")
+
+    def __repr__(self):
+        return f"{type(self).__name__}(seed={self.seed}, shown={self.shown!r})"

@@ -1,0 +1,176 @@
+"""The feature flow of three tokens, or of a pair of them from three starts, and how far they go."""
+
+import math
+
+import torch
+import traitlets
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from attnbook.explorer import Explorer, Interval, Numbers
+from attnbook.explorers.attention_field import BY_HAND, CLASSES, COLOURS, MARKERS
+from attnbook.plotting import GREY
+from attnopt.regression import feature_flow, feature_gradient, pointwise_cross_entropy, separation_margin
+from attnopt.softmax import softmax_jacobian
+
+REACH, FIRST, HORIZON = 3.0, 0.1, 1000.0
+LEVELS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
+FLAT = 1e-6  # class vectors that span less area lie on a line
+
+
+class FeatureFlowExplorer(Explorer):
+    """Where the flow carries features from three starts, how far, and how the cross-entropy falls.
+
+    The linear model has three tokens with two features and three classes; each token has the class of its own number, and
+    softmax is over the classes, so that the tokens do not see one another. The quadratic model has two tokens with one
+    feature each and θ = 1, softmax over the tokens, and three starts of the pair.
+
+    Traits:
+        model: "linear" or "quadratic".
+        formula: "true" follows minus the gradient, "paper" minus the paper's formula; they differ for the quadratic model.
+        weights: θ of the linear model, three pairs.
+        exchanged: whether each token of the quadratic model has the other as its label, instead of itself.
+        softness: labels are (1 - softness) one-hot + softness · uniform.
+        time: how far the flow is followed in the left picture.
+        shown: "distance" (from 0) or "loss", in the right picture.
+        starts: three pairs.
+        selected: index of the start that the sliders move, and of the token whose cross-entropy has the contours.
+    """
+
+    module = "feature_flow"
+    alt = (
+        "Left: the plane of two features. Three hollow shapes are the class vectors, three filled ones the tokens at time "
+        "0; a curve leads from each token, past its class vector, towards the edge. Right: the distance of the three tokens "
+        "from 0 against time on a logarithmic axis; all three curves end on straight dashed lines that rise, that of token "
+        "3 less steeply."
+    )
+    size = (7, 3.4)
+    model = traitlets.Enum(["linear", "quadratic"], default_value="linear").tag(sync=True)
+    formula = traitlets.Enum(["true", "paper"], default_value="true").tag(sync=True)
+    weights = Numbers(CLASSES, -2, 2)
+    exchanged = traitlets.Bool(False).tag(sync=True)
+    softness = Interval(0.0, 0, 1)
+    time = Interval(10.0, FIRST, HORIZON)
+    shown = traitlets.Enum(["distance", "loss"], default_value="distance").tag(sync=True)
+    starts = Numbers(BY_HAND, -REACH, REACH)
+    selected = traitlets.Int(0, min=0, max=2).tag(sync=True)
+
+    def _problem(self) -> tuple[Tensor, Tensor, str]:
+        """Weights, labels (one row for each of the linear model's tokens, a problem of its own) and softmax axis."""
+        if self.model == "linear":
+            labels = (1 - self.softness) * torch.eye(3, dtype=torch.float64) + self.softness / 3
+            return torch.tensor(self.weights, dtype=torch.float64), labels[:, None], "class"
+        one_hot = torch.eye(2, dtype=torch.float64)
+        labels = (1 - self.softness) * (one_hot.flip(0) if self.exchanged else one_hot) + self.softness / 2
+        return torch.ones(1, 1, dtype=torch.float64), labels, "sequence"
+
+    def _features(self, states: Tensor) -> Tensor:
+        """States, shape (..., 2), as features: a row of two, or two rows of one."""
+        return states.unsqueeze(-2 if self.model == "linear" else -1)
+
+    def _losses(self, states: Tensor, token: int | None = None) -> Tensor:
+        """The cross-entropy of states, shape (..., 3, 2), or (..., 2) with one token's label."""
+        weights, labels, axis = self._problem()
+        if self.model == "linear" and token is not None:
+            labels = labels[token]
+        features = self._features(states)
+        logits = features @ weights.mT if self.model == "linear" else features @ weights @ features.mT
+        return pointwise_cross_entropy(logits, labels, axis)
+
+    def _follow(self, times: Tensor) -> Tensor:
+        """States along the flow, shape (times, 3, 2)."""
+        starts = self._features(torch.tensor(self.starts, dtype=torch.float64))
+        flow = feature_flow(starts, *self._problem(), times, model=self.model, printed=self.formula == "paper")
+        return flow.flatten(-2)
+
+    def _independent(self) -> bool:
+        """Whether the model is linear and its class vectors are not on a line."""
+        weights = self._problem()[0]
+        return self.model == "linear" and abs(torch.linalg.det(weights[1:] - weights[0]).item()) > FLAT
+
+    def _infimum(self) -> float | None:
+        """That of one token, or of the pair; None for class vectors on a line.
+
+        It is the labels' entropy, save that two tokens cannot both attend to the other more than to themselves.
+        """
+        labels = self._problem()[1]
+        if self.model == "linear":
+            return torch.special.entr(labels[0]).sum().item() if self._independent() else None
+        return 2 * math.log(2) if labels[0, 1] > 0.5 else torch.special.entr(labels).sum().item()
+
+    def _fates(self) -> dict:
+        """Of the linear model: margins of one-hot labels; where soft ones come to rest, and how fast in the end."""
+        weights, labels, axis = self._problem()
+        found = {"margins": None, "rests": None, "rates": None}
+        if self.model == "linear" and self.softness == 0:
+            found["margins"] = [separation_margin(weights, label, axis) for label in labels]
+        elif self._independent():
+            differences = weights[0] - weights[1:]
+            logits = labels[:, 0, :1].log() - labels[:, 0, 1:].log()
+            found["rests"] = torch.linalg.solve(differences, logits.mT).mT.tolist()
+            hessians = weights.mT @ softmax_jacobian(labels[:, 0]) @ weights
+            found["rates"] = torch.linalg.eigvalsh(hessians)[:, 0].tolist()
+        return found
+
+    def compute(self) -> dict:
+        """Paths and cross-entropies on 62 times, states and gradients at the present time, the infimum, the fates."""
+        steps = torch.arange(61, dtype=torch.float64)
+        times = torch.cat([torch.zeros(1, dtype=torch.float64), FIRST * 10 ** (steps / 15)])
+        all_times, rank = torch.cat([times, times.new_tensor([self.time])]).unique(return_inverse=True)
+        seen = self._follow(all_times)[rank]
+        paths, now = seen[:-1], seen[-1]
+        gradient = feature_gradient(self.model)
+        return {
+            "times": times.tolist(),
+            "paths": paths.transpose(0, 1).tolist(),
+            "losses": self._losses(paths).mT.tolist(),
+            "now": now.tolist(),
+            "now_losses": self._losses(now).tolist(),
+            "gradient_norms": gradient(self._features(now), *self._problem()).flatten(1).norm(dim=1).tolist(),
+            "infimum": self._infimum(),
+            **self._fates(),
+        }
+
+    def draw_still(self, figure: Figure) -> None:
+        """The plane on the left, distances or the cross-entropy in time on the right."""
+        numbers, linear = self.compute(), self.model == "linear"
+        left, right = figure.subplots(1, 2)
+        ticks = torch.linspace(-REACH, REACH, 81, dtype=torch.float64)
+        plane = torch.stack(torch.meshgrid(ticks, ticks, indexing="xy"), -1)
+        contours = left.contour(
+            ticks, ticks, self._losses(plane, self.selected), LEVELS, colors="black", alpha=0.25, linewidths=0.8
+        )
+        left.clabel(contours, fontsize=7)
+        times = torch.tensor(numbers["times"])
+        for index, (colour, marker) in enumerate(zip(COLOURS, MARKERS, strict=True)):
+            path = torch.tensor(numbers["paths"][index])
+            left.plot(*path.T, color=colour)
+            left.plot(*path[0], marker, color=colour, mec="black", ms=9)
+            curve = path.norm(dim=1) if self.shown == "distance" else torch.tensor(numbers["losses"][index])
+            right.plot(times[1:], curve[1:], color=colour)
+            right.plot(times[-1], curve[-1], marker, color=colour, mec="black", ms=6, clip_on=False)
+            if linear:
+                left.plot(*self.weights[index], marker, mfc="none", mec=colour, mew=2, ms=9)
+            if numbers["margins"] is not None and numbers["margins"][index] > 0.05:
+                margin = numbers["margins"][index]
+                end = curve[-1] - (times[-1] / times[1:]).log() / margin
+                guide = end if self.shown == "distance" else 1 / (margin**2 * times[1:])
+                right.plot(times[1:], guide, "--", color=colour, lw=1)
+            if numbers["rests"] is not None and self.shown == "distance":
+                right.axhline(math.hypot(*numbers["rests"][index]), color=colour, linestyle="--", lw=1)
+        if linear:
+            left.fill(*torch.tensor(self.weights).T, fill=False, ls=":", lw=1, color=GREY)
+            left.set(xlabel="first feature", ylabel="second feature")
+        else:
+            left.axline((0, 0), slope=1, color="black", linestyle=":", lw=1)
+            left.set(xlabel="feature of token 1", ylabel="feature of token 2")
+        left.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), aspect="equal")
+        left.grid(False)
+        right.set(xlabel="time (logarithmic)", xscale="log", xlim=(FIRST, HORIZON))
+        if self.shown == "distance":
+            right.set(ylabel="distance from 0", ylim=(0, None))
+        else:
+            right.set(ylabel="cross-entropy", yscale="log", ylim=(1e-4, None))
+            if not linear:
+                right.axhline(2 * math.log(2), color="black", linestyle=":", lw=1, label="equal tokens: 2 log 2")
+                right.legend(loc="lower left", fontsize=8)

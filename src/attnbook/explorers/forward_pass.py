@@ -1,0 +1,96 @@
+"""Layers of linear attention read one prompt: its labels become residuals, and the query's entry minus the prediction."""
+
+import torch
+import traitlets
+from matplotlib.figure import Figure
+
+from attnbook.explorer import Explorer, Interval, Numbers
+from attnbook.explorers.one_step import PROMPTS, REACH, SPACE, contour, standard_normals
+from attnbook.plotting import BLUE, ORANGE, PURPLE
+from attnopt.in_context import linear_transformer
+
+MOST, DEPTH = 12, 8
+
+
+class ForwardPassExplorer(Explorer):
+    """The row of labels after each plain layer, and the weights of gradient descent that it follows.
+
+    Each layer has P = e₃e₃ᵀ and Q = -η diag(I, 0); the loss is R(w) = 1/(2n) Σ(⟨w, xᵢ⟩ - yᵢ)², and Σ = diag(1, spread).
+    Without the mask every token attends to the query, too; the layers then step on the loss of the prompt to which the query
+    is added with the label 0.
+
+    Traits:
+        weights: w⋆, a pair; the labels are yᵢ = ⟨w⋆, xᵢ⟩.
+        query: x, a pair.
+        layers: how many are drawn.
+        examples: n of them in the prompt.
+        prompt: which of ten draws of covariates.
+        step: η.
+        spread: the second eigenvalue of Σ.
+        mask: "on", or "off" without it.
+    """
+
+    module = "forward_pass"
+    alt = (
+        "Left: a plane of weights with elliptic contours around a star, and a path from 0 towards it, one point a layer. "
+        "Right: the row of labels against the number of layers; the examples' lines shrink towards 0, and the query's line "
+        "goes from 0 towards a dashed level, minus the label that is asked for."
+    )
+    weights = Numbers([0.8, 1.6], -REACH, REACH)
+    query = Numbers([1.2, 0.9], -3, 3)
+    layers = traitlets.Int(8, min=0, max=DEPTH).tag(sync=True)
+    examples = traitlets.Int(5, min=1, max=MOST).tag(sync=True)
+    prompt = traitlets.Int(0, min=0, max=PROMPTS - 1).tag(sync=True)
+    step = Interval(0.6, 0, 2.5)
+    spread = Interval(0.5, 0.05, 1)
+    mask = traitlets.Enum(["on", "off"], default_value="on").tag(sync=True)
+
+    def compute(self) -> dict:
+        """The labels after 0 … 8 layers, the weights, the losses on the examples, and what the query's label should be."""
+        weights, query = (torch.tensor(value, dtype=torch.float64) for value in (self.weights, self.query))
+        n = self.examples
+        X = standard_normals(self.prompt)[:n] * torch.tensor([1, self.spread], dtype=torch.float64).sqrt()
+        y = X @ weights
+        tokens = torch.cat([X, query[None]])
+        labels, path = [torch.cat([y, y.new_zeros(1)])], [torch.zeros(2, dtype=torch.float64)]
+        if self.mask == "on":
+            P, Q = torch.zeros(2, DEPTH, 3, 3, dtype=torch.float64)
+            P[:, 2, 2], Q[:, 0, 0], Q[:, 1, 1] = 1, -self.step, -self.step
+            prompt = torch.cat([tokens, labels[0][:, None]], 1)
+            labels = list(linear_transformer(prompt[None], P, Q)[:, 0, :, 2])
+        else:
+            for _ in range(DEPTH):
+                labels.append(labels[-1] - self.step / n * tokens @ (tokens.mT @ labels[-1]))
+        seen = slice(n + (self.mask == "off"))
+        for row in labels[:-1]:
+            path.append(path[-1] + self.step / n * tokens[seen].mT @ row[seen])
+        gram = X.mT @ X / n
+        return {
+            "labels": torch.stack(labels).tolist(),
+            "path": torch.stack(path).tolist(),
+            "losses": [(X @ w - y).square().sum().item() / (2 * n) for w in path],
+            "gram": [gram[0, 0].item(), gram[0, 1].item(), gram[1, 1].item()],
+            "curvatures": torch.linalg.eigvalsh(gram).clamp_min(0).flip(0).tolist(),
+            "label": (weights @ query).item(),
+        }
+
+    def draw_still(self, figure: Figure) -> None:
+        """The path in the plane of weights on the left, the row of labels on the right."""
+        numbers, k = self.compute(), self.layers
+        left, right = figure.subplots(1, 2)
+        contour(left, numbers, self.weights)
+        path, labels = torch.tensor(numbers["path"])[: k + 1], torch.tensor(numbers["labels"])[: k + 1]
+        colour = ORANGE if self.mask == "on" else PURPLE
+        left.plot(*path.T, "o-", color=colour, mec="black", ms=5, label="$w_0, w_1, \\dots$")
+        left.plot(*self.weights, "*", color="black", ms=12, ls="none", label="$w_\\star$")
+        left.set(xlim=(-SPACE, SPACE), ylim=(-SPACE, SPACE), aspect="equal", xlabel="first weight", ylabel="second")
+        for column, row in enumerate(labels.T[:-1]):
+            right.plot(range(k + 1), row, "o-", color=BLUE, lw=1, ms=4, label=None if column else "examples")
+        right.plot(range(k + 1), labels[:, -1], "s-", color=colour, lw=2.5, ms=6, label="query")
+        right.axhline(-numbers["label"], color="black", ls="--", lw=1.2, label="minus the query's label")
+        right.set(xlabel="layers", ylabel="entry in the row of labels", xlim=(-0.2, DEPTH + 0.2))
+        for axis in (left, right):
+            axis.legend(
+                fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, columnspacing=0.8, handletextpad=0.3
+            )
+        left.grid(False)

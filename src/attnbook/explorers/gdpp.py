@@ -1,0 +1,184 @@
+"""Plain steps beside layers that also move the covariates: eigenvalues carried, loss by depth, and a shifted spectrum."""
+
+import functools
+import json
+from importlib import resources
+
+import torch
+import traitlets
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from attnbook.explorer import Explorer, Interval
+from attnbook.plotting import BLUE, GREEN, ORANGE
+from attnopt.in_context import gdpp_residuals, optimal_step_sizes
+
+DIM, POINTS, REACH, BEYOND = 5, 181, 1.5, 1e30  # the grid goes half as far again as the bulk of the spectrum
+FAR = 14  # plain layers whose losses are drawn
+STYLES = {
+    "constant": ("one step size", ORANGE, "^:"),
+    "plain": ("optimal steps", BLUE, "o-"),
+    "gdpp": ("GD++", GREEN, "s-"),
+}
+
+
+@functools.cache
+def gdpp_table() -> dict:
+    """What experiments/gdpp_optima.py has found: "optima" by (d, n, k), "spectra" by (d, n)."""
+    text = (resources.files("attnopt") / "data" / "gdpp_optima.json").read_text(encoding="utf-8")
+    found = json.loads(text)
+    return {
+        part: {tuple(map(int, key.split(","))): value for key, value in found[part].items()}
+        for part in ("optima", "spectra")
+    }
+
+
+@functools.cache
+def _layers(n_context: int) -> dict:
+    """Spectrum and parameters of each method for k = 1 … 4, for d = 5: what the page needs to know of one n."""
+    found, spectrum = gdpp_table(), gdpp_table()["spectra"][DIM, n_context]
+    depths = range(1, 5)
+    best = [found["optima"][DIM, n_context, k] for k in depths]
+    return {
+        "nodes": spectrum["nodes"],
+        "weights": spectrum["weights"],
+        "constant": [[spectrum["constant"][k - 1]] * k for k in depths],
+        "plain": [_short(optimal_step_sizes(DIM, n_context, k)[0]) for k in range(1, FAR + 1)],
+        "gdpp": [one["steps"] for one in best],
+        "curvatures": [one["curvatures"] for one in best],
+    }
+
+
+def _short(steps: Tensor) -> list[float]:
+    return [float(f"{step:.10g}") for step in steps.tolist()]
+
+
+class GdppExplorer(Explorer):
+    """What GD++ does to eigenvalues and errors layer by layer, and the losses of it, of optimal steps and of one step size.
+
+    d = 5. The parameters are optimal for n examples and the covariance Σ; the spectrum seen is that of s²Σ.
+
+    Traits:
+        context: n, one of those in the table.
+        layers: k of them.
+        scale: s, by which all covariates are multiplied after the parameters were chosen.
+        view: what is drawn beside the losses: the "eigenvalues" layer by layer, or the "residual" of all three methods.
+        table: nodes, weights and parameters for each n.
+    """
+
+    module = "gdpp"
+    alt = (
+        "Left: the eigenvalues of a prompt's Gram matrix before each of three layers of GD++, on a logarithmic axis. A ring "
+        "is as large as the error left before the layer, a disk as that after it. Most lines are drawn together where the "
+        "last layer has its bar; the lines of errors already removed fall away. Right: losses on a logarithmic axis against "
+        "the number of layers. GD++ with three layers is as low as optimal steps with eleven."
+    )
+    context = traitlets.Int(20).tag(sync=True)
+    layers = traitlets.Int(3, min=1, max=4).tag(sync=True)
+    scale = Interval(1.0, 0.5, 1.5)
+    view = traitlets.Enum(["eigenvalues", "residual"], default_value="eigenvalues").tag(sync=True)
+    table = traitlets.Dict().tag(sync=True)
+
+    @traitlets.default("table")
+    def _table(self) -> dict:
+        return {str(n): _layers(n) for d, n in gdpp_table()["spectra"] if d == DIM}
+
+    @traitlets.validate("context")
+    def _known(self, proposal: traitlets.Bunch) -> int:
+        if str(proposal["value"]) not in self.table:
+            raise traitlets.TraitError(f"context must be one of {', '.join(self.table)}, got {proposal['value']}")
+        return proposal["value"]
+
+    def bounds(self, kernel: bool = True) -> dict:
+        """As of any explorer; n is one of the table's."""
+        return super().bounds(kernel) | {"context": {"values": sorted(map(int, self.table))}}
+
+    def _run(self, method: str, k: int, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
+        """Residual after 0 … k layers, and eigenvalues before each, at the given eigenvalues of the spectrum seen."""
+        here = self.table[str(self.context)]
+        steps = torch.tensor(here[method][k - 1], dtype=torch.float64)
+        curvatures = (
+            torch.tensor(here["curvatures"][k - 1], dtype=torch.float64) if method == "gdpp" else steps.new_zeros(k - 1)
+        )
+        return gdpp_residuals(steps, curvatures, eigenvalues)
+
+    def compute(self) -> dict:
+        """Residuals on a grid and losses of the three methods, what GD++ does to some eigenvalues and their errors, and how
+        many plain layers are as good as it: 0 if none of those drawn.
+        """
+        here = self.table[str(self.context)]
+        nodes, weights = (torch.tensor(here[name], dtype=torch.float64) for name in ("nodes", "weights"))
+        bulk = _bulk(weights)
+        low, high = nodes[bulk[0]].item(), nodes[bulk[-1]].item()
+        grid = REACH * self.scale**2 * high * torch.arange(POINTS, dtype=torch.float64) / (POINTS - 1)
+        chosen = self.scale**2 * nodes[bulk]
+        losses = {
+            name: [
+                _bounded(self._run(name, k + 1, self.scale**2 * nodes)[0][-1].square() @ weights / DIM)
+                for k in range(len(here[name]))
+            ]
+            for name in STYLES
+        }
+        reached = losses["gdpp"][self.layers - 1]
+        good = [reached is None or (loss is not None and loss <= (1 + 1e-6) * reached) for loss in losses["plain"]]
+        kept, carried = self._run("gdpp", self.layers, chosen)
+        return {
+            "grid": grid.tolist(),
+            "nodes": chosen.tolist(),
+            "spread": [self.scale**2 * low, self.scale**2 * high],
+            "residuals": {name: self._run(name, self.layers, grid)[0][-1].tolist() for name in STYLES},
+            "losses": losses,
+            "worth": good.index(True) + 1 if any(good) else 0,
+            "carried": carried.tolist(),
+            "kept": kept.tolist(),
+            "roots": [-1 / step for step in here["gdpp"][self.layers - 1]],
+        }
+
+    def draw_still(self, figure: Figure) -> None:
+        """On the left what `view` says, the losses on the right."""
+        numbers = self.compute()
+        left, right = figure.subplots(1, 2)
+        if self.view == "eigenvalues":
+            self._draw_eigenvalues(left, numbers)
+        else:
+            left.axhline(0, color="black", lw=0.8)
+            for name, (label, colour, look) in STYLES.items():
+                left.plot(numbers["grid"], numbers["residuals"][name], look[1:], color=colour, label=label)
+            left.plot(numbers["nodes"], [-1.05] * len(numbers["nodes"]), "|", color="black", ms=7)
+            left.set(xlabel="eigenvalue λ", ylabel=f"error left after {self.layers} layers", ylim=(-1.1, 1.1))
+        for name, (label, colour, look) in STYLES.items():
+            losses = [float("nan") if value is None else value for value in numbers["losses"][name]]
+            right.plot(range(1, len(losses) + 1), losses, look, color=colour, label=label, ms=4)
+        if numbers["worth"]:
+            right.plot(
+                [self.layers, numbers["worth"]], [numbers["losses"]["gdpp"][self.layers - 1]] * 2, "--", color="black", lw=1
+            )
+        right.set(yscale="log", xlabel="layers", ylabel="loss / d")
+        right.legend(fontsize=8)
+
+    def _draw_eigenvalues(self, ax: Axes, numbers: dict) -> None:
+        carried, kept = torch.tensor(numbers["carried"]), torch.tensor(numbers["kept"]).abs().clamp(max=1.5)
+        carried = carried.clamp(min=carried.max().item() * 1e-4)
+        ax.plot(range(self.layers), carried, color=GREEN, lw=0.8)
+        for layer, values in enumerate(carried):
+            ax.scatter(
+                [layer] * len(values), values, 70 * kept[layer] ** 2, facecolors="none", edgecolors=GREEN, linewidths=1
+            )
+            ax.scatter([layer] * len(values), values, 70 * kept[layer + 1] ** 2, color=GREEN, zorder=3)
+            if numbers["roots"][layer] > 0:
+                ax.plot([layer - 0.2, layer + 0.2], [numbers["roots"][layer]] * 2, color="black", lw=1.5)
+        ax.set(yscale="log", xlabel="before layer", ylabel="eigenvalue", xticks=range(self.layers))
+
+    def __repr__(self):
+        return f"GdppExplorer(context={self.context}, layers={self.layers}, scale={self.scale}, view={self.view!r})"
+
+
+def _bulk(weights: Tensor) -> list[int]:
+    """Indices of the quadrature's nodes that carry at least a ten-thousandth of the mass each."""
+    return [index for index, weight in enumerate((weights / weights.sum()).tolist()) if weight >= 1e-4]
+
+
+def _bounded(value: Tensor) -> float | None:
+    """A number up to 10³⁰ as it is, None for others."""
+    return value.item() if value <= BEYOND else None

@@ -1,0 +1,141 @@
+"""Labelled points in the plane and a query: what layers make of them if the query's label is hidden, or put in."""
+
+import functools
+import math
+
+import torch
+import traitlets
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from attnbook.explorer import Explorer, Interval, Numbers
+from attnbook.explorers.one_step import standard_normals
+from attnbook.plotting import BLUE, GREEN, GREY, ORANGE
+from attnopt.synthesis import label_layers
+
+TOKENS, TOSSES, REACH = 9, 400, 3.0  # the last token is the query
+SOME = 243  # places of the plane that are looked at together
+CLASSES = torch.tensor([[-0.5], [0.5]], dtype=torch.float64)
+
+
+@functools.cache
+def tosses() -> tuple[Tensor, Tensor]:
+    """Points and labels, coin flips, of so many prompts, always the same, shapes (400, 9, 2) and (400, 9)."""
+    drawn = torch.stack([standard_normals(10 + toss) for toss in range(TOSSES)])
+    return drawn[:, :TOKENS], (drawn[:, TOKENS : 2 * TOKENS, 0] > 0).long()
+
+
+class LabelsInContextExplorer(Explorer):
+    """Nine tokens in the plane, the last one the query, and layers Z ← Z - (h/n)𝒦M(σ - C)θ of two classes.
+
+    Beside it, how often the layers are right about the query over 400 prompts of random points whose labels are coin flips.
+
+    Traits:
+        points: of the nine tokens, each a pair.
+        labels: 0 or 1 for each token.
+        mask: whether the query's label is "hidden" or "put in".
+        kernel: 𝒦 as inner products, "linear", or as "gaussian" bumps.
+        width: of the bumps.
+        step: h, of every layer.
+        layers: how many.
+    """
+
+    module = "labels_in_context"
+    alt = (
+        "Left: eight labelled points in the plane, blue circles and orange triangles, and a query in a ring; a line "
+        "through 0 divides a blue from an orange half. Right: two bars, how often one layer is right about the query's "
+        "label when labels are coin flips: two thirds if the label was put in, one half if it was hidden, each at its exact "
+        "value."
+    )
+    points = Numbers(
+        [
+            [1.1, 0.9],
+            [-0.6, 1.5],
+            [-1.4, -0.4],
+            [0.5, -1.2],
+            [1.6, -0.3],
+            [-0.3, -0.8],
+            [0.4, 2.0],
+            [-1.9, 0.8],
+            [-0.9, -1.7],
+        ],
+        -REACH,
+        REACH,
+    )
+    labels = traitlets.List(
+        traitlets.Int(min=0, max=1), default_value=[1, 0, 0, 1, 1, 1, 0, 1, 1], minlen=TOKENS, maxlen=TOKENS
+    ).tag(sync=True)
+    mask = traitlets.Enum(["hidden", "put in"], default_value="put in").tag(sync=True)
+    kernel = traitlets.Enum(["linear", "gaussian"], default_value="linear").tag(sync=True)
+    width = Interval(0.8, 0.2, 3)
+    step = Interval(1.0, 0.1, 2)
+    layers = traitlets.Int(1, min=1, max=8).tag(sync=True)
+
+    def _similarities(self, left: Tensor, right: Tensor) -> Tensor:
+        """𝒦 between points."""
+        if self.kernel == "linear":
+            return left @ right.mT
+        apart = left.square().sum(-1)[..., :, None] + right.square().sum(-1)[..., None, :] - 2 * left @ right.mT
+        return torch.exp(-apart / (2 * self.width**2))
+
+    def _odds(self, points: Tensor, labels: Tensor, queries: int) -> Tensor:
+        """Log-odds of label 1 of all tokens after the layers."""
+        named = torch.nn.functional.one_hot(labels, 2).double()
+        steps = [self.step] * self.layers
+        return label_layers(self._similarities(points, points), named, CLASSES, steps, queries)[-1, ..., 0]
+
+    def _field(self, places: Tensor) -> Tensor:
+        """Log-odds that a token without label would have at places of the plane, shape (..., 2)."""
+        points, labels = torch.tensor(self.points, dtype=torch.float64), torch.tensor(self.labels)
+        shown = TOKENS - (self.mask == "hidden")
+        flat = places.reshape(-1, 2)
+        found = []
+        for some in flat.split(SOME):  # queries do not see each other
+            named = torch.cat([labels[:shown], labels.new_zeros(len(some))])
+            found.append(self._odds(torch.cat([points[:shown], some]), named, len(some))[shown:])
+        return torch.cat(found).reshape(places.shape[:-1])
+
+    def compute(self) -> dict:
+        """Log-odds of all tokens, right ones among the examples, and how often the query is right over the tosses."""
+        points, labels = torch.tensor(self.points, dtype=torch.float64), torch.tensor(self.labels)
+        hidden = int(self.mask == "hidden")
+        odds = self._odds(points, labels, hidden)
+        right = (odds > 0) == (labels == 1)
+        shares = {}
+        for name, queries in (("put in", 0), ("hidden", 1)):
+            answers = self._odds(*tosses(), queries)[:, -1] > 0
+            shares[name] = (answers == (tosses()[1][:, -1] == 1)).double().mean().item()
+        return {
+            "odds": odds.tolist(),
+            "own": right[: TOKENS - hidden].sum().item(),
+            "right": bool(right[-1]),
+            "shares": shares,
+            "exact": (1 + 1 / math.sqrt(TOKENS)) / 2 if self.kernel == "linear" and self.layers == 1 else None,
+        }
+
+    def draw_still(self, figure: Figure) -> None:
+        """The plane on the left, the bars on the right."""
+        numbers = self.compute()
+        left, right = figure.subplots(1, 2, width_ratios=(1, 1.1))
+        ticks = torch.linspace(-REACH, REACH, 81, dtype=torch.float64)
+        plane = torch.stack(torch.meshgrid(ticks, ticks, indexing="xy"), -1)
+        field = self._field(plane)
+        left.contourf(ticks, ticks, field, [-1e9, 0, 1e9], colors=[BLUE, ORANGE], alpha=0.18)
+        if field.min() < 0 < field.max():
+            left.contour(ticks, ticks, field, [0], colors="black", linewidths=1)
+        for (x, y), label in zip(self.points, self.labels, strict=True):
+            left.plot(x, y, "^" if label else "o", color=ORANGE if label else BLUE, mec="black", ms=7)
+        left.plot(*self.points[-1], "o", mfc="none", mec="black", ms=14)
+        left.annotate("query", self.points[-1], xytext=(0, 11), textcoords="offset points", ha="center", fontsize=8)
+        left.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), aspect="equal", xticks=[], yticks=[])
+        left.set_xlabel("● label 0   ▲ label 1", fontsize=9)
+        left.grid(False)
+        for place, (name, share) in zip((1, 0), numbers["shares"].items(), strict=True):
+            right.barh(place, share, 0.5, color=GREEN if name == self.mask else GREY, alpha=0.8)
+            right.text(0.02, place, f"label {name}: {share:.2f}", va="center", color="white", fontsize=9)
+        for place, exact in ((1, numbers["exact"]), (0, 0.5)):
+            if exact is not None:
+                right.plot([exact, exact], [place - 0.36, place + 0.36], color="black", lw=2)
+                words = f"exactly {'2/3' if place else '1/2'}"
+                right.annotate(words, (exact, place + 0.36), xytext=(3, 3), textcoords="offset points", fontsize=8)
+        right.set(xlim=(0, 1), ylim=(-0.5, 1.7), yticks=[], xlabel="right about the query, labels coin flips")

@@ -1,0 +1,115 @@
+"""Layers as steps on one prompt in the plane: where four preconditioners lead, and what conditioning does to each."""
+
+import math
+
+import torch
+import traitlets
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from attnbook.explorer import Explorer, Interval
+from attnbook.plotting import BLUE, GREEN, ORANGE, PURPLE
+from attnopt.in_context import optimal_step_sizes
+
+# Latent covariates of three prompts, five examples each, and the latent weights; the covariance's axes are turned by 30°.
+PROMPTS = (
+    ((1.2, 0.3), (-0.4, 1.1), (0.7, -0.9), (-1.5, 0.2), (0.1, 0.6)),
+    ((0.9, 1.0), (-1.1, -0.7), (0.5, 0.2), (1.6, 1.3), (-0.3, 0.4)),
+    ((-0.6, 0.5), (0.3, -0.4), (0.8, 0.1), (-0.2, -0.7), (0.4, 0.9)),
+)
+WEIGHTS_LATENT, ANGLE, DEPTH = (0.9, 1.2), math.pi / 6, 8
+STYLES = {"plain": (BLUE, "-"), "covariance": (ORANGE, "--"), "optimal": (GREEN, "-."), "newton": (PURPLE, ":")}
+NAMES = {"plain": "−γ I", "covariance": "−γ Σ⁻¹", "optimal": "optimal steps · Σ⁻¹", "newton": "−γ H⁻¹ (Newton)"}
+
+
+class LayerStepsExplorer(Explorer):
+    """The weights that a transformer of plain layers holds after each layer, on one prompt with two features.
+
+    Σ has the eigenvalues 1 and 1 / ``conditioning``; the prompt's latent examples and weights stay the same.
+
+    Traits:
+        method: what the layers' A is: "plain" -γI, "covariance" -γΣ⁻¹, "optimal" the steps that minimise the in-context
+            loss times Σ⁻¹, "newton" -γH⁻¹ with the prompt's own H.
+        layers: how many.
+        step: γ.
+        conditioning: ratio of Σ's eigenvalues.
+        prompt: which of three.
+    """
+
+    module = "layer_steps"
+    alt = (
+        "Left: the plane of weights with ellipses of equal least-squares loss around the true weights, and the path of the "
+        "iterates from zero, one point a layer. Right: the excess error after each layer on a logarithmic axis, one curve "
+        "for each of four preconditioners."
+    )
+    method = traitlets.Enum(list(STYLES), default_value="plain").tag(sync=True)
+    layers = traitlets.Int(5, min=1, max=DEPTH).tag(sync=True)
+    step = Interval(0.8, 0.05, 2)
+    conditioning = Interval(6.0, 1, 30)
+    prompt = traitlets.Int(0, min=0, max=2).tag(sync=True)
+
+    def _problem(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Σ, H and w⋆."""
+        turn = torch.tensor([[math.cos(ANGLE), -math.sin(ANGLE)], [math.sin(ANGLE), math.cos(ANGLE)]], dtype=torch.float64)
+        scales = torch.tensor([1.0, self.conditioning**-0.5], dtype=torch.float64)
+        root, inverse = turn * scales @ turn.T, turn / scales @ turn.T
+        covariates = torch.tensor(PROMPTS[self.prompt], dtype=torch.float64) @ root
+        latent = torch.tensor(WEIGHTS_LATENT, dtype=torch.float64)
+        return root @ root, covariates.T @ covariates / len(covariates), inverse @ latent
+
+    def _path(self, method: str) -> Tensor:
+        """w_0 … w_k, shape (k + 1, 2)."""
+        covariance, gram, target = self._problem()
+        steps = torch.tensor(
+            optimal_step_sizes(2, 5, self.layers)[0].tolist() if method == "optimal" else [-self.step] * self.layers,
+            dtype=torch.float64,
+        )
+        base = {"plain": torch.eye(2, dtype=torch.float64), "newton": gram}.get(method, covariance)
+        path = [torch.zeros(2, dtype=torch.float64)]
+        for a in steps:
+            path.append(path[-1] + a * torch.linalg.solve(base, gram @ (path[-1] - target)))
+        return torch.stack(path)
+
+    def compute(self) -> dict:
+        """Target, Gram matrix, the chosen method's path and least-squares losses, and every method's excess errors."""
+        covariance, gram, target = self._problem()
+        path = self._path(self.method)
+
+        def quadratic(points: Tensor, matrix: Tensor) -> list[float]:
+            apart = points - target
+            return ((apart @ matrix) * apart).sum(-1).tolist()
+
+        return {
+            "target": target.tolist(),
+            "gram": gram.tolist(),
+            "path": path.tolist(),
+            "losses": [value / 2 for value in quadratic(path, gram)],
+            "errors": {name: quadratic(self._path(name), covariance) for name in STYLES},
+            "condition": torch.linalg.cond(gram).item(),
+        }
+
+    def draw_still(self, figure: Figure) -> None:
+        """The path over ellipses on the left, the errors on the right."""
+        numbers = self.compute()
+        left, right = figure.subplots(1, 2)
+        target, path = torch.tensor(numbers["target"]), torch.tensor(numbers["path"])
+        view = 1.35 * target.abs().max()
+        values, vectors = torch.linalg.eigh(torch.tensor(numbers["gram"]))
+        angle = torch.linspace(0, 2 * math.pi, 121)
+        circle = torch.stack([angle.cos(), angle.sin()], -1)
+        for share in (2, 1, 0.4, 0.1, 0.02):
+            ellipse = target + (2 * share * numbers["losses"][0] / values).sqrt() * circle @ vectors.T
+            left.plot(*ellipse.T, color="black", alpha=0.3, lw=0.8)
+        colour, _ = STYLES[self.method]
+        left.plot(*path.T, "o-", color=colour, ms=4, lw=1.5)
+        left.plot(*target, "*", color="black", ms=11)
+        left.set(
+            xlim=(-view / 2, view), ylim=(-view / 2, view), aspect="equal", xlabel="first weight", ylabel="second weight"
+        )
+        left.grid(False)
+        for name, (colour, dashes) in STYLES.items():
+            errors = [max(value, 1e-9) for value in numbers["errors"][name]]
+            width = 3 if name == self.method else 1.4
+            right.semilogy(range(len(errors)), errors, dashes, color=colour, lw=width, label=NAMES[name])
+        right.set(xlabel="layer", ylabel="excess error", ylim=(1e-6, None))
+        right.legend(fontsize=8)

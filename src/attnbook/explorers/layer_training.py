@@ -1,0 +1,185 @@
+"""Training of a few linear layers: gradient flow on their exact loss in the step sizes, free ones or one for all."""
+
+import functools
+import math
+
+import numpy as np
+import traitlets
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
+from scipy.integrate import solve_ivp
+
+from attnbook.explorer import Interval, Numbers
+from attnbook.explorers import step_sizes
+from attnbook.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE
+from attnbook.spectra import SpectrumExplorer
+
+DIMS, CONTEXTS, DEPTH = (1, 2, 5, 10), (2, 5, 10, 20, 40, 100), 4  # the page carries these d and n
+MOMENTS, FIRST, PATIENCE = 121, 0.1, 20  # the time axis: points, where it bends (over d), and the slowest decay at its end
+POINTS = 121  # of the polynomial
+LOOKS = ((BLUE, "o"), (ORANGE, "^"), (GREEN, "s"), (PURPLE, "D"))
+
+
+def _velocity(sizes: np.ndarray, counts: np.ndarray, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Minus the loss's derivative in one layer of each group; a group is ``counts`` layers that have one size."""
+    powers = 2 * counts - np.eye(len(sizes), dtype=int)
+    return ((1 - sizes[:, None] * nodes) ** powers[..., None]).prod(1) @ (2 * weights * nodes)
+
+
+def _jacobian(sizes: np.ndarray, counts: np.ndarray, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Of the velocity."""
+    one = np.eye(len(sizes), dtype=int)
+    powers = 2 * counts - one
+    left = ((1 - sizes[:, None] * nodes) ** (powers[:, None] - one)[..., None]).prod(2)
+    return -2 * powers * (left @ (weights * nodes**2))
+
+
+@functools.cache
+def _row(dim: int, n_context: int) -> dict:
+    """What `StepSizesExplorer` has of the spectrum, and by depth the end of the time axis.
+
+    That is a power of ten, in which the slowest direction at the optimum falls by e at least ``PATIENCE`` times.
+    """
+    row = step_sizes.spectrum_row(dim, n_context)
+    rule = np.array(row["nodes"]), np.array(row["weights"])
+    slowest = [np.linalg.eigvalsh(-_jacobian(np.array(best), np.ones(len(best), int), *rule))[0] for best in row["optimal"]]
+    return row | {"horizon": [10 ** math.ceil(math.log10(PATIENCE / rate)) for rate in slowest]}
+
+
+class LayerTrainingExplorer(SpectrumExplorer):
+    """Layers A_i = -s_i Σ⁻¹ in training: ṡ_i = -∂f/∂s_i for the exact loss f = E tr Π(I - s_i G)².
+
+    The page carries the spectra of some d and n; with a kernel all can be chosen, and Python computes those that lack.
+
+    Traits:
+        dim: d, of the covariates.
+        n_context: n, the examples of a prompt.
+        layers: k of them.
+        tied: whether all layers share one size, the first, which is then the parameter that is trained.
+        starts: four sizes at the start; the first k are used.
+        time: the moment that is shown, as its place on the time axis, from 0 to 1.
+        table: what the module needs of the exact spectrum, by d and n.
+    """
+
+    module = "layer_training"
+    alt = (
+        "Left: the sizes of two steps against time. Both start near 0.3, run together to a plateau on a dotted line, the "
+        "best size for both, and part there: one ends on the lower, one on the upper of two dashed lines. Right, above: "
+        "the loss against time, a fall to the dotted line, a plateau, and a second fall to the dashed line, the optimum. "
+        "Below: the mean spectrum as a grey area, and coloured what the layers leave of it at the marked time."
+    )
+    size = (7, 3.6)
+    dim = traitlets.Int(5, min=1, max=max(DIMS)).tag(sync=True)
+    n_context = traitlets.Int(20, min=1, max=max(CONTEXTS)).tag(sync=True)
+    layers = traitlets.Int(2, min=1, max=DEPTH).tag(sync=True)
+    tied = traitlets.Bool(False).tag(sync=True)
+    starts = Numbers([0.3, 0.31, 0.9, 0.0], -1, 3)
+    time = Interval(0.4, 0, 1)
+    dims, contexts, row = DIMS, CONTEXTS, staticmethod(_row)
+
+    def _follow(self, times: np.ndarray) -> np.ndarray:
+        """Sizes at increasing times, the first 0, shape (times, layers); layers that start equal are followed as one."""
+        row = _row(self.dim, self.n_context)
+        rule = np.array(row["nodes"]), np.array(row["weights"])
+        starts = np.full(self.layers, self.starts[0]) if self.tied else np.array(self.starts[: self.layers])
+        sizes, group, counts = np.unique(starts, return_inverse=True, return_counts=True)
+        speed = self.layers if self.tied else 1  # the shared size has the derivatives of all layers
+        found = solve_ivp(
+            lambda _, now: speed * _velocity(now, counts, *rule),
+            (0, times[-1]),
+            sizes,
+            method="LSODA",
+            t_eval=times,
+            rtol=1e-10,
+            atol=1e-12,
+            jac=lambda _, now: speed * _jacobian(now, counts, *rule),
+        )
+        return found.y.T[:, group]
+
+    def compute(self) -> dict:
+        """Sizes and losses along the time axis and now, where they should lead, the polynomial and what it leaves.
+
+        ``rate`` is that at which the difference of two layers grows while all have nearly the best equal size, None for one
+        layer; losses are not divided by d.
+        """
+        row, k = _row(self.dim, self.n_context), self.layers
+        nodes, weights = np.array(row["nodes"]), np.array(row["weights"])
+
+        def residual(sizes: np.ndarray, at: np.ndarray) -> np.ndarray:
+            return np.prod(1 - np.multiply.outer(sizes, at), axis=-2)
+
+        def loss(sizes: np.ndarray) -> np.ndarray:
+            return residual(sizes, nodes) ** 2 @ weights
+
+        bend, best, equal = FIRST / self.dim, np.array(row["optimal"][k - 1]), row["constant"][k - 1]
+        places = np.append(np.linspace(0, 1, MOMENTS), self.time)
+        all_times, rank = np.unique(bend * np.expm1(places * math.log1p(row["horizon"][k - 1] / bend)), return_inverse=True)
+        seen = self._follow(all_times)[rank]
+        now = seen[-1]
+        grid = np.linspace(0, step_sizes.axis_end(self.dim, self.n_context, row["optimal"][k - 1]), POINTS)
+        cuts = np.arange(1, step_sizes.CUTS + 1) / step_sizes.CUTS
+        spectrum = step_sizes.axis_end(self.dim, self.n_context, row["optimal"][-1]) * cuts**2
+        return {
+            "times": all_times[rank][:-1].tolist(),
+            "sizes": seen[:-1].T.tolist(),
+            "losses": loss(seen[:-1]).tolist(),
+            "moment": float(all_times[rank][-1]),
+            "now": now.tolist(),
+            "loss": float(loss(now)),
+            "best": best.tolist(),
+            "floor": float(loss(best)),
+            "equal": equal,
+            "level": float(loss(np.full(k, equal))),
+            "rate": float(2 * (weights * nodes**2) @ (1 - equal * nodes) ** (2 * k - 2)) if k > 1 else None,
+            "grid": grid.tolist(),
+            "residual": residual(now, grid).tolist(),
+            "places": spectrum.tolist(),
+            "density": row["density"],
+            "left": (row["density"] * residual(now, spectrum) ** 2).tolist(),
+        }
+
+    def draw_still(self, figure: Figure) -> None:
+        """Sizes against time on the left; on the right the loss above and what is left of the spectrum below."""
+        numbers = self.compute()
+        boxes = figure.subplot_mosaic([["sizes", "loss"], ["sizes", "spectrum"]])
+        sizes, losses, spectrum = (boxes[name] for name in ("sizes", "loss", "spectrum"))
+        bend, times = FIRST / self.dim, numbers["times"]
+        for value in numbers["best"]:
+            sizes.axhline(value, ls="--", color="black", lw=1, label="optimum" if value == numbers["best"][0] else None)
+        sizes.axhline(numbers["equal"], ls=":", color="black", lw=1.2, label="best equal")
+        low, high = (sign * 1.3 * max(numbers["best"]) for sign in (-0.25, 1))
+        for layer, (colour, marker) in enumerate(LOOKS[: self.layers]):
+            way = numbers["sizes"][layer]
+            sizes.plot(times, way, color=colour)
+            sizes.plot(times[0], way[0], marker, color=colour, mec="black", ms=8, clip_on=not low < way[0] < high, zorder=3)
+            sizes.plot(numbers["moment"], numbers["now"][layer], marker, color=colour, ms=5)
+        losses.plot(times, numbers["losses"], color="black")
+        losses.plot(numbers["moment"], numbers["loss"], "o", color="black", ms=5)
+        losses.axhline(numbers["floor"], ls="--", color="black", lw=1)
+        losses.axhline(numbers["level"], ls=":", color="black", lw=1.2)
+        last = round(math.log10(times[-1]))
+        ticks = [0, *(10.0**power for power in range(last, -2, -2 if last > 3 else -1))]
+        for axis in (sizes, losses):
+            axis.axvline(numbers["moment"], color=GREY, lw=0.8)
+            axis.set_xscale("function", functions=(lambda t: np.log1p(t / bend), lambda u: bend * np.expm1(u)))
+            axis.set(xlim=(0, times[-1]), xticks=ticks, xticklabels=[f"{tick:g}" for tick in ticks], xlabel="time")
+            axis.minorticks_off()
+        sizes.set(ylabel="step size", ylim=(low, high))
+        sizes.legend(fontsize=7, loc="upper left")
+        bottom, top = 0.8 * numbers["floor"], min(1.25 * max(numbers["losses"]), max(2 * self.dim, 1.3 * numbers["level"]))
+        losses.set(ylabel="loss", yscale="log", ylim=(bottom, top))
+        losses.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if top < 100 * bottom else (1,)))
+        losses.yaxis.set_major_formatter("{x:g}")
+        losses.minorticks_off()
+        places, density, end = np.array(numbers["places"]), np.array(numbers["density"]), numbers["grid"][-1]
+        top = density[(places > 0.04 * end) & (places < end)].max()
+        spectrum.fill_between(places, density / top, color=GREY, alpha=0.35, lw=0, label="spectrum of G")
+        spectrum.fill_between(
+            places, np.array(numbers["left"]) / top, color="black", alpha=0.65, lw=0, label="times r²: the loss"
+        )
+        spectrum.set(xlabel="eigenvalue λ", yticks=[], xlim=(0, end), ylim=(0, 1.15))
+        spectrum.legend(fontsize=7)
+
+    def __repr__(self):
+        names = ("dim", "n_context", "layers", "tied", "starts", "time")
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"

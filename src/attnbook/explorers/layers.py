@@ -1,0 +1,154 @@
+"""Layers as steps of the feature flow: what a step costs in accuracy, and when a layer stops descending."""
+
+import math
+
+import torch
+import traitlets
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from attnbook.explorer import Explorer, Interval, Numbers
+from attnbook.explorers.attention_field import BY_HAND, CLASSES, COLOURS, MARKERS
+from attnbook.plotting import BLUE, GREEN, ORANGE, PURPLE
+from attnopt.regression import feature_flow, pointwise_cross_entropy, unroll
+
+REACH, TOTAL, BEYOND, FAR = 3.2, 2.0, 1e6, 100.0
+COUNTS = (1, 2, 4, 8, 16, 32, 64)
+NAMES = {"euler": "Euler", "printed": "the paper's", "lie": "Lie", "strang": "Strang"}
+STYLES = {"euler": (BLUE, "-"), "printed": (ORANGE, ":"), "lie": (GREEN, "--"), "strang": (PURPLE, "-.")}
+
+
+class LayersExplorer(Explorer):
+    """A network of equal layers beside the flow that it discretises, for four kinds of layer.
+
+    Three tokens with two features; labels (1 - softness) I + softness / 3; softmax over the classes. θ is ``scale`` times
+    three fixed class vectors in the linear model, and ``scale`` times I/2 in the quadratic one.
+
+    Traits:
+        model: "linear" or "quadratic".
+        scheme: "euler", "printed" (the papers' block), "lie" or "strang", as in `attnopt.regression.block_step`.
+        step: the time h that a layer takes; the papers' block has 1.
+        layers: how many.
+        scale: factor of θ.
+        softness: 0 (one-hot labels) to 1 (uniform ones).
+        tokens: three pairs, before the first layer.
+        shown: "loss" (after each layer) or "order" (the error against the step), in the right picture.
+    """
+
+    module = "layers"
+    alt = (
+        "Left: the plane of two features. Three hollow shapes are the class vectors, three filled ones the tokens before "
+        "the first layer. A curve, the flow, leads from each token to a cross, where it rests; a broken line with a dot at "
+        "every layer, the network, jumps to and fro beside it. Right: the cross-entropy after each of twelve layers, as "
+        "dots that rise, fall and go up and down above the falling curve of the flow."
+    )
+    size = (7, 3.5)
+    model = traitlets.Enum(["linear", "quadratic"], default_value="linear").tag(sync=True)
+    scheme = traitlets.Enum(list(STYLES), default_value="euler").tag(sync=True)
+    step = Interval(1.0, 0.05, 4)
+    layers = traitlets.Int(12, min=1, max=40).tag(sync=True)
+    scale = Interval(2.3, 0.5, 3)
+    softness = Interval(0.3, 0, 1)
+    tokens = Numbers(BY_HAND, -REACH, REACH)
+    shown = traitlets.Enum(["loss", "order"], default_value="loss").tag(sync=True)
+
+    def _problem(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens, weights and labels."""
+        tokens, weights = (torch.tensor(value, dtype=torch.float64) for value in (self.tokens, CLASSES))
+        if self.model == "quadratic":
+            weights = torch.eye(2, dtype=torch.float64) / 2
+        labels = (1 - self.softness) * torch.eye(3, dtype=torch.float64) + self.softness / 3
+        return tokens, self.scale * weights, labels
+
+    def _losses(self, features: Tensor) -> list[float | None]:
+        """The cross-entropy of features, shape (times, 3, 2); None where it is beyond a million."""
+        _, weights, labels = self._problem()
+        logits = features @ weights.mT if self.model == "linear" else features @ weights @ features.mT
+        finite = logits.isfinite().flatten(1).all(1)
+        values = torch.full((len(logits),), torch.inf, dtype=torch.float64)
+        if finite.any():
+            values[finite] = pointwise_cross_entropy(logits[finite], labels, "class")
+        return _bounded(values)
+
+    def compute(self) -> dict:
+        """Places and cross-entropies of network and flow, where tokens rest, errors at time 2, and ‖θ‖²."""
+        problem = self._problem()
+        network = unroll(*problem, "class", self.layers, self.step, self.scheme, self.model)
+        times = self.layers * self.step * (torch.arange(61, dtype=torch.float64) / 60) ** 2
+        final = feature_flow(*problem, "class", torch.tensor([TOTAL], dtype=torch.float64), self.model)[0]
+
+        def error(scheme: str, count: int) -> Tensor:
+            return (unroll(*problem, "class", count, TOTAL / count, scheme, self.model)[-1] - final).norm()
+
+        flow = feature_flow(*problem, "class", times, self.model)
+        return {
+            "path": _near(network),
+            "flow": _near(flow),
+            "rests": self._rests(),
+            "losses": self._losses(network),
+            "times": times.tolist(),
+            "exact": self._losses(flow),
+            "errors": {name: _bounded(torch.stack([error(name, count) for count in COUNTS]), FAR) for name in STYLES},
+            "operator_norm_squared": torch.linalg.matrix_norm(problem[1], 2).square().item(),
+        }
+
+    def _rests(self) -> list | None:
+        """Where the flow of the linear model rests: there, belief is label. None for one-hot labels."""
+        _, weights, labels = self._problem()
+        if self.model != "linear" or self.softness == 0:
+            return None
+        logits = labels[:, :1].log() - labels[:, 1:].log()
+        return torch.linalg.solve(weights[0] - weights[1:], logits.mT).mT.tolist()
+
+    def draw_still(self, figure: Figure) -> None:
+        """The plane on the left; cross-entropies, or the errors, on the right."""
+        numbers = self.compute()
+        left, right = figure.subplots(1, 2)
+        shade = STYLES[self.scheme][0]
+        for index, (colour, marker) in enumerate(zip(COLOURS, MARKERS, strict=True)):
+            path, flow = (
+                torch.tensor([[float("nan") if value is None else value for value in state[index]] for state in points])
+                for points in (numbers["path"], numbers["flow"])
+            )
+            left.plot(*flow.T, color="black", lw=1)
+            left.plot(*path.T, ".-", color=colour, lw=1)
+            left.plot(*self.tokens[index], marker, color=colour, mec="black", ms=8)
+            if self.model == "linear":
+                left.plot(*self._problem()[1][index], marker, mfc="none", mec=colour, mew=2, ms=9)
+            if numbers["rests"] is not None:
+                left.plot(*numbers["rests"][index], "x", color=colour, mew=2, ms=8, zorder=3)
+        left.set(xlabel="first feature", ylabel="second feature")
+        left.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), aspect="equal")
+        if self.shown == "loss":
+            losses = [float("nan") if value is None else value for value in numbers["losses"]]
+            exact = [float("nan") if value is None else value for value in numbers["exact"]]
+            top = 1.15 * min(max(value for value in [*losses, *exact] if value == value), 3 * losses[0])
+            right.plot(numbers["times"], exact, color="black", lw=1, label="flow")
+            at = [self.step * layer for layer in range(self.layers + 1)]
+            right.plot(at, losses, "o", color=shade, ms=5, label=f"{NAMES[self.scheme]} layers")
+            right.set(xlabel="time = step × layers", ylabel="cross-entropy", ylim=(0, top))
+            right.legend(fontsize=8)
+            return
+        steps = torch.tensor([TOTAL / count for count in COUNTS])
+        for scheme, (colour, dashes) in STYLES.items():
+            errors = [float("nan") if value is None else value for value in numbers["errors"][scheme]]
+            right.plot(steps, errors, dashes, color=colour, lw=3 if scheme == self.scheme else 1.4, label=NAMES[scheme])
+        for order in (1, 2):
+            guide = 0.3 * steps**order / 4**order
+            right.plot(steps, guide, color="black", lw=0.8, alpha=0.6)
+            right.text(steps[-1], guide[-1], f"order {order}", va="bottom", fontsize=8)
+        right.set(xscale="log", yscale="log", xlabel="step", ylabel="distance to the flow at time 2")
+        right.legend(fontsize=8)
+
+
+def _near(states: Tensor) -> list:
+    """States, shape (times, 3, 2), as lists, pairs of None for tokens that are farther than a hundred from 0."""
+    return [
+        [token if math.hypot(*token) <= FAR else [None, None] for token in state]
+        for state in states.nan_to_num(torch.inf, torch.inf, torch.inf).tolist()
+    ]
+
+
+def _bounded(values: Tensor, most: float = BEYOND) -> list[float | None]:
+    """Numbers up to a million, or another bound, as they are, None for others."""
+    return [value if value <= most else None for value in values.tolist()]

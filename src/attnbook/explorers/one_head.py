@@ -1,0 +1,141 @@
+"""A head attends to tokens in clusters: what it returns, what its classmates alone would say, and Part I's gradient."""
+
+import functools
+import math
+
+import torch
+import traitlets
+from matplotlib.figure import Figure
+from matplotlib.patches import Ellipse
+from torch import Tensor
+
+from attnbook.explorer import Explorer, Numbers
+from attnbook.explorers.one_step import bent, uniforms
+from attnbook.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE
+from attnopt.synthesis import mixture_error, mixture_limit, read_context
+
+MOST, SHOWN, REACH, VIEW = 2000, 500, 2.5, 2.7
+COLOURS, MARKERS = (BLUE, ORANGE, PURPLE), ("o", "^", "s")
+NINE_IN_TEN = math.sqrt(-2 * math.log(0.1))  # standard deviations around the middle of a normal law in the plane
+
+
+@functools.lru_cache(maxsize=8)
+def draws(number: int) -> tuple[Tensor, Tensor]:
+    """A number in (0, 1) and a pair of standard normal ones for each token, always the same, (2000,) and (2000, 2)."""
+    numbers = uniforms(number, 4 * MOST).view(MOST, 4)
+    return numbers[:, 0], bent(numbers[:, 2:])
+
+
+class OneHeadExplorer(Explorer):
+    """Tokens in up to three clusters of one shape, equally likely, and a query of the first cluster's class.
+
+    Attention over all tokens, and over the first cluster's alone, with scores ⟨x, q⟩ and tokens as values. The shape's
+    covariance is Σ = aaᵀ + bbᵀ, where b is half of a turned by a right angle.
+
+    Traits:
+        means: three pairs, the class vectors θ.
+        axis: a, the longer half axis of the clusters, a pair.
+        query: q, a pair.
+        clusters: how many of the three there are.
+        tokens: in the context.
+        number: of the draw.
+    """
+
+    module = "one_head"
+    alt = (
+        "Left: three clouds of dots around hollow class vectors, and a query, a filled circle. A green arrow leads from "
+        "what attention over all tokens returns to what attention over the query's own cluster returns; a parallel grey "
+        "arrow of nearly the same length leads from the average of the class vectors to that of the query's class, and "
+        "dotted lines join their ends. An ellipse surrounds the tail of the green arrow. Right: bars of the attention on "
+        "each cluster, each near its limit."
+    )
+    size = (7, 3.5)
+    means = Numbers([[1.2, -0.3], [0.0, 1.4], [-1.4, -1.0]], -REACH, REACH)
+    axis = Numbers([0.6, 0.35], -1, 1)
+    query = Numbers([0.5, 1.0], -REACH, REACH)
+    clusters = traitlets.Int(3, min=1, max=3).tag(sync=True)
+    tokens = traitlets.Int(200, min=10, max=MOST).tag(sync=True)
+    number = traitlets.Int(0, min=0, max=99).tag(sync=True)
+
+    def _mixture(self) -> dict[str, Tensor]:
+        """Means, shares and covariance."""
+        a, b = self.axis
+        factor = torch.tensor([[a, -b / 2], [b, a / 2]], dtype=torch.float64)
+        return {
+            "means": torch.tensor(self.means[: self.clusters], dtype=torch.float64),
+            "shares": torch.full((self.clusters,), 1 / self.clusters, dtype=torch.float64),
+            "covariance": factor @ factor.mT,
+        }
+
+    def _context(self) -> tuple[Tensor, Tensor]:
+        """Tokens and their clusters."""
+        uniform, noise = (part[: self.tokens] for part in draws(self.number))
+        a, b = self.axis
+        factor = torch.tensor([[a, -b / 2], [b, a / 2]], dtype=torch.float64)
+        classes = (self.clusters * uniform).long()
+        return self._mixture()["means"][classes] + noise @ factor.mT, classes
+
+    def compute(self) -> dict:
+        """What attention returns over all and over the own cluster, shares, limits, and bias and covariance of the error."""
+        query, mixture = torch.tensor([self.query], dtype=torch.float64), self._mixture()
+        tokens, classes = self._context()
+        members = torch.nn.functional.one_hot(classes, self.clusters).double()
+        found, limit, error = (
+            read_context(query, tokens, members),
+            mixture_limit(query, **mixture),
+            mixture_error(query, **mixture),
+        )
+        everyone = (found.shares.unsqueeze(-2) @ found.classes)[0, 0]
+        mates = found.classes[0, 0] if (classes == 0).any() else None
+        weights = torch.softmax(query @ tokens.mT, -1)
+        return {
+            "everyone": everyone.tolist(),
+            "mates": None if mates is None else mates.tolist(),
+            "pull": None if mates is None else (everyone - mates).tolist(),
+            "shares": found.shares[0].tolist(),
+            "belief": limit.belief[0].tolist(),
+            "between": limit.between[0].tolist(),
+            "within": limit.within[0].tolist(),
+            "gradient": (limit.between[0] - mixture["means"][0]).tolist(),
+            "count": 1 / weights.square().sum().item(),
+            "effective": self.tokens / error.spread.item(),
+            "bias": (error.bias[0] / self.tokens).tolist(),
+            "covariance": (error.covariance[0] / self.tokens).flatten().tolist(),
+        }
+
+    def draw_still(self, figure: Figure) -> None:
+        """The plane on the left, bars on the right."""
+        now, (tokens, classes), mixture = self.compute(), self._context(), self._mixture()
+        left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
+        values, vectors = torch.linalg.eigh(mixture["covariance"])
+        turn = math.degrees(math.atan2(vectors[1, 1], vectors[0, 1]))
+        long, short = 2 * values[1].clamp(0).sqrt().item(), 2 * values[0].clamp(0).sqrt().item()
+        for k in range(self.clusters):
+            left.plot(*tokens[:SHOWN][classes[:SHOWN] == k].T, ".", color=COLOURS[k], ms=3, alpha=0.5)
+            left.add_patch(Ellipse(self.means[k], long, short, angle=turn, fill=False, ec=COLOURS[k]))
+            left.plot(*self.means[k], MARKERS[k], mfc="white", mec=COLOURS[k], mew=2, ms=9)
+        limit = [a + b for a, b in zip(now["between"], now["within"], strict=True)]
+        shifted = [a + b for a, b in zip(self.means[0], now["within"], strict=True)]
+        for one, other in ((now["between"], limit), (self.means[0], shifted)):
+            left.plot(*zip(one, other, strict=True), ":", color="black", lw=1)
+        thick = {"arrowstyle": "-|>", "lw": 2, "shrinkA": 0, "shrinkB": 0}
+        left.annotate("", self.means[0], now["between"], arrowprops=thick | {"color": GREY})
+        if now["mates"] is not None:
+            left.annotate("", now["mates"], now["everyone"], arrowprops=thick | {"color": GREEN})
+        spread, frame = torch.linalg.eigh(torch.tensor(now["covariance"]).view(2, 2))
+        middle = [a + b for a, b in zip(limit, now["bias"], strict=True)]
+        sides = (2 * NINE_IN_TEN * spread.clamp(0).sqrt()).tolist()
+        left.add_patch(
+            Ellipse(
+                middle, sides[1], sides[0], angle=math.degrees(math.atan2(frame[1, 1], frame[0, 1])), fc="black", alpha=0.15
+            )
+        )
+        left.plot(*self.query, "o", color=BLUE, mec="black", ms=10)
+        left.annotate("query", self.query, xytext=(8, 4), textcoords="offset points", fontsize=9)
+        left.set(xlim=(-VIEW, VIEW), ylim=(-VIEW, VIEW), aspect="equal", xticks=[], yticks=[])
+        left.grid(False)
+        for k in range(self.clusters):
+            right.barh(k, now["shares"][k], 0.6, color=COLOURS[k], alpha=0.8)
+            right.plot([now["belief"][k]] * 2, [k - 0.4, k + 0.4], color="black", lw=2)
+        right.set(xlim=(0, 1), ylim=(2.6, -0.6), yticks=[], xlabel="attention on each cluster; line, the limit")
+        right.grid(False)

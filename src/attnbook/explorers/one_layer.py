@@ -1,0 +1,81 @@
+"""The optimal layer beside Newton's method and plain gradient descent, and what it costs not to adapt."""
+
+import torch
+import traitlets
+from matplotlib.figure import Figure
+
+from attnbook.explorer import Explorer, Interval
+from attnbook.plotting import BLUE, GREEN, ORANGE
+from attnopt.in_context import one_layer_loss, one_layer_optimum
+
+COUNTS = [round(10 ** (k / 10)) for k in range(31)]  # examples, 1 to 1000
+LOW, HIGH = 0.01, 10
+STYLES = {"optimal": (BLUE, "-"), "newton": (ORANGE, "--"), "plain": (GREEN, "-.")}
+
+
+class OneLayerExplorer(Explorer):
+    """Three eigenvalues of Σ and a number of examples: the steps of Theorem 1's layer, and three exact losses.
+
+    Traits:
+        first, second, third: eigenvalues of Σ.
+        examples: n of them in a prompt.
+    """
+
+    module = "one_layer"
+    alt = (
+        "Left, on logarithmic axes: the optimal step against the eigenvalue, a curve that joins the line one over "
+        "lambda for large eigenvalues to the level n over the trace for small ones, with marks at three eigenvalues. "
+        "Right: exact losses against the number of examples for the optimal layer and for the best multiples of the "
+        "inverse covariance and of the identity."
+    )
+    first = Interval(3.0, LOW, HIGH)
+    second = Interval(0.3, LOW, HIGH)
+    third = Interval(0.03, LOW, HIGH)
+    examples = traitlets.Int(10, min=1, max=1000).tag(sync=True)
+
+    def compute(self) -> dict:
+        """Steps in the three eigendirections, and losses at n and along n."""
+        spectrum = torch.tensor([self.first, self.second, self.third], dtype=torch.float64)
+        covariance, trace = torch.diag(spectrum), spectrum.sum().item()
+
+        def losses(n: int) -> dict[str, float]:
+            moment = ((n + 1) * spectrum**2 + trace * spectrum) / n  # E[H²] in the eigenbasis
+
+            def multiple(direction):
+                reach, cost = (spectrum**2 * direction).sum(), (moment * direction**2 * spectrum).sum()
+                return one_layer_loss(-reach / cost * torch.diag(direction), covariance, n).item()
+
+            return {
+                "optimal": one_layer_loss(one_layer_optimum(covariance, n), covariance, n).item(),
+                "newton": multiple(1 / spectrum),
+                "plain": multiple(torch.ones_like(spectrum)),
+            }
+
+        curves = [losses(n) for n in COUNTS]
+        steps = -one_layer_optimum(covariance, self.examples).diagonal()
+        return {
+            "trace": trace,
+            "steps": steps.tolist(),
+            "of_newton": (steps * spectrum).tolist(),
+            "common": self.examples / trace,
+            "losses": losses(self.examples),
+            "curves": {name: [values[name] for values in curves] for name in STYLES},
+        }
+
+    def draw_still(self, figure: Figure) -> None:
+        """Steps against eigenvalues on the left, losses against examples on the right."""
+        numbers = self.compute()
+        left, right = figure.subplots(1, 2)
+        grid, n = torch.logspace(-2, 1, 61, dtype=torch.float64), self.examples
+        left.loglog(grid, 1 / grid, STYLES["newton"][1], color=ORANGE, label="Newton, 1/λ")
+        left.axhline(numbers["common"], ls=STYLES["plain"][1], color=GREEN, label="common step, n / tr Σ")
+        left.loglog(grid, n / ((n + 1) * grid + numbers["trace"]), color=BLUE, label="optimal layer")
+        left.plot([self.first, self.second, self.third], numbers["steps"], "o", color=BLUE)
+        left.set(xlabel="eigenvalue λ", ylabel="step")
+        left.legend(fontsize=8)
+        labels = {"optimal": "optimal layer", "newton": "best multiple of Σ⁻¹", "plain": "best multiple of I"}
+        for name, (colour, dashes) in STYLES.items():
+            right.loglog(COUNTS, numbers["curves"][name], dashes, color=colour, label=labels[name])
+        right.axvline(n, color="black", lw=0.8)
+        right.set(xlabel="examples n", ylabel="loss")
+        right.legend(fontsize=8)

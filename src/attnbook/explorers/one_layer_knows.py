@@ -1,0 +1,96 @@
+"""What one attention layer knows of a parity after n examples, by what its head can tell apart."""
+
+import math
+
+import torch
+import traitlets
+from matplotlib.figure import Figure
+
+from attnbook.explorer import Explorer, Interval
+from attnbook.plotting import GREEN, GREY
+from attnopt.synthesis import agreement_number, best_agreement, examples_needed, unseen_mass
+
+DECADES, POINTS, LEFT = 7, 71, 0.2
+SHARPEST, SOFTEST, STEPS = 6.0, 0.2, 61
+SHARPNESS = [SOFTEST + (SHARPEST - SOFTEST) * j / (STEPS - 1) for j in range(STEPS)]
+NAMES = ("nothing", "sequences", "positions", "counts", "parity")
+
+
+class OneLayerKnowsExplorer(Explorer):
+    """The share of the variance that is left after n examples of a parity of k out of L tokens.
+
+    Traits:
+        knows: what the head compares: "nothing" (its scores count equal tokens, all of them, and it divides by the expected
+            sum), "sequences" (all tokens, sharply, with a sink), "positions" (the k tokens), "counts" (how many of them are
+            1) or "parity" (whether that is odd).
+        length: L, tokens of a sequence.
+        weight: k, tokens that the rule reads; more than L count as L.
+        sharpness: β, of the scores of the first head; the others are sharp.
+        decades: log₁₀ of the number of examples, which is rounded.
+    """
+
+    module = "one_layer_knows"
+    alt = (
+        "Left: the share of the variance that is left, against the number of examples on a logarithmic axis. Five curves "
+        "fall from 1 to 0, one behind the other: parity, counts, positions and, far to the right, all tokens, sharply and "
+        "softly. Right: ν against the sharpness, a valley, with the number of hypotheses as a dashed line below it."
+    )
+    size = (7, 2.9)
+    knows = traitlets.Enum(list(NAMES), default_value="sequences").tag(sync=True)
+    length = traitlets.Int(12, min=2, max=20).tag(sync=True)
+    weight = traitlets.Int(5, min=1, max=20).tag(sync=True)
+    sharpness = Interval(2.48, SOFTEST, SHARPEST)
+    decades = Interval(3.0, 0, DECADES)
+
+    def compute(self) -> dict:
+        """What each head leaves, what any must leave, ν along the sharpness, and the examples until a fifth is left."""
+        length, weight = self.length, min(self.weight, self.length)
+        numbers = [round(10 ** (DECADES * j / (POINTS - 1))) for j in range(POINTS)]
+        now = round(10**self.decades)
+        own = agreement_number(length, weight, 2, self.sharpness)
+        hypotheses = math.comb(length, weight)
+        best_sharpness, best = best_agreement(length, weight)
+        counts = torch.tensor([math.comb(weight, ones) / 2**weight for ones in range(weight + 1)], dtype=torch.float64)
+        bits = {"sequences": length, "positions": weight, "parity": 1}  # cells of equal probability, so many binary digits
+
+        def left(name: str, examples: list[int]) -> list[float]:
+            if name == "nothing":
+                return [(own - 1) / (n + own - 1) for n in examples]
+            if name == "counts":
+                return unseen_mass(counts, examples).tolist()
+            return [(1 - 0.5 ** bits[name]) ** n for n in examples]
+
+        needed = {name: math.ceil(math.log(LEFT) / math.log1p(-(0.5**digits))) for name, digits in bits.items()}
+        needed |= {"nothing": math.ceil((own - 1) * (1 / LEFT - 1) - 1e-6), "counts": int(examples_needed(counts, LEFT))}
+        return {
+            "numbers": numbers,
+            "curves": {name: left(name, numbers) for name in NAMES},
+            "left": {name: left(name, [now])[0] for name in NAMES},
+            "needed": {name: needed[name] for name in NAMES},
+            "now": now,
+            "number": own,
+            "hypotheses": hypotheses,
+            "least": max(0.0, 1 - now / hypotheses),
+            "best": best,
+            "best_sharpness": best_sharpness if math.isfinite(best_sharpness) else None,
+            "valley": [agreement_number(length, weight, 2, beta) for beta in SHARPNESS],
+        }
+
+    def draw_still(self, figure: Figure) -> None:
+        """The four curves on the left, ν on the right."""
+        found = self.compute()
+        curves, valley = figure.subplots(1, 2)
+        for name in NAMES:
+            chosen = name == self.knows
+            curves.semilogx(
+                found["numbers"], found["curves"][name], color=GREEN if chosen else GREY, lw=2.5 if chosen else 1.2
+            )
+            at = min(max(found["needed"][name], 1.2), 0.7 * found["numbers"][-1])
+            curves.text(at, 0.5 if name != "parity" else 0.06, name, fontsize=8, rotation=-60, ha="center")
+        curves.axhline(LEFT, color="black", lw=0.8, ls=":")
+        curves.plot(found["now"], found["left"][self.knows], "o", color=GREEN, mec="black")
+        curves.set(xlabel="examples", ylabel="left of the variance", ylim=(0, 1.02))
+        valley.semilogy(SHARPNESS, found["valley"], color=GREEN)
+        valley.plot(self.sharpness, found["number"], "o", color=GREEN, mec="black")
+        valley.axhline(found["hypotheses"], color="black", lw=0.8, ls="--")
+        valley.set(xlabel="sharpness β", ylabel="ν")

@@ -1,0 +1,99 @@
+"""One head and a context that goes from fixed classes over a loose cloud to tight clusters: attention, and its potential."""
+
+import torch
+import traitlets
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from attnbook.explorer import Explorer, Interval, Numbers
+from attnbook.explorers.attention_field import CLASSES, COLOURS, MARKERS
+from attnbook.plotting import PURPLE
+
+REACH, SHARPEST = 2.4, 6.0
+CLOUD = ((0.8, -0.4), (-0.4, 0.5))  # covariance of the loose cloud
+LEVELS = [k / 2 for k in range(-4, 25)]
+PREFIX, SUFFIX = 5, 7  # tokens of the clustered context
+
+
+class OnePictureExplorer(Explorer):
+    """One softmax head over a mixture of Gaussians around three class vectors: attention is the gradient of one potential.
+
+    Keys and values are the tokens, and the context is infinitely long: K(q) = 1/β log E exp(β⟨q, x⟩) over the mixture, and
+    attention at q is ∇K(q), a mean of the cluster centres plus βΣq.
+
+    Traits:
+        context: 0, each class a point (Part I); 1, one cloud around 0, with covariance `CLOUD` (Part II); 2, clusters
+            without width, a query six times as sharp, shares by counts (Part III); half way, clouds around the classes.
+        query: q, a pair.
+        ones: of the five tokens of the prefix in the third context, how many are ▲.
+    """
+
+    module = "one_picture"
+    alt = (
+        "Left: a plane with three clusters, a query, and an arrow from 0 to what attention returns, made of a part between "
+        "the clusters and one within them. Right: contours of the potential in the plane of queries, and at the query the "
+        "same arrow, across them."
+    )
+    context = Interval(0.0, 0, 2)
+    query = Numbers([1.2, 1.2], -REACH, REACH)
+    ones = traitlets.Int(2, min=0, max=PREFIX).tag(sync=True)
+
+    def _mixture(self) -> tuple[Tensor, Tensor, Tensor, float]:
+        """Shares of the clusters, their centres and covariance, and β."""
+        loose = 1 - abs(self.context - 1)
+        near, wide, sharp = max(0.0, 2 * loose - 1), min(1.0, 2 * loose), max(0.0, 2 * self.context - 3)
+        theta, cloud = (torch.tensor(value, dtype=torch.float64) for value in (CLASSES, CLOUD))
+        counts = torch.tensor([PREFIX - self.ones, self.ones, SUFFIX], dtype=torch.float64)
+        shares = (1 - sharp) / 3 + sharp * counts / (PREFIX + SUFFIX)
+        return shares, (1 - near) * theta, wide**2 * cloud, 1 + (SHARPEST - 1) * sharp
+
+    def _potential(self, query: Tensor) -> Tensor:
+        """K at queries, shape (..., 2)."""
+        shares, centres, cloud, sharpness = self._mixture()
+        between = (sharpness * query @ centres.mT + shares.log()).logsumexp(-1) / sharpness
+        return between + sharpness * ((query @ cloud) * query).sum(-1) / 2
+
+    def compute(self) -> dict:
+        """The mixture, attention in its two parts with its weights on the clusters, and the potential."""
+        shares, centres, cloud, sharpness = self._mixture()
+        query = torch.tensor(self.query, dtype=torch.float64)
+        weights = (sharpness * query @ centres.mT + shares.log()).softmax(-1)
+        between, within = weights @ centres, sharpness * query @ cloud
+        return {
+            "shares": shares.tolist(),
+            "centres": centres.tolist(),
+            "covariance": [cloud[0, 0].item(), cloud[0, 1].item(), cloud[1, 1].item()],
+            "sharpness": sharpness,
+            "weights": weights.tolist(),
+            "between": between.tolist(),
+            "within": within.tolist(),
+            "attention": (between + within).tolist(),
+            "potential": self._potential(query).item(),
+        }
+
+    def draw_still(self, figure: Figure) -> None:
+        """The context on the left, the potential's contours on the right."""
+        numbers = self.compute()
+        left, right = figure.subplots(1, 2)
+        turn = torch.linspace(0, 2 * torch.pi, 121, dtype=torch.float64)
+        a, b, c = numbers["covariance"]
+        values, vectors = torch.linalg.eigh(torch.tensor([[a, b], [b, c]], dtype=torch.float64))
+        ring = torch.stack([turn.cos(), turn.sin()]).mT * values.clamp_min(0).sqrt() @ vectors.mT
+        for index, centre in enumerate(numbers["centres"]):
+            colour = COLOURS[index]
+            left.plot(*(torch.tensor(centre) + ring).mT, color=colour, lw=1.2)
+            left.plot(*centre, MARKERS[index], mfc="none", mec=colour, mew=2, ms=4 + 8 * numbers["weights"][index])
+        between = numbers["between"]
+        left.plot(*zip((0, 0), between, numbers["attention"], strict=True), color=PURPLE, ls="--", lw=1)
+        arrow = {"arrowstyle": "->", "color": PURPLE, "lw": 2.2}
+        left.annotate("", numbers["attention"], (0, 0), arrowprops=arrow)
+        left.plot(*self.query, "D", color="black", ms=6)
+        ticks = torch.linspace(-REACH, REACH, 97, dtype=torch.float64)
+        u, v = torch.meshgrid(ticks, ticks, indexing="xy")
+        right.contour(u, v, self._potential(torch.stack([u, v], -1)), LEVELS, colors="black", alpha=0.4, linewidths=0.8)
+        tip = [start + step for start, step in zip(self.query, numbers["attention"], strict=True)]
+        right.annotate("", tip, self.query, arrowprops=arrow)
+        right.plot(*self.query, "D", color="black", ms=6)
+        for axis, name in ((left, "feature"), (right, "coordinate of the query")):
+            axis.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), aspect="equal", xlabel=f"first {name}", ylabel="second")
+            axis.grid(False)

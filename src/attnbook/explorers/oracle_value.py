@@ -1,0 +1,145 @@
+"""What an oracle's labels are worth in a world of three tokens: the parts of the label's worth, and the gain of a step."""
+
+import torch
+import traitlets
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from attnbook.explorer import Explorer, Interval, Numbers
+from attnbook.explorers.attention_field import BY_HAND, CLASSES, COLOURS, MARKERS
+from attnbook.plotting import BLUE, GREEN, GREY, ORANGE
+from attnopt.synthesis import attention_spread, gain_bounds, information_split, oracle_value
+
+REACH, LONGEST, POINTS = 2.4, 3.0, 61
+PARTS = (("miscalibration", ORANGE), ("the oracle", BLUE), ("what it leaves", GREY))
+
+
+def wrong(value: Tensor, tokens: Tensor, theta: Tensor, posterior: Tensor) -> Tensor:
+    """Cross-entropy of posteriors and the beliefs at features, shape (..., 3, M)."""
+    scores = (tokens + value) @ theta.mT
+    return scores.logsumexp(-1) - (posterior * scores).sum(-1)
+
+
+class OracleValueExplorer(Explorer):
+    """Three equally likely tokens, three classes: V(O) and the other parts of the label's worth, and the gain of a step.
+
+    A token's class is drawn from σ(N/truth), N = zθᵀ, and the belief is σ(N): calibrated for truth 1.
+
+    Traits:
+        oracle: "witness" (names the class, right with probability (1 + 2 reliability)/3, else one of the others alike),
+            "hint" (says whether it is class 3, right with probability (1 + reliability)/2), both taken for what they are
+            worth, by Bayes' rule; or "own" (the belief itself at another temperature, σ(N/T)).
+        reliability: 0 (it knows nothing) to 1.
+        temperature: T, of the labels of "own".
+        truth: the temperature of the world.
+        step: h of the block.
+        tokens: three pairs.
+    """
+
+    module = "oracle_value"
+    alt = (
+        "Left: a plane with three class vectors, hollow, and three tokens, filled; from each token three arrows lead to "
+        "where a step takes it, one for each answer of the oracle, the likelier the thicker. Right, above: a bar in two "
+        "parts, what the oracle is worth and what it leaves, as long as the bar below it, the trace of attention's "
+        "Jacobian. Right, below: the gain against the step, a curve between a straight line and a parabola, under a dashed "
+        "line."
+    )
+    size = (7, 3.5)
+    oracle = traitlets.Enum(["witness", "hint", "own"], default_value="witness").tag(sync=True)
+    reliability = Interval(0.6, 0, 1)
+    temperature = Interval(0.5, 0.2, 3)
+    truth = Interval(1.0, 0.4, 2.5)
+    step = Interval(0.6, 0, LONGEST)
+    tokens = Numbers(BY_HAND, -REACH, REACH)
+
+    def _world(self) -> tuple[Tensor, ...]:
+        """θ, features, beliefs, P(c|z), P(o|z), posteriors (token, answer, class) and the labels that are put in."""
+        theta, tokens = (torch.tensor(value, dtype=torch.float64) for value in (CLASSES, self.tokens))
+        scores = tokens @ theta.mT
+        belief, true = scores.softmax(-1), (scores / self.truth).softmax(-1)
+        sure = self.reliability
+        if self.oracle == "witness":
+            channel = (1 - sure) / 3 + sure * torch.eye(3, dtype=torch.float64)  # class, answer
+        elif self.oracle == "hint":
+            third = torch.tensor([0, 0, 1], dtype=torch.float64)
+            channel = (1 - sure) / 2 + sure * torch.stack([1 - third, third], -1)
+        else:
+            channel = torch.ones(3, 1, dtype=torch.float64)
+        joint = true[:, None] * channel.mT
+        shares = joint.sum(-1)
+        posterior = joint / shares[..., None]
+        labels = (scores / self.temperature).softmax(-1)[:, None] if self.oracle == "own" else posterior
+        return theta, tokens, belief, true, shares, posterior, labels
+
+    def compute(self) -> dict:
+        """Beliefs, answers, where a step leads, the parts of the label's worth, the gain with its bounds and its limit."""
+        theta, tokens, belief, true, shares, posterior, labels = self._world()
+        answers, weight = shares.shape[1], shares / 3
+        beliefs = belief[:, None].expand(3, answers, 3)
+        whole = posterior.new_ones(3, 1).expand(3, answers)
+
+        def mean(values: Tensor) -> float:
+            return (weight * values * whole).sum().item()
+
+        one_hot = torch.eye(3, dtype=torch.float64)
+        label = (true * oracle_value(theta, belief[:, None].expand(3, 3, 3), one_hot.expand(3, 3, 3))).sum().item() / 3
+        value = mean(oracle_value(theta, beliefs, posterior))
+        off = oracle_value(theta, belief, true).mean().item()
+        move = -((belief[:, None] - labels) @ theta)
+        still = wrong(0 * move, tokens[:, None], theta, posterior)
+
+        def gain(step: float) -> float:
+            return mean(still - wrong(step * move, tokens[:, None], theta, posterior))
+
+        low, high = gain_bounds(theta, beliefs, labels.expand(3, answers, 3), posterior, 1.0)
+        slope, square = mean(high), mean(high - low) * 8 / 5  # L is 5/4: the difference is ⅝ of the square
+        split = information_split(belief, shares, posterior)
+        end = torch.xlogy(posterior, labels) - posterior * belief[:, None].log()
+        return {
+            "beliefs": belief.tolist(),
+            "shares": shares.tolist(),
+            "labels": labels.tolist(),
+            "ends": (tokens[:, None] + self.step * move).tolist(),
+            "parts": [off, value - off, label - value],
+            "label": label,
+            "trace": attention_spread(theta, belief).mean().item(),
+            "slope": slope,
+            "square": square,
+            "gain": gain(self.step),
+            "gains": [gain(LONGEST * k / (POINTS - 1)) for k in range(POINTS)],
+            "limit": mean(end.sum(-1)),
+            "entropies": [part.mean().item() for part in split],
+        }
+
+    def draw_still(self, figure: Figure) -> None:
+        """The plane on the left; the bars above the gain on the right."""
+        numbers = self.compute()
+        left, other = figure.subplots(1, 2)
+        other.remove()
+        above, right = figure.add_axes([0.6, 0.75, 0.36, 0.17]), figure.add_axes([0.6, 0.15, 0.36, 0.42])
+        for index, (colour, marker) in enumerate(zip(COLOURS, MARKERS, strict=True)):
+            left.plot(*CLASSES[index], marker, mfc="none", mec=colour, mew=2, ms=9)
+            for end, share in zip(numbers["ends"][index], numbers["shares"][index], strict=True):
+                arrow = {"arrowstyle": "->", "color": colour, "lw": 0.5 + 3 * share}
+                left.annotate("", end, self.tokens[index], arrowprops=arrow)
+            left.plot(*self.tokens[index], marker, color=colour, mec="black", ms=8)
+        left.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), aspect="equal", xlabel="first feature", ylabel="second feature")
+        start = 0.0
+        for (name, colour), part in zip(PARTS, numbers["parts"], strict=True):
+            if part > 1e-3:
+                above.barh(0, part, left=start, color=colour, label=name)
+            start += part
+        above.barh(1, numbers["trace"], color=GREEN)
+        above.set_yticks([0, 1], ["label", "trace"])
+        above.invert_yaxis()
+        above.legend(fontsize=7, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1), columnspacing=0.8)
+        steps = torch.linspace(0, LONGEST, POINTS, dtype=torch.float64)
+        right.plot(steps, numbers["slope"] * steps, color="black", lw=0.8)
+        right.plot(steps, numbers["slope"] * steps - 0.625 * numbers["square"] * steps**2, color="black", lw=0.8)
+        right.plot(steps, numbers["gains"], color=BLUE, lw=2)
+        right.plot(self.step, numbers["gain"], "o", color=BLUE, mec="black")
+        right.axhline(numbers["limit"], color="black", ls="--", lw=1)
+        top = max(numbers["limit"], *numbers["gains"], 1e-2)
+        right.set(xlabel="step", ylabel="gain", ylim=(min(0, *numbers["gains"]) - 0.05 * top, 1.2 * top))
+        for axis in (left, above, right):
+            axis.grid(False)

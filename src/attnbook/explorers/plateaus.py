@@ -1,0 +1,171 @@
+"""Plateaus of a few linear layers in training: when steps that start almost equal come apart, said before it happens."""
+
+import functools
+import math
+
+import numpy as np
+import traitlets
+from matplotlib.figure import Figure
+
+from attnbook.explorer import Interval
+from attnbook.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE
+from attnbook.spectra import SpectrumExplorer
+from attnopt.in_context import optimal_step_sizes, wishart_quadrature
+from attnopt.synthesis import grouped_optimum, tied_optimum, tied_rates
+from attnopt.synthesis.loops import follow_gaps, tie_breaks, tied_expansion
+
+DIMS, CONTEXTS, DEPTH = (1, 2, 5, 10), (5, 10, 20, 40), 3  # the page carries these d and n
+MOMENTS, SHARE, TIGHTEST, WIDEST = 401, 0.1, -9.0, -2.0  # of the time axis; of the final spread; log₁₀ of the spreads
+REST = 9  # how many times its growth by e the axis goes on for after the last tie
+LOOKS = ((BLUE, "o"), (ORANGE, "^"), (GREEN, "s"))
+
+
+@functools.cache
+def _row(dim: int, n_context: int) -> dict:
+    """What the page needs of a spectrum: its rule, and and for 2 and 3 layers optimum, loop and the loss around it.
+
+    ``pairs`` has the rate of repulsion and the loss where the two smaller of three steps are tied, and the two larger.
+    """
+    nodes, weights = wishart_quadrature(dim, n_context, DEPTH + 1)
+    depths = range(2, DEPTH + 1)
+    pairs = []
+    for groups in ((2, 1), (1, 2)):
+        steps, loss = grouped_optimum(groups, dim, n_context)
+        tied, single = (steps[group].item() for group in (groups.index(2), groups.index(1)))
+        left = nodes * (1 + tied * nodes) * (1 + single * nodes)
+        pairs.append([float(2 * weights @ left**2), loss])
+    return {
+        "nodes": np.maximum(nodes, 0).tolist(),
+        "weights": weights.tolist(),
+        "optimal": [(-optimal_step_sizes(dim, n_context, k)[0]).tolist() for k in depths],
+        "equal": [-tied_optimum(dim, n_context, k)[0] for k in depths],
+        "bends": [[float(part) for part in tied_expansion(dim, n_context, k)] for k in depths],
+        "pairs": pairs,
+    }
+
+
+@functools.lru_cache(64)
+def _followed(dim: int, n_context: int, largest: float, gaps: tuple[float, ...], end: float) -> np.ndarray:
+    """Sizes at the moments of the time axis, shape (times, layers), from the largest and the gaps' logarithms.
+
+    Kept, as the wide spread and the chosen one are asked for again whenever something else is changed.
+    """
+    rule, one = wishart_quadrature(dim, n_context, DEPTH + 1), np.ones(len(gaps) + 1, dtype=int)
+    found = follow_gaps(-largest, np.array(gaps[::-1]), one, rule, np.linspace(0, end, MOMENTS))
+    return -found[:, ::-1]
+
+
+class PlateausExplorer(SpectrumExplorer):
+    """Two or three layers A_i = -s_i Σ⁻¹ that start almost equal, and the time at which gradient flow tells them apart.
+
+    The page carries the spectra of some d and n; with a kernel all can be chosen, and Python computes those that lack.
+
+    Traits:
+        dim: d, of the covariates.
+        n_context: n, the examples of a prompt.
+        layers: k of them.
+        start: the smallest size at the start.
+        spread: log₁₀ of what the largest size is larger by.
+        pair: of three layers, log₁₀ of the lower gap over the upper: negative if the two smaller sizes are the closer pair.
+        table: what the module needs of the exact spectrum, by d and n.
+    """
+
+    module = "plateaus"
+    alt = (
+        "Left: the loss against time, a fall to a plateau on a dotted line, and a second fall to a dashed line, just behind "
+        "a vertical line that says when. A grey curve, that of steps further apart, falls earlier. Right: the sizes of two "
+        "steps against time. They run as one to a dotted line, the best size for both, stay there, and part at time 4.8, "
+        "one to the lower and one to the upper of two dashed lines."
+    )
+    size = (7, 2.9)
+    dim = traitlets.Int(5, min=1, max=max(DIMS)).tag(sync=True)
+    n_context = traitlets.Int(20, min=min(CONTEXTS), max=max(CONTEXTS)).tag(sync=True)
+    layers = traitlets.Int(2, min=2, max=DEPTH).tag(sync=True)
+    start = Interval(0.3, 0, 1)
+    spread = Interval(-6.0, TIGHTEST, WIDEST)
+    pair = Interval(0.0, -5, 5)
+    dims, contexts, row = DIMS, CONTEXTS, staticmethod(_row)
+
+    def _gaps(self, spread: float) -> list[float]:
+        """Logarithms of the gaps between neighbours, from the smallest size up."""
+        whole = spread * math.log(10)
+        if self.layers == 2:
+            return [whole]
+        odds = self.pair * math.log(10)
+        return [whole - math.log1p(math.exp(-odds)), whole - math.log1p(math.exp(odds))]
+
+    def _follow(self, spread: float, end: float) -> np.ndarray:
+        """Sizes at the moments of the time axis, shape (times, layers)."""
+        return _followed(self.dim, self.n_context, self.start + 10**spread, tuple(self._gaps(spread)), end)
+
+    def compute(self) -> dict:
+        """Sizes and losses along the time axis, when they should part and when they do, and the levels of the plateaus.
+
+        ``reached`` is the spread at which they count as apart, a tenth of the optimal one; ``second`` the estimate for a
+        pair of three that stays, with ``pair_rate`` and ``pair_level``, None for two layers. ``wide`` are the losses of a
+        run whose spread is 0.01. Losses are not divided by d.
+        """
+        row, k = _row(self.dim, self.n_context), self.layers
+        nodes, weights = wishart_quadrature(self.dim, self.n_context, DEPTH + 1)
+        best, equal = row["optimal"][k - 2], row["equal"][k - 2]
+        repulsion = tied_rates(self.dim, self.n_context, k)[1]
+        reached, spread = SHARE * (best[-1] - best[0]), 10**self.spread
+        low = math.exp(self._gaps(self.spread)[0])
+        mean = self.start + (spread / 2 if k == 2 else (low + spread) / 3)
+        lean = (2 * self.start + spread - 2 * mean) / spread
+        first = tie_breaks(-mean, spread, -lean, (self.dim, self.n_context, k), reached)
+        pair_rate, pair_level = row["pairs"][int(self.pair > 0)] if k == 3 else (None, None)
+        wait = abs(self.pair) * math.log(10) / pair_rate if k == 3 else 0.0
+        end = (math.log(reached) - TIGHTEST * math.log(10) + REST) / repulsion + wait
+        times = np.linspace(0, end, MOMENTS)
+        sizes = self._follow(self.spread, end)
+
+        def losses(steps: np.ndarray) -> np.ndarray:
+            return np.prod(1 - steps[..., None] * nodes, axis=-2) ** 2 @ weights
+
+        level, floor = losses(np.full(k, equal)), losses(np.array(best))
+        return {
+            "times": times.tolist(),
+            "sizes": sizes.T.tolist(),
+            "losses": losses(sizes).tolist(),
+            "wide": losses(self._follow(WIDEST, end)).tolist(),
+            "best": best,
+            "equal": equal,
+            "floor": float(floor),
+            "level": float(level),
+            "rate": repulsion,
+            "reached": reached,
+            "first": first,
+            "second": first + wait if k == 3 else None,
+            "pair_rate": pair_rate,
+            "pair_level": pair_level,
+            "apart": float(np.interp(math.log(reached), np.log(sizes[:, -1] - sizes[:, 0]), times)),
+        }
+
+    def draw_still(self, figure: Figure) -> None:
+        """The loss against time on the left, sizes on the right, with the time that is said beforehand."""
+        numbers = self.compute()
+        losses, sizes = figure.subplots(1, 2)
+        times = numbers["times"]
+        for value in numbers["best"]:
+            sizes.axhline(value, ls="--", color="black", lw=1, label="optimum" if value == numbers["best"][0] else None)
+        sizes.axhline(numbers["equal"], ls=":", color="black", lw=1.4, label="best equal")
+        for way, (colour, marker) in zip(numbers["sizes"], LOOKS, strict=False):
+            sizes.plot(times, way, color=colour, marker=marker, markevery=[MOMENTS - 1], clip_on=False)
+        losses.plot(times, numbers["wide"], color=GREY, label="spread 0.01")
+        losses.plot(times, numbers["losses"], color="black", label=f"spread {10**self.spread:.3g}")
+        losses.axhline(numbers["level"], ls=":", color="black", lw=1.4)
+        losses.axhline(numbers["floor"], ls="--", color="black", lw=1)
+        for axis in (losses, sizes):
+            for moment in {numbers["first"], numbers["second"]} - {None}:
+                axis.axvline(moment, color=PURPLE, lw=1.5)
+            axis.set(xlim=(0, times[-1]), xlabel="time")
+        sizes.set(ylabel="step size", ylim=(0, 1.25 * numbers["best"][-1]))
+        fall = numbers["level"] - numbers["floor"]
+        losses.set(ylabel="loss", ylim=(max(0, numbers["floor"] - 0.5 * fall), numbers["level"] + 1.5 * fall))
+        sizes.legend(fontsize=8, loc="upper left")
+        losses.legend(fontsize=8, loc="upper right")
+
+    def __repr__(self):
+        names = ("dim", "n_context", "layers", "start", "spread", "pair")
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"

@@ -1,0 +1,292 @@
+"""The laboratory: recorded runs and trainings of the reader's own, frame by frame, with all that the model does."""
+
+import base64
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import traitlets
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from attnbook.explorer import Explorer, Interval
+from attnbook.video import draw_frame
+from attnopt.clustering import Models, Task, Training
+from attnopt.clustering.anatomy import counting_form
+from attnopt.clustering.sandbox import LISTED, PARTS, Run, load_run, run_names
+
+CELLS = 24  # a side of the map of classes in `compute`
+OWN = "own"  # the run that is a training in the page
+MOST = 12  # models of one training that are shown
+SHARES = ("loss", "train", "unseen", "all", "suffix", "permutation", "parity")
+SIZES = ("p", "length", "k")
+
+
+class Sandbox(Explorer):
+    """The laboratory: train models in the page, change them, compare them; recorded runs, models and trainings beside them.
+
+    The page carries the parameters of the frames, and everything is computed from them. A sentence, a prefix with a suffix,
+    lights up in all the pictures. What a reader trains in the page, in double precision and from a generator of its own,
+    follows from the settings, the seed and the edits alone. In a kernel `models` is what is shown.
+
+    Args:
+        runs: names of recorded runs, see `attnopt.clustering.sandbox.run_names`, and runs, one or several; or `Models`, one
+            a frame, or a `Training`, one run for each of its models, at most twelve. The first is shown.
+        epoch: to begin with; the last of the run unless given.
+        task: of the models or the training.
+
+    Raises:
+        TypeError: if a run is something else.
+        ValueError: if there is no run of a name, no run at all, two of one name, or models do not fit the task.
+
+    Traits:
+        runs: the names of the runs, in the order of the chooser.
+        run: the one shown, or "own", the training in the page.
+        epoch: the frame shown is the last one that is not after it.
+        prefix: number of the prefix of the chosen sentence.
+        suffix: number of its suffix.
+        data: the runs, as the page carries them.
+        seed, p, length, k, dim, width, count, batch, rate, beta2, eps, discount, norm: of the training in the page, where
+            ``count`` are the training sequences, ``dim`` is d, the rest as in `Settings` and Adam's.
+        goal: epochs to train to.
+        start: what it starts from: nothing, "run@epoch", or "w:" and its weights, float32, in base 64.
+        edits: what is changed on the way: "step kind at values" with semicolons between.
+        fork: of a second training, such an edit.
+        live: the frame of the training in the page that was shown last, for the kernel.
+    """
+
+    module = "sandbox"
+    size = (7.2, 7.4)
+    alt = (
+        "Nine pictures of one model at the end of its training: token and position embeddings; their normalised sums on a "
+        "circle with the query; attention, a row a sentence; the values; sequence embeddings, coloured by prefix; the "
+        "regions of the classes with the sequence embeddings; receptors and assemblers; loss and accuracy; gradient norms."
+    )
+    runs = traitlets.List(traitlets.Unicode(), minlen=1).tag(sync=True)
+    run = traitlets.Unicode().tag(sync=True)
+    epoch = Interval(0, 0, 100_000)
+    prefix = traitlets.Int(0, min=0).tag(sync=True)
+    suffix = traitlets.Int(0, min=0).tag(sync=True)
+    data = traitlets.Dict().tag(sync=True)
+    seed = traitlets.Int(0, min=0, max=2**32 - 1).tag(sync=True)
+    p = traitlets.Int(2, min=2, max=7).tag(sync=True)
+    length = traitlets.Int(12, min=1, max=16).tag(sync=True)
+    k = traitlets.Int(5, min=1, max=16).tag(sync=True)
+    dim = traitlets.Int(2, min=1, max=8).tag(sync=True)
+    width = traitlets.Int(32, min=1, max=256).tag(sync=True)
+    count = traitlets.Int(2048, min=1, max=8192).tag(sync=True)
+    batch = traitlets.Int(32, min=1, max=8192).tag(sync=True)
+    rate = Interval(3e-3, 1e-6, 1)
+    beta2 = Interval(0.999, 0, 0.999999)
+    eps = Interval(1e-8, 1e-16, 1)
+    discount = Interval(1, 0.001, 1000)
+    norm = traitlets.Enum(("rms", "unit"), "rms").tag(sync=True)
+    goal = traitlets.Int(1000, min=1, max=10_000).tag(sync=True)
+    start = traitlets.Unicode("").tag(sync=True)
+    edits = traitlets.Unicode("").tag(sync=True)
+    fork = traitlets.Unicode("").tag(sync=True)
+    live = traitlets.Dict().tag(sync=True)
+
+    def __init__(
+        self,
+        runs: Sequence[str | Run] | Models | Training = ("success",),
+        epoch: float | None = None,
+        *,
+        task: Task | None = None,
+        **traits,
+    ):
+        held = _runs(runs, Task() if task is None else task)
+        self._held = {run.name: run for run in held}
+        if len(self._held) < len(held) or OWN in self._held:
+            raise ValueError(f"runs must have names of their own, other than {OWN!r}, got {[run.name for run in held]}")
+        names = list(self._held)
+        traits = {"data": {run.name: _for_page(run) for run in held}, "run": names[0]} | traits
+        last = held[0].epochs[-1] if held[0].axis == "epoch" else 0
+        super().__init__(runs=names, epoch=float(last) if epoch is None else epoch, **traits)
+
+    @traitlets.validate("data")
+    def _check_data(self, proposal):
+        if set(proposal["value"]) != set(self.runs):
+            raise traitlets.TraitError(f"data must be of the runs {', '.join(self.runs)}, got {sorted(proposal['value'])}")
+        return proposal["value"]
+
+    @traitlets.validate("run")
+    def _check_run(self, proposal):
+        if proposal["value"] not in [*self.runs, OWN]:
+            raise traitlets.TraitError(f"run must be one of {', '.join([*self.runs, OWN])}, got {proposal['value']!r}")
+        return proposal["value"]
+
+    @traitlets.validate("live")
+    def _check_live(self, proposal):
+        if proposal["value"]:
+            try:
+                _live_models(proposal["value"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise traitlets.TraitError(f"live must be a frame of a training in the page: {error}") from error
+        return proposal["value"]
+
+    def bounds(self, kernel: bool = True) -> dict:
+        """As of any explorer; the run is one of those given or the reader's own."""
+        return super().bounds(kernel) | {"run": {"values": [*self.runs, OWN]}}
+
+    @property
+    def models(self) -> Models | None:
+        """The model that is shown, as an ensemble of one; None before the first frame of a training in the page.
+
+        Neurons that a reader has switched off have assemblers of zero; positions that are switched off are not told.
+        """
+        if self.run == OWN:
+            return _live_models(self.live) if self.live else None
+        run = self._held[self.run]
+        return run.models[run.frame(self.epoch)]
+
+    def compute(self) -> dict | None:
+        """What the stages hold at the frame, the answers over the plane, the planes' widths, and where the curves are.
+
+        None of a training in the page before its first frame.
+        """
+        if self.run == OWN:
+            return self._of_own() if self.live else None
+        run = self._held[self.run]
+        frame = run.frame(self.epoch)
+        then = run.history["epoch"].tolist().index(run.epochs[frame])
+        known = {name: values[then] for name, values in run.history.items()} | {
+            name: values[frame] for name, values in run.frames.items() if name != "all"
+        }
+        reaches = {name: float(values[frame]) for name, values in run.reaches.items()}
+        held = run.stages(frame)
+        reading = {name: np.asarray(known[name]).tolist() for name in ("m", "explained", "influences") if name in known}
+        return _numbers(run.models[frame], held, reaches, frame, float(run.epochs[frame]), known, reading)
+
+    def _of_own(self) -> dict:
+        """As `compute`, of the frame that the page sent."""
+        live, models = self.live, _live_models(self.live)
+        task = Task(*(live[name] for name in SIZES))
+        run = Run.of_models(models, task)
+        off = torch.tensor(live["positions"]) == 0
+        patch = {"scores": models.stages(run.tokens)["scores"].masked_fill(off, -math.inf)} if off.any() else {}
+        stages = models.stages(run.tokens, patch)
+        table = models.table()[0]
+        values = table @ models.weights["value"][0].T
+        held = {
+            "embeddings": table,
+            "values": values,
+            "attention": stages["attention"][0],
+            "sequence": stages["sequence"][0],
+            "probabilities": stages["logits"][0].softmax(-1),
+        }
+        weights = {name: value[0] for name, value in _live_models(self.live, whole=True).weights.items()}
+        drawn = {
+            "embeddings": [weights["token"], weights["position"]],
+            "values": [values],
+            "sequence": [held["sequence"]],
+            "neurons": [weights["receptors"], weights["assemblers"].T],
+        }
+        reading = {}
+        if task.p == 2 and task.size <= LISTED:
+            tokens = task.all()[0]
+            patch = {"scores": models.stages(tokens)["scores"].masked_fill(off, -math.inf)} if off.any() else {}
+            m, explained = counting_form(models.stages(tokens, patch)["sequence"], task)
+            reading = {"m": m[0].tolist(), "explained": explained.item()}
+        known = live["evaluation"]
+        reading["influences"] = known.get("influences")
+        reaches = {name: _stepped(parts) for name, parts in drawn.items()}
+        return _numbers(models, held, reaches, live["frame"], live["epoch"], known, reading)
+
+    def draw_still(self, figure: Figure) -> None:
+        """The frame as in the exported video; of a training in the page what was shown last, or nothing."""
+        run, frame = self._held[self.runs[0]], 0
+        if self.run == OWN and self.live and self.live["weights"]["query"] and len(self.live["weights"]["query"]) == 2:
+            run = Run.of_models(_live_models(self.live), Task(*(self.live[name] for name in SIZES)))
+        elif self.run != OWN:
+            run = self._held[self.run]
+            frame = run.frame(self.epoch)
+        sentence = self.prefix * len(run.sentences[1]) + self.suffix
+        draw_frame(figure, run, frame, min(sentence, len(run.tokens) - 1))
+
+    def __repr__(self):
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in ("run", "epoch", "prefix", "suffix"))
+        return f"Sandbox(runs={tuple(self.runs)!r}, {shown})"
+
+
+def _runs(given: Sequence[str | Run] | Models | Training, task: Task) -> list[Run]:
+    """Runs from what may be given."""
+    if isinstance(given, Training):  # a tuple by name
+        if len(given.models) > MOST:
+            raise ValueError(f"runs must be a training of at most {MOST} models, got {len(given.models)}")
+        names = ["training"] if len(given.models) == 1 else [f"model_{at}" for at in range(len(given.models))]
+        return [Run.of_training(given, task, at, name) for at, name in enumerate(names)]
+    if isinstance(given, Models):
+        return [Run.of_models(given, task, description=f"Models of an ensemble, {len(given)}, one a frame.")]
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+        raise ValueError(f"runs must be names of recorded runs or runs, Models or a Training, got {_short(given)}")
+    for one in given:
+        if not isinstance(one, str | Run):
+            known = ", ".join(run_names())
+            raise TypeError(
+                f"runs must be names of recorded runs ({known}) or runs, or one Models or Training; got {_short(one)}"
+            )
+    return [load_run(one) if isinstance(one, str) else one for one in given]
+
+
+def _live_models(live: dict, whole: bool = False) -> Models:
+    """The model of a frame that the page sent; neurons that are off add nothing unless it shall be whole."""
+    weights = {name: torch.tensor([live["weights"][name]], dtype=torch.float64) for name in PARTS}
+    models = Models(weights, live["norm"])
+    on = torch.tensor(live["neurons"], dtype=torch.float64)
+    return models if whole else models.replace(assemblers=weights["assemblers"] * on)
+
+
+def _stepped(parts: list[Tensor]) -> float:
+    """Half the width of a plane that holds vectors, (…, d) each: a little more than they need."""
+    size = max((part.abs() if part.shape[-1] == 2 else part.norm(dim=-1)).max().item() for part in parts)
+    return 10 ** (math.ceil(10 * math.log10(1.05 * max(size, 1e-6))) / 10)
+
+
+def _numbers(models: Models, held: dict, reaches: dict, frame: int, epoch: float, known: dict, reading: dict) -> dict:
+    """What the page computes of a frame, as JSON types."""
+    plane = []
+    if models.dim == 2:
+        cells = ((torch.arange(CELLS, dtype=torch.float64) + 0.5) * 2 / CELLS - 1) * reaches["sequence"]
+        points = torch.stack(torch.meshgrid(cells, cells, indexing="xy"), -1).view(1, -1, 2)  # row by row
+        plane = models.classify(points)[0].softmax(-1).tolist()
+    number = lambda name: None if known.get(name) is None or math.isnan(known[name]) else float(known[name])  # noqa: E731
+    return {name: value.tolist() for name, value in held.items()} | {
+        "frame": frame,
+        "epoch": epoch,
+        "map": plane,
+        "reaches": reaches,
+        "loss": number("loss"),
+        "accuracy": [number(which) for which in ("train", "unseen", "all")],
+        **{name: number(name) for name in ("suffix", "permutation", "parity")},
+        **{name: reading.get(name) for name in ("m", "explained", "influences")},
+    }
+
+
+def _short(value: object) -> str:
+    """A value as a message shows it."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"an object of type {type(value).__name__}"
+
+
+def _for_page(run: Run) -> dict:
+    """A run as JSON types, its parameters as base64 of their numbers."""
+    return {
+        "title": run.title,
+        "description": run.description,
+        "axis": run.axis,
+        "p": run.task.p,
+        "length": run.task.length,
+        "k": run.task.k,
+        "dim": run.models.dim,
+        "width": run.models.width,
+        "norm": run.norm,
+        "epochs": run.epochs.tolist(),
+        "params": {
+            name: {"step": step, "kind": values.dtype.str[1:], "values": base64.b64encode(values.tobytes()).decode()}
+            for name, (values, step) in run.packed.items()
+        },
+        "frames": {name: values.tolist() for name, values in run.frames.items() if name != "all"},
+        "history": {name: [None if math.isnan(x) else x for x in values.tolist()] for name, values in run.history.items()},
+    }

@@ -1,0 +1,148 @@
+"""Where training ends that starts anywhere on a plane: in the valley of gradient descent, or in the second one."""
+
+import math
+
+import numpy as np
+import torch
+import traitlets
+from matplotlib.figure import Figure
+from scipy.integrate import solve_ivp
+
+from attnbook.explorer import Explorer, Interval, Numbers
+from attnbook.plotting import BLUE, ORANGE, PURPLE
+from attnopt.in_context import second_valley, valley_loss
+
+REACH, HORIZON, TIMES, ANGLES = 2.0, 1000.0, 80, 61
+NEAR = 0.1  # of the way from one floor to the other: what is no farther from a floor has come to it
+COLUMNS, CUTS = 15, 7
+
+
+class SecondValleyExplorer(Explorer):
+    """Gradient flow on the exact loss of one layer, in the family that every sign flip of the second coordinate keeps.
+
+    d = 2, Σ = diag(1, second), b = (b₁, 0, β), A₁ = diag(a₁, a₂) and α = (α₁, 0). It starts with A = 0.
+
+    Traits:
+        start: b₁ and β at the start.
+        second: the second eigenvalue of Σ.
+        examples: n of them in a prompt.
+    """
+
+    module = "second_valley"
+    alt = (
+        "Left: a quarter of a plane, split by a line through 0: starts near the upright axis end at the optimum, those near "
+        "the level axis, hatched, in the second valley; from a square there a curve leads to a dashed ray in the hatched "
+        "part. Right: the loss against the angle, a curve with a low end at 0 degrees, a hill, and a higher dip near 80 "
+        "degrees; the way of training comes from above and ends in that dip."
+    )
+    start = Numbers([1.2, 0.6], 0, REACH)
+    second = Interval(0.5, 0.1, 1)
+    examples = traitlets.Int(20, min=1, max=200).tag(sync=True)
+
+    def _spectrum(self) -> torch.Tensor:
+        return torch.tensor([1, self.second], dtype=torch.float64)
+
+    def _family(self) -> tuple[np.ndarray, ...]:
+        """The loss is f⋆ + Σ kᵢ(Ãᵢ - sᵢ)² + a quadratic form in a₁b₁, βα₁ and a₂b₁; returns k, s and the form's c."""
+        spectrum, n = np.array([1, self.second]), self.examples
+        trace, squares = spectrum.sum(), (spectrum**2).sum()
+        scale = spectrum**2 * ((n + 1) * spectrum + trace) / n
+        target = -n / ((n + 1) * spectrum + trace)
+        return (
+            scale,
+            target,
+            np.array([1 + 2 / n, trace + 2 / n, (1 + 2 / n) * (trace**2 + 2 * squares), self.second**2 / n]),
+        )
+
+    def _losses(self, states: np.ndarray) -> np.ndarray:
+        """The loss at states (b₁, β, a₁, a₂, α₁), shape (..., 5)."""
+        (k1, k2), (s1, s2), (key, both, label, rest) = self._family()
+        b, beta, a1, a2, alpha = np.moveaxis(states, -1, 0)
+        floor = valley_loss(torch.zeros((), dtype=torch.float64), self._spectrum(), self.examples).item()
+        p, q = a1 * b, beta * alpha
+        odd = k1 * (beta * a1 + b * alpha - s1) ** 2 + k2 * (beta * a2 - s2) ** 2
+        return floor + odd + key * p**2 + 2 * both * p * q + label * q**2 + rest * (a2 * b) ** 2
+
+    def _follow(self, start: list[float], times: np.ndarray, accuracy: float = 1e-11) -> np.ndarray:
+        """States of the flow at increasing times, the first 0, shape (times, 5)."""
+        (k1, k2), (s1, s2), (key, both, label, rest) = (part.tolist() for part in self._family())
+
+        def velocity(_, state):
+            b, beta, a1, a2, alpha = state.tolist()
+            first, other = 2 * k1 * (beta * a1 + b * alpha - s1), 2 * k2 * (beta * a2 - s2)
+            p, q, r = a1 * b, beta * alpha, a2 * b
+            by_p, by_q, by_r = 2 * (key * p + both * q), 2 * (both * p + label * q), 2 * rest * r
+            return [
+                -(first * alpha + by_p * a1 + by_r * a2),
+                -(first * a1 + other * a2 + by_q * alpha),
+                -(first * beta + by_p * b),
+                -(other * beta + by_r * b),
+                -(first * b + by_q * beta),
+            ]
+
+        span, state = (0.0, times[-1]), [*start, 0.0, 0.0, 0.0]
+        return solve_ivp(velocity, span, state, method="LSODA", t_eval=times, rtol=accuracy, atol=accuracy / 100).y.T
+
+    def compute(self) -> dict:
+        """The way of training in the plane and its losses, both floors, the loss along the angle, and where training ends.
+
+        ``valley`` is 0 for the optimum, 1 for the second valley, and -1 where the way has come to neither.
+        """
+        spectrum, n = self._spectrum(), self.examples
+        times = np.concatenate([[0], np.geomspace(0.01, HORIZON, TIMES - 1)])
+        states = self._follow(self.start, times)
+        losses = self._losses(states)
+        angles = torch.linspace(0, math.pi / 2, ANGLES, dtype=torch.float64)
+        along, found = valley_loss(angles, spectrum, n), second_valley(spectrum, n)
+        floor, (angle, other) = along[0].item(), found or (None, None)
+        near = NEAR * ((other or 2 * floor) - floor)
+        valley = 0 if losses[-1] < floor + near else 1 if found and abs(losses[-1] - other) < near else -1
+        return {
+            "times": times.tolist(),
+            "path": states[:, :2].tolist(),
+            "losses": losses.tolist(),
+            "angles": torch.rad2deg(angles).tolist(),
+            "along": along.tolist(),
+            "floor": floor,
+            "second_angle": None if angle is None else math.degrees(angle),
+            "second_floor": other,
+            "valley": valley,
+        }
+
+    def _divide(self, floor: float, other: float) -> list[list[float]]:
+        """Points of the line between the starts that end in one valley and in the other, by bisection column by column."""
+        found, low = [], 0.0
+        times = np.array([0, HORIZON / 4])
+        for b in np.linspace(0.02, REACH, COLUMNS):
+            high = REACH + 0.1
+            for _ in range(CUTS):
+                middle = (low + high) / 2
+                end = self._losses(self._follow([b, middle], times, 1e-6)[-1])  # which valley is all that is asked
+                low, high = (low, middle) if end < other - NEAR * (other - floor) else (middle, high)
+            found.append([b, (low + high) / 2])
+        return found
+
+    def draw_still(self, figure: Figure) -> None:
+        """The plane of starts on the left, the loss against the angle on the right."""
+        numbers = self.compute()
+        left, right = figure.subplots(1, 2)
+        path, floor, other = np.array(numbers["path"]), numbers["floor"], numbers["second_floor"]
+        if other is not None:
+            b, beta = np.array([[0, 0], *self._divide(floor, other)]).T
+            left.fill_between(b, beta, 2 * REACH, color=BLUE, alpha=0.15, lw=0)
+            left.fill_between(b, 0, beta, facecolor=ORANGE, alpha=0.3, hatch="//", edgecolor="white", lw=0)
+            turn = math.radians(numbers["second_angle"])
+            left.plot([0, 9 * math.sin(turn)], [0, 9 * math.cos(turn)], "--", color=ORANGE, lw=1.6)
+            right.axhline(other, ls="--", color=ORANGE, lw=1, label=f"second valley {other:.3f}")
+        right.axhline(floor, ls="--", color=BLUE, lw=1, label=f"optimum {floor:.3f}")
+        right.plot(numbers["angles"], numbers["along"], color="black", alpha=0.5, lw=2.5)
+        turns = np.degrees(np.arctan2(path[:, 0], path[:, 1]))
+        for axis, xs, ys in ((left, path[:, 0], path[:, 1]), (right, turns, numbers["losses"])):
+            axis.plot(xs, ys, color="black", lw=1.5)
+            axis.plot(xs[0], ys[0], "s", color=PURPLE, mec="black", ms=8)
+            axis.plot(xs[-1], ys[-1], "o" if numbers["valley"] == 0 else "^", color="black", ms=8)
+            axis.grid(False)
+        left.set(xlim=(0, REACH), ylim=(0, REACH), aspect="equal", xlabel="$b_1$", ylabel="β")
+        right.set(xlim=(0, 90), ylim=(0, 1.1 * (1 + self.second)), xticks=[0, 30, 60, 90])
+        right.set(xlabel="angle θ of b in degrees", ylabel="loss")
+        right.legend(fontsize=7, loc="upper left")

@@ -1,0 +1,176 @@
+"""One sequence of sparse modular addition on its way through the model: trained, untrained or built by hand."""
+
+import torch
+import traitlets
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from attnbook.explorer import Explorer, Interval
+from attnbook.explorers.ideal_circuit import IdealCircuitExplorer
+from attnbook.plotting import BLUE, GREY, ORANGE
+from attnopt.clustering import Models, Task, load_run
+
+LENGTH, PREFIX = 12, 5
+RUN = "success"  # the recorded run whose last and first frames are the trained and the untrained model
+SCALES = {"query": "query_scale", "value": "value_scale", "assemblers": "neuron_scale"}
+SHAPES = {"token": (2, 2), "position": (LENGTH, 2)}
+KINDS = ("trained", "untrained", "ideal")
+
+
+def _chosen() -> dict:
+    """Weights of the three models, those of the run to six digits behind the point.
+
+    The run's models have RMS-norm; with q, V and W multiplied by the root of d = 2 unit norm makes the same of them, but for
+    the 1e-5 in RMS-norm.
+    """
+    frames, found = load_run(RUN).models, {}
+    for name, frame in (("trained", len(frames) - 1), ("untrained", 0)):
+        weights = {part: value[frame] for part, value in frames.weights.items()}
+        weights |= {part: 2**0.5 * weights[part] for part in ("query", "value", "receptors")}
+        found[name] = {part: (value * 1e6).round().div(1e6).tolist() for part, value in weights.items()}
+    ideal = IdealCircuitExplorer().model().weights
+    return found | {"ideal": {name: value[0].tolist() for name, value in ideal.items()}}
+
+
+class TaskModelExplorer(Explorer):
+    """A sequence of twelve zeros and ones, of which five count, and what each stage of a model with d = 2 makes of it.
+
+    Traits:
+        tokens: twelve tokens, 0 or 1.
+        model: "trained" or "untrained", the last and the first epoch of a recorded run, or "ideal", the paper's Figure 1
+            with weights set by hand.
+        query_scale: factor of the query.
+        value_scale: factor of the value matrix.
+        neuron_scale: factor of the assemblers.
+        weights: of the three models, a dict of lists for each, named and shaped as one of `Models`, with unit norm.
+    """
+
+    module = "task_model"
+    size = (7, 5)
+    alt = (
+        "Four pictures of one sentence on its way through a model. The unit circle with the twelve normalised embeddings, "
+        "larger where attention is larger, and the query as an arrow; attention as twelve bars, five of the prefix and "
+        "seven of the suffix; the plane of sequence embeddings, where those of all sentences lie in six clusters of "
+        "alternating label, each in a region of its answer, and this sentence's is marked; the neurons' pushes towards one "
+        "answer or the other, and the logits."
+    )
+    tokens = traitlets.List(
+        traitlets.Int(min=0, max=1), default_value=[1, 0, 1, 1, 0, 0, 1, 0, 0, 1, 1, 0], minlen=LENGTH, maxlen=LENGTH
+    ).tag(sync=True)
+    model = traitlets.Enum(KINDS, default_value="trained").tag(sync=True)
+    query_scale = Interval(1.0, 0, 3)
+    value_scale = Interval(1.0, -2, 2)
+    neuron_scale = Interval(1.0, 0, 2)
+    weights = traitlets.Dict().tag(sync=True)
+
+    @traitlets.default("weights")
+    def _default_weights(self):
+        return _chosen()
+
+    @traitlets.validate("weights")
+    def _check_weights(self, proposal):
+        weights = proposal["value"]
+        if set(weights) != set(KINDS):
+            raise traitlets.TraitError(f"weights must be of the models {', '.join(KINDS)}, got {sorted(weights)}")
+        for name, params in weights.items():
+            try:
+                arrays = _as_model(params).weights
+            except (TypeError, ValueError) as error:
+                raise traitlets.TraitError(f"weights of {name}: {error}") from None
+            for part, shape in SHAPES.items():
+                if arrays[part].shape[1:] != shape:
+                    raise traitlets.TraitError(f"weights of {name}: {part} must have shape {shape}")
+            if not all(value.isfinite().all() for value in arrays.values()):
+                raise traitlets.TraitError(f"weights of {name} must be finite")
+        return weights
+
+    def bounds(self, kernel: bool = True) -> dict:
+        """As of any explorer; tokens are 0 or 1."""
+        return super().bounds(kernel) | {"tokens": {"values": [0, 1]}}
+
+    def _scaled(self) -> Models:
+        """The chosen model with its three factors."""
+        model = _as_model(self.weights[self.model])
+        return model.replace(**{name: model.weights[name] * getattr(self, scale) for name, scale in SCALES.items()})
+
+    def compute(self) -> dict:
+        """What the stages hold for the sequence, which tokens decide, and how often the model is right.
+
+        ``pushes`` is what each neuron adds to ζ₁ - ζ₀, ``flips`` has a one for each token whose change changes the answer,
+        and ``accuracy`` is over all sequences.
+        """
+        model = self._scaled()
+        stages = model.stages(torch.tensor([self.tokens]))
+        logits, weights = stages["logits"], model.weights
+        activations = torch.nn.functional.gelu(stages["activations"][0, 0])
+        difference = weights["token"][0, 1] - weights["token"][0, 0]
+        turned = torch.tensor(self.tokens) ^ torch.eye(LENGTH, dtype=torch.long)
+        tokens, labels = Task(2, LENGTH, PREFIX).all()
+        answers = lambda rows: _answers(model.logits(rows)[0])  # noqa: E731
+        kept = ("embeddings", "attention", "sequence", "direction", "output")
+        return {name: stages[name][0, 0].tolist() for name in kept} | {
+            "activations": activations.tolist(),
+            "pushes": (activations * (difference @ weights["assemblers"][0])).tolist(),
+            "logits": logits[0, 0].tolist(),
+            "probabilities": logits[0, 0].softmax(-1).tolist(),
+            "label": sum(self.tokens[:PREFIX]) % 2,
+            "flips": (answers(turned) ^ _answers(logits[0])).tolist(),
+            "accuracy": (answers(tokens) == labels).double().mean().item(),
+        }
+
+    def draw_still(self, figure: Figure) -> None:
+        """The circle, the attention, the plane of sequence embeddings and the neurons."""
+        numbers, model = self.compute(), self._scaled()
+        (circle, bars), (plane, neurons) = figure.subplots(2, 2)
+        turn = torch.linspace(0, 2 * torch.pi, 721, dtype=torch.float64)
+        circle.plot(turn.cos(), turn.sin(), color=GREY, lw=0.8)
+        for t, (z, weight) in enumerate(zip(numbers["embeddings"], numbers["attention"], strict=True)):
+            sign, colour = "os"[t >= PREFIX], (BLUE, ORANGE)[self.tokens[t]]
+            circle.plot(*z, sign, color=colour, mec="black", ms=4 + 14 * weight**0.5, alpha=0.8)
+        query = model.weights["query"][0]
+        tip = 0.85 * query / query.norm().clamp(min=1e-12) * (1 - (-query.norm()).exp())
+        circle.annotate("", tip.tolist(), (0, 0), arrowprops={"arrowstyle": "-|>", "color": "black", "shrinkB": 0})
+        circle.set(aspect="equal")
+        circle.axis("off")
+        bars.bar(range(1, LENGTH + 1), numbers["attention"], color=[(BLUE, ORANGE)[x] for x in self.tokens])
+        bars.axvline(PREFIX + 0.5, color=GREY, ls=":")
+        bars.set(ylabel="attention", xticks=range(1, LENGTH + 1))
+        bars.set_xticklabels([str(token) for token in self.tokens], fontsize=8)
+        _draw_clusters(plane, model, numbers["sequence"])
+        order = torch.atan2(*model.weights["receptors"][0].T.flip(0)).argsort()
+        pushes = torch.tensor(numbers["pushes"])[order]
+        neurons.bar(range(len(order)), pushes, color=[ORANGE if push > 0 else BLUE for push in pushes])
+        answer = int(numbers["logits"][1] > numbers["logits"][0])
+        right = "right" if answer == numbers["label"] else "wrong"
+        logits = ", ".join(f"{value:.1f}" for value in numbers["logits"])
+        neurons.set(xlabel=f"neurons; logits {logits}: answer {answer}, {right}", ylabel="push to 1", xticks=[])
+
+    def __repr__(self):
+        shown = {name: value for name, value in self.state().items() if name != "weights"}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+def _as_model(weights: dict) -> Models:
+    """Lists as an ensemble of one model."""
+    return Models({name: torch.tensor(value, dtype=torch.float64)[None] for name, value in weights.items()}, "unit")
+
+
+def _answers(logits: torch.Tensor) -> torch.Tensor:
+    """The answers to logits (…, 2): 1 where its logit is the larger one, otherwise 0."""
+    return (logits[..., 1] > logits[..., 0]).long()
+
+
+def _draw_clusters(axis: Axes, model: Models, chosen: list[float]) -> None:
+    """The sequence embeddings of all sentences over the regions of the answers, and a chosen one."""
+    tokens, labels = Task(2, LENGTH, PREFIX).all()
+    points = model.sequences(tokens)[0]
+    reach = 1.15 * max(points.abs().max().item(), 1e-3)
+    ticks = torch.linspace(-reach, reach, 161, dtype=torch.float64)
+    cells = torch.stack(torch.meshgrid(ticks, ticks, indexing="xy"), -1)
+    ahead = _answers(model.classify(cells.view(1, -1, 2))[0]).view(161, 161)
+    axis.contourf(ticks, ticks, ahead, [-0.5, 0.5, 1.5], colors=[BLUE, ORANGE], alpha=0.2)
+    for label, colour in enumerate((BLUE, ORANGE)):
+        axis.plot(*points[labels == label].T, ".", color=colour, ms=3)
+    axis.plot(*chosen, "o", mfc="none", color="black", ms=9)
+    axis.set(aspect="equal", xlabel=r"sequence embedding $\xi$")
+    axis.grid(False)

@@ -1,0 +1,198 @@
+"""The ledger page: a card for every claim and every statement, with what it stands on and all its evidence a click away."""
+
+import csv
+import html
+import io
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from attnbook.chapter_map import chapters
+from attnbook.claims import Claim, claims, papers
+from attnbook.folder import cited, results
+from attnbook.graph import Node, carried, nodes, statements, titled
+
+EVIDENCE = "_evidence"  # the site's folder with the sources of tests and experiments, and with the stored results
+SCRIPT = re.compile(r"experiments/\w+\.py")
+COMMAND = re.compile(r"python3? (?:experiments/\w+\.py|run\.py \w+)")
+
+
+def downstream(start: str, above: dict[str, tuple[str, ...]]) -> set[str]:
+    """All that stands on a node, directly or through others: what falls if it falls.
+
+    Args:
+        start: its id.
+        above: as `attnbook.graph.carried` gives it.
+    """
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        fresh = set(above[waiting.pop()]) - found
+        found |= fresh
+        waiting += fresh
+    return found
+
+
+def made(name: str) -> tuple[tuple[str, float | None], ...]:
+    """The commands that made a stored result and how many minutes each took in all, as its provenance tells, or None.
+
+    Args:
+        name: of the result, as ``"loss_spikes"``.
+    """
+    total: dict[str, float | None] = {}
+    for command, seconds in sorted(
+        {(part["command"], part["seconds"]) for part in results(name)["provenance"].values()}, key=str
+    ):
+        command = COMMAND.match(command)[0]
+        known = isinstance(seconds, (int, float)) and total.get(command, 0) is not None
+        total[command] = total.get(command, 0) + seconds / 60 if known else None
+    return tuple(total.items())
+
+
+def minutes(time: float | None) -> str:
+    """So many minutes, in words."""
+    if time is None:
+        return "time not recorded"
+    if time < 1:
+        return "less than a minute"
+    return f"{time:.0f} minutes" if time < 100 else f"{time / 60:.0f} hours"
+
+
+def source_page(path: str) -> str:
+    """The page that shows a file of tests or an experiment, from the book's root.
+
+    Args:
+        path: from the checkout's root, as in ``"tests/test_claims.py"``.
+    """
+    return f"{EVIDENCE}/{path.removesuffix('.py')}.html"
+
+
+def bibtex(node: Node) -> str:
+    """How a claim or a statement is cited, with the version of the book that says so."""
+    return (
+        f"@misc{{attention-as-optimization-{node.id},\n"
+        "  author = {{The Attention as Optimization contributors}},\n"
+        f"  title  = {{Attention as Optimization: {titled(node)}}},\n"
+        f"  year   = {{{cited('date-released')[:4]}}},\n"
+        f"  note   = {{Version {cited('version')}, ledger.html\\#{node.id}}},\n}}"
+    )
+
+
+class Ledger:
+    """All claims and statements as cards for the ledger page, which a script of the page filters.
+
+    Args:
+        nodes: as `attnbook.graph.nodes` gives them.
+    """
+
+    def __init__(self, nodes: dict[str, Node]):
+        self.nodes, self.above = nodes, carried(nodes)
+
+    def __repr__(self) -> str:
+        return f"Ledger of {sum(bool(node.verdict) for node in self.nodes.values())} claims and {len(self.nodes)} cards"
+
+    def _repr_html_(self) -> str:
+        order = [*claims(), *statements()]
+        rows = "".join(self._card(self.nodes[name]) for name in order if name in self.nodes)
+        files = " or ".join(f'<a href="ledger.{kind}" download>{kind.upper()}</a>' for kind in FILES)
+        return f'<div class="ao-ledger">{rows}<p>The whole ledger of claims as {files}.</p></div>'
+
+    def _card(self, node: Node) -> str:
+        claim = claims().get(node.id)
+        if claim:
+            head = f"<strong>{html.escape(claim.number)}</strong>, {papers()[claim.paper]}"
+            kind, said, tests = claim.verdict, claim.says(), claim.tests
+        else:
+            kind, said, tests = statements()[node.id].kind, "", ()
+            head = f"<strong>{html.escape(titled(node))}</strong>"
+        parts = [said, self._shown(node), self._stands(node), self._tests(tests), self._runs(node), self._cited(node)]
+        return (
+            f'<details class="ao-claim" id="{node.id}" data-paper="{node.source}" data-verdict="{node.verdict}" '
+            f'data-evidence="{node.evidence}" data-chapter="{html.escape(chapters()[node.chapter])}">'
+            f'<summary class="ao-claim-head"><span class="ao-verdict">{kind}</span> {head}: '
+            f'<span class="ao-slogan">{html.escape(node.slogan)}</span></summary>{"".join(parts)}</details>'
+        )
+
+    @staticmethod
+    def _shown(node: Node) -> str:
+        where = f'<a href="{node.place}">{html.escape(chapters()[node.chapter])}</a>'
+        return f"<p>See it: {where}. Known: {html.escape(node.known)}.</p>"
+
+    def _links(self, names: Iterable[str]) -> str:
+        return ", ".join(f'<a href="#{name}">{html.escape(titled(self.nodes[name]))}</a>' for name in names)
+
+    def _stands(self, node: Node) -> str:
+        on = [self._links(node.uses)] if node.uses else []
+        on += [f"in its proof {self._links(node.proof_uses)}"] if node.proof_uses else []
+        below = f"Stands on {'; '.join(on)}. " if on else ""
+        direct, far = self.above[node.id], downstream(node.id, self.above)
+        more = f", and {len(far) - len(direct)} more through these" if len(far) > len(direct) else ""
+        falls = f"If this falls, so do: {self._links(direct)}{more}. " if direct else "Nothing here stands on it. "
+        return f'<p>{below}{falls}<a href="graph.html#{node.id}">In the graph</a></p>'
+
+    @staticmethod
+    def _tests(tests: tuple[str, ...]) -> str:
+        if not tests:
+            return ""
+        files: dict[str, list[str]] = {}
+        for test in tests:
+            path, _, name = test.partition("::")
+            files.setdefault(path, []).append(f'<a href="{source_page(path)}#{name}"><code>{html.escape(name)}</code></a>')
+        found = "; ".join(f"{', '.join(links)} in <code>{path}</code>" for path, links in files.items())
+        return f"<p>Tests: {found}. All of them again: <code>python3 run.py test {' '.join(files)}</code></p>"
+
+    @staticmethod
+    def _runs(node: Node) -> str:
+        lines = []
+        for name in node.results:
+            runs = []
+            for command, time in made(name):
+                path = SCRIPT.search(command)
+                shown = f"<code>{html.escape(command)}</code>"
+                runs.append((f'<a href="{source_page(path[0])}">{shown}</a>' if path else shown) + f" ({minutes(time)})")
+            stored = f'<a href="{EVIDENCE}/results/{name}.json" download><code>results/{name}.json</code></a>'
+            lines.append(f"<p>Numbers: {stored}" + (f", made by {', '.join(runs)}" if runs else "") + "</p>")
+        return "".join(lines)
+
+    def _cited(self, node: Node) -> str:
+        return (
+            f"<p>Permanent name: <code>{node.id}</code></p>"
+            f"<details><summary>Cite this</summary><pre>{html.escape(bibtex(node))}</pre></details>"
+        )
+
+
+def as_json() -> str:
+    """All claims as JSON, a list of objects with the fields of `Claim`."""
+    return json.dumps([asdict(row) for row in claims().values()], ensure_ascii=False, indent=1) + "\n"
+
+
+def as_csv() -> str:
+    """All claims as CSV, a row a claim; several tests or items in one cell are parted by semicolons."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Claim)], lineterminator="\n")
+    writer.writeheader()
+    for row in claims().values():
+        writer.writerow({name: "; ".join(v) if isinstance(v, tuple) else v for name, v in asdict(row).items()})
+    return text.getvalue()
+
+
+def graph_json() -> str:
+    """All nodes of the graph as JSON, a list of objects with the fields of `attnbook.graph.Node`."""
+    return json.dumps([asdict(node) for node in nodes().values()], ensure_ascii=False, indent=1) + "\n"
+
+
+FILES = {"json": as_json, "csv": as_csv}
+
+
+def setup(app) -> dict:
+    """As a Sphinx extension: put the ledger's and the graph's files beside their pages."""
+    app.connect("build-finished", _write_files)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _write_files(app, exception: Exception | None) -> None:
+    if not exception and app.builder.format == "html":
+        for name, text in {**{f"ledger.{kind}": text for kind, text in FILES.items()}, "graph.json": graph_json}.items():
+            Path(app.outdir, name).write_text(text(), encoding="utf-8", newline="\n")

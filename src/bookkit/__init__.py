@@ -1,1 +1,0 @@
-"""The book's machinery: claims, exercises, pages, pictures. It knows nothing of the papers; the folder ``book`` tells it."""
