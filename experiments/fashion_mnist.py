@@ -117,8 +117,8 @@ READINGS = {
     "sequence axis, one-hot labels, whole set": {"share": by_sequence},
     "sequence axis, one-hot labels, batches of 1024": {"share": partial(by_sequence, batch=1024)},
     "sequence axis, one-hot labels, one image a sequence": {"share": torch.ones_like},
-    "sequence axis, normalised labels, whole set": {"share": by_sequence, "target": by_column},
-    "sequence axis, normalised labels, batches of 1024": {
+    "sequence axis, normalized labels, whole set": {"share": by_sequence, "target": by_column},
+    "sequence axis, normalized labels, batches of 1024": {
         "share": partial(by_sequence, batch=1024),
         "target": partial(by_column, batch=1024),
     },
@@ -317,7 +317,7 @@ def differences(seed: int) -> float:
     by_image = {
         AS_STATED: torch.stack(stages),
         "bias only to classify": unroll(z, theta, labels, "class", LAYERS),
-        "sequence axis, normalised labels, whole set": unroll(z, theta, by_column(labels), "sequence", LAYERS),
+        "sequence axis, normalized labels, whole set": unroll(z, theta, by_column(labels), "sequence", LAYERS),
     }
     gaps = [blocks(start, theta, bias, labels, **READINGS[name]) - z @ theta.T - bias for name, z in by_image.items()]
     return rounded(torch.stack(gaps).abs().max().item(), 1)

@@ -6,7 +6,7 @@ Writes results/one_layer_knows.json.
 
 "heads": a prompt shows n sequences with labels ε(-1)^(sum of the first five tokens), ε = ±1 unknown, and asks for that of
 another sequence; all are different. One attention head reads features ξ of the sequences (`read_out`): the sequence
-embeddings of a trained model of Part III, before or after its normalisation; those of the same seed's untrained model;
+embeddings of a trained model of Part III, before or after its normalization; those of the same seed's untrained model;
 positions, counts or the parity, as the ideal; the tokens themselves. It has a sink, a token of value 0, and a free value
 scale. Sharpness, sink's weight and scale are, for each n and each feature, those of SHARPNESS, of SINKS and of least squares
 (at most LOUDEST) that leave least on TUNING prompts; the curve is what they leave of the variance on TEST other prompts, the
@@ -31,7 +31,7 @@ n e^(2β²) E[‖q‖²/S²]/d; with e the stored error, the best scale leaves a
 sum, no sink) with the best value scale, at each of ten sharpnesses, by interpolation, with standard errors from 200
 resamplings; "best" is the least of the ten.
 
-"normalised": what the best scale leaves of the variance if the head divides by the sampled partition sum, and if it divides
+"normalized": what the best scale leaves of the variance if the head divides by the sampled partition sum, and if it divides
 by the expected one, at the theorem's β, with standard errors.
 """
 
@@ -41,7 +41,7 @@ import numpy as np
 import torch
 from lab import Record
 
-from attnopt.clustering import Settings, Task, initial_models, load_models, normalise
+from attnopt.clustering import Settings, Task, initial_models, load_models, normalize
 from attnopt.synthesis import best_agreement, draw_prompts, read_out, softmax_price
 
 RECORD = Record("one_layer_knows", digits=5)
@@ -144,7 +144,7 @@ def heads() -> dict:
         xi = models.sequences(tokens)
         found[name] = {
             "embedding": [curve(one, labels, sets) for one in xi],
-            "direction": [curve(one, labels, sets) for one in normalise(xi, models.norm)],
+            "direction": [curve(one, labels, sets) for one in normalize(xi, models.norm)],
         }
     found["other rule"] = [curve(one, other, sets) for one in trained.sequences(tokens)]
     return found
@@ -241,7 +241,7 @@ def softmax_of_strangers() -> dict:
 
 
 @RECORD.section
-def normalised() -> list[dict]:
+def normalized() -> list[dict]:
     """What is left of the variance, with either partition sum."""
     found = []
     for length, weight in ((12, 5), (12, 3), (20, 3), (20, 8)):

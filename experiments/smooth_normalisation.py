@@ -1,4 +1,4 @@
-r"""A normalisation without the origin's steepness beside the usual one: does it take loss spikes away?
+r"""A normalization without the origin's steepness beside the usual one: does it take loss spikes away?
 
     python experiments/smooth_normalisation.py
 

@@ -50,8 +50,8 @@ def precise_cross_entropy(logits, labels, axis):
     total = mpmath.mpf(0)
     for i, row in enumerate(logits):
         for j, x in enumerate(row):
-            normaliser = mpmath.fsum(mpmath.exp(y) for y in (columns[j] if axis == "sequence" else row))
-            total -= labels[i][j] * mpmath.log(mpmath.exp(x) / normaliser)
+            normalizer = mpmath.fsum(mpmath.exp(y) for y in (columns[j] if axis == "sequence" else row))
+            total -= labels[i][j] * mpmath.log(mpmath.exp(x) / normalizer)
     return total
 
 

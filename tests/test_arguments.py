@@ -269,7 +269,7 @@ TABLE = {
         "mlp_discount": Real(1.0, many=True), "clip": Real(1.0, infinite=True, many=True),
     },
     clustering.Watch: {"every": Whole(1), "snapshots": Wholes((0, 1))},
-    clustering.normalise: {"vectors": Array("n", finite=False), "norm": NORM},
+    clustering.normalize: {"vectors": Array("n", finite=False), "norm": NORM},
     clustering.closed_form_gradients: ON_TASK,
     clustering.gradient_bound: ON_TASK,
     clustering.gradient_bound_of_paper: ON_TASK,
@@ -436,7 +436,7 @@ def spoiled_array(rule, value, others):
     if not rule.batch and rule.shape:
         yield "with leading dimensions", value.expand(2, *value.shape)
     if rule.kind in ("labels", "one-hot"):
-        yield "not normalised", 0.5 * value
+        yield "not normalized", 0.5 * value
         yield "negative", value - 2 * value.mT.mean() if value.shape[-1] == 1 else 3 * value - 2 * value.flip(-1)
     if rule.kind == "one-hot":
         yield "soft", torch.full_like(value, 0.25)
@@ -450,7 +450,7 @@ def spoiled_array(rule, value, others):
         yield "zero", torch.zeros_like(value)
         yield "negative", -value
     if rule.kind == "probabilities":
-        yield "not normalised", 2 * value
+        yield "not normalized", 2 * value
 
 
 TRUTHS = True, np.True_, torch.tensor(True)  # which Python takes for numbers

@@ -317,7 +317,7 @@ def test_on_the_sphere_after_the_step_and_not_before_it():
     tangent = [s - radial * x for s, x in zip(slope, z, strict=True)]
     moved = unit([x - h * s for x, s in zip(z, slope, strict=True)])
     assert max(abs((m - x) / h + t) for m, x, t in zip(moved, z, tangent, strict=True)) < 100 * h
-    # normalising before: the field has a curl
+    # normalizing before: the field has a curl
     wide, step = [mpf(1), mpf(2)], mpf(10) ** -8
     pre = lambda z, entry: gradient(unit(z))[entry]  # noqa: E731
     curl = along(lambda t: pre([wide[0] + t[0], wide[1]], 1), [mpf(0)], [mpf(1)], step) - along(

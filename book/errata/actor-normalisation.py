@@ -1,4 +1,4 @@
-"""Normalising tokens does not whiten them, and the field of a layer that normalises its input is no gradient."""
+"""Normalizing tokens does not whiten them, and the field of a layer that normalizes its input is no gradient."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ rng = np.random.default_rng(0)
 features = rng.normal(size=(100_000, 3)) @ np.array([[1.0, 0.8, 0.0], [0.0, 0.6, 0.0], [0.0, 0.0, 0.3]])
 on_sphere = features / np.linalg.norm(features, axis=1, keepdims=True)
 covariance = on_sphere.T @ on_sphere / len(on_sphere)
-print("second moments of normalised tokens (trace 1, but not I/3, as of white ones in that scale):")
+print("second moments of normalized tokens (trace 1, but not I/3, as of white ones in that scale):")
 print(covariance.round(2))
 assert abs(np.trace(covariance) - 1) < 1e-12
 assert abs(covariance[0, 1]) > 0.1

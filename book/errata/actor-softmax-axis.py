@@ -1,4 +1,4 @@
-"""Softmax over the tokens (queries) is not the usual attention, which normalises over the keys."""
+"""Softmax over the tokens (queries) is not the usual attention, which normalizes over the keys."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Near the origin normalisation has a large slope, not only a curvature, and its gradients never point to the origin."""
+"""Near the origin normalization has a large slope, not only a curvature, and its gradients never point to the origin."""
 
 import numpy as np
 

@@ -22,7 +22,7 @@ label = zeta.argmax(1)  # the labels that this model gets right, every one
 
 def loss(scale):
     scaled = logits(scale * V, scale * U)
-    assert np.allclose(scaled, scale * zeta)  # the normalisation does not see the scale
+    assert np.allclose(scaled, scale * zeta)  # the normalization does not see the scale
     return (np.log(np.exp(scaled).sum(1)) - scaled[np.arange(len(x)), label]).mean()
 
 

@@ -67,7 +67,7 @@ def draw_frame(figure: Figure, run: Run, frame: int, sentence: int = 0) -> None:
         axes.annotate(str(x), place, ha="center", va="center", fontsize=7, color="white")
 
     radius = math.sqrt(2) if run.norm == "rms" else 1.0
-    axes = _plane(planes[0, 1], 1.25 * radius, "normalised Z(x, t), query q", note=f"‖q‖ = {params['query'].norm():.1f}")
+    axes = _plane(planes[0, 1], 1.25 * radius, "normalized Z(x, t), query q", note=f"‖q‖ = {params['query'].norm():.1f}")
     turn = torch.linspace(0, 2 * math.pi, 200)
     axes.plot(radius * turn.cos(), radius * turn.sin(), color=GREY, lw=0.7)
     _cloud(axes, run, held["embeddings"], tokens, weights)

@@ -11,7 +11,7 @@ from attnopt.checks import Axis, axis_dim, check_matrices, check_number, check_v
 
 
 def softmax(logits: Tensor, axis: Axis) -> Tensor:
-    """Exponentials of the logits, normalised to sum to 1 along one axis.
+    """Exponentials of the logits, normalized to sum to 1 along one axis.
 
     Args:
         logits: real scores, shape (..., S, K): S tokens, K classes.

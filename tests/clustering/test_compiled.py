@@ -31,7 +31,7 @@ def assert_same(one, other):
 @pytest.mark.parametrize(("dim", "p", "vocabulary"), [(1, 2, 2), (2, 2, 2), (3, 3, 4), (5, 2, 3)])
 @pytest.mark.parametrize("count", [9, 70])
 def test_compiled_gradients_are_those_of_the_plain_steps(norm, dim, p, vocabulary, count):
-    """Which are autograd's; weights of another length than the others' make the normalisation's parts differ."""
+    """Which are autograd's; weights of another length than the others' make the normalization's parts differ."""
     generator = torch.Generator().manual_seed(dim)
     models = Models.random(4, vocabulary, 6, dim, 7, norm=norm, generator=generator, biases=True)
     models.weights["token"][:2] *= 0.3

@@ -232,7 +232,7 @@ def test_either_slope_shortened_takes_the_rise_away_and_the_layers_own_step_does
         assert ends == pytest.approx(wilson(count, of) if count < of else ends, rel=1e-2)
         assert np.median(left[name]) == pytest.approx(found["median"][name][0], rel=1e-3)
     few = {name: entry[0] for name, entry in found["below_half"].items()}
-    names = ("far sequence", "short layer", "straight normalisation", "straight layer", "straight logits")
+    names = ("far sequence", "short layer", "straight normalization", "straight layer", "straight logits")
     assert [few[name] for name in names] == [84, 89, 2, 11, 13]
     assert spearmanr(left["straight layer"], rise).statistic == pytest.approx(found["rank_correlation"], abs=1e-3)
     chances = {
@@ -302,7 +302,7 @@ def test_the_same_weights_share_some_attention_and_seldom_the_circuit():
 
 
 @pytest.mark.evidence("odonnat-smoothed-normalisation")
-def test_the_smoothed_normalisation_takes_four_of_five_spikes_away():
+def test_the_smoothed_normalization_takes_four_of_five_spikes_away():
     found = stored("smooth_normalisation")
     (ratio, low, high), usual, smooth = found["ratio"], found["rms"], found["smooth"]
     assert found["pairs"] == usual["reached"][1] == smooth["reached"][1] == 300

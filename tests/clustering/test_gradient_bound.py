@@ -230,7 +230,7 @@ def test_equal_columns_attain_the_largest_norm():
 
 @pytest.mark.evidence("odonnat-eq-28")
 @given(dim=st.integers(2, 5), length=st.floats(1e-4, 1e4), seed=st.integers(0, 2**31))
-def test_normalisation_jacobian_is_no_projection(dim, length, seed):
+def test_normalization_jacobian_is_no_projection(dim, length, seed):
     xi = torch.randn(dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     xi = length * xi / xi.norm()
     M = torch.func.jacrev(lambda x: x / x.norm())(xi)

@@ -101,7 +101,7 @@ def test_small_gradients_keep_their_digits():
     torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
 
 
-def test_nothing_passes_through_the_normalisation_where_the_sequence_vanishes(generator):
+def test_nothing_passes_through_the_normalization_where_the_sequence_vanishes(generator):
     params = Models.random(1, 2, 3, 2, 4, norm="unit", generator=generator)
     params.weights["value"] = torch.zeros_like(params.weights["value"])
     tokens, targets = Task(2, 3, 2).all()

@@ -1,4 +1,4 @@
-"""The model, against a forward pass in plain loops; what embeddings can reach; unit and rms normalisation; the table."""
+"""The model, against a forward pass in plain loops; what embeddings can reach; unit and rms normalization; the table."""
 
 import inspect
 import itertools
@@ -24,12 +24,12 @@ from attnopt.clustering import (
     closed_form_gradients,
     ideal_circuit,
     invariance,
-    normalise,
+    normalize,
     train,
 )
 from attnopt.clustering.model import STAGES, smooth_step
 
-GEOMETRY = ("query", "value", "receptors")  # what the rms normalisation scales by √d
+GEOMETRY = ("query", "value", "receptors")  # what the rms normalization scales by √d
 
 
 def model(seed=0, models=3, p=3, length=4, dim=2, width=5, norm="unit", **options):
@@ -266,7 +266,7 @@ def test_degrees_of_freedom_of_the_embedding_table(p, length, dim, rank):
     assert (values > 1e-9 * values[0]).sum() == rank == min(p * length * (dim - 1), (p + length - 1) * dim - 1)
 
 
-# ---------------------------------------------------------------- normalisation
+# ---------------------------------------------------------------- normalization
 
 
 @pytest.mark.evidence("odonnat-model")
@@ -287,29 +287,29 @@ def test_rms_is_unit_with_three_weights_times_root_d(dim, biases):
 
 
 @given(st.integers(0, 200), st.integers(1, 5), st.floats(-3, 6))
-def test_normalise_keeps_directions(seed, dim, log_scale):
+def test_normalize_keeps_directions(seed, dim, log_scale):
     vectors = torch.randn(4, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    unit, scale = normalise(vectors, "unit"), 10**log_scale
+    unit, scale = normalize(vectors, "unit"), 10**log_scale
     torch.testing.assert_close(unit.norm(dim=-1), torch.ones(4, dtype=torch.float64))
-    torch.testing.assert_close(normalise(scale * vectors, "unit"), unit)
+    torch.testing.assert_close(normalize(scale * vectors, "unit"), unit)
     lengths = scale * vectors.norm(dim=-1, keepdim=True)
     expected = dim**0.5 * unit / (1 + 1e-5 * dim**0.5 / lengths)
-    torch.testing.assert_close(normalise(scale * vectors, "rms"), expected)
+    torch.testing.assert_close(normalize(scale * vectors, "rms"), expected)
 
 
 @pytest.mark.parametrize(
     ("length", "smoothed"),
     [(0.001, 0.001), (0.25, 0.25 + 0.75 / (1 + math.exp(8 / 3))), (0.5, 0.75), (1.0, 1.0), (40.0, 1.0)],
 )
-def test_lengths_after_each_normalisation(length, smoothed, generator):
+def test_lengths_after_each_normalization(length, smoothed, generator):
     directions = torch.nn.functional.normalize(torch.randn(6, 3, generator=generator, dtype=torch.float64), dim=-1)
     rms = length / (length / 3**0.5 + 1e-5)
     for norm, wanted in (("unit", 1.0), ("rms", rms), ("smooth", 3**0.5 * smoothed)):
-        torch.testing.assert_close(normalise(length * directions, norm), wanted * directions)
+        torch.testing.assert_close(normalize(length * directions, norm), wanted * directions)
         torch.testing.assert_close(
-            normalise(length * directions.view(1, 2, 3, 3), norm), wanted * directions.view(1, 2, 3, 3)
+            normalize(length * directions.view(1, 2, 3, 3), norm), wanted * directions.view(1, 2, 3, 3)
         )
-        torch.testing.assert_close(normalise(length * directions.view(3, 2, 3), norm), wanted * directions.view(3, 2, 3))
+        torch.testing.assert_close(normalize(length * directions.view(3, 2, 3), norm), wanted * directions.view(3, 2, 3))
 
 
 @pytest.mark.evidence("odonnat-smoothed-normalisation")
@@ -337,8 +337,8 @@ def test_models_live_in_the_plane_unless_told(generator):
 @pytest.mark.parametrize(("norm", "derivative"), [("unit", 0.0), ("rms", 1e5), ("smooth", 2**0.5)])
 def test_the_zero_vector_stays_zero_and_has_the_documented_derivative(norm, derivative):
     zero = torch.zeros(3, 2, dtype=torch.float64, requires_grad=True)
-    assert not normalise(zero, norm).any()
-    (slope,) = torch.autograd.grad(normalise(zero, norm)[:, 0].sum(), zero)
+    assert not normalize(zero, norm).any()
+    (slope,) = torch.autograd.grad(normalize(zero, norm)[:, 0].sum(), zero)
     expected = torch.tensor([derivative, 0.0], dtype=torch.float64).expand(3, 2)
     torch.testing.assert_close(slope, expected)
 
@@ -503,7 +503,7 @@ def test_what_does_not_fit_is_named():
 # ---------------------------------------------------------------- what models know of themselves
 
 
-def test_no_model_and_no_function_has_a_normalisation_by_default():
+def test_no_model_and_no_function_has_a_normalization_by_default():
     """Only settings have one, that of the paper's released code, and the models trained by them carry it."""
     params = model().weights
     with pytest.raises(TypeError, match="norm"):
@@ -512,8 +512,8 @@ def test_no_model_and_no_function_has_a_normalisation_by_default():
         Models.random(1, 2, 3, generator=torch.Generator())
     functions = [value for value in vars(clustering).values() if callable(value)]
     with_norm = {f.__name__ for f in functions if "norm" in inspect.signature(f).parameters}
-    assert with_norm == {"Models", "Run", "Settings", "normalise"}
-    for function in (clustering.Models, clustering.Run, clustering.normalise, Models.random):
+    assert with_norm == {"Models", "Run", "Settings", "normalize"}
+    for function in (clustering.Models, clustering.Run, clustering.normalize, Models.random):
         assert inspect.signature(function).parameters["norm"].default is inspect.Parameter.empty
     for norm in ("unit", "rms", "smooth"):
         trained = train([0], Settings(norm=norm, n_train=32, epochs=1), Watch(snapshots=[0]))

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from attnbook.explorers import Sandbox
 from attnbook.video import draw_frame, main, prefix_colours, write_video
-from attnopt.clustering import Models, Task, invariance, load_run, normalise, run_names
+from attnopt.clustering import Models, Task, invariance, load_run, normalize, run_names
 from attnopt.clustering.sandbox import DATA, LARGEST, PARTS, pack, read_frames, save_runs, sentence_parts
 
 NAMES = ["success", "failure", "spike", "faulty_attention", "partial_invariance", "pattern", "fine_tuning"]
@@ -209,7 +209,7 @@ def test_regions_are_those_of_directions():
     """The picture tabulates directions: what the layer adds depends on them alone, but for a 1e-5."""
     run = load_run("success")
     points = torch.randn(50, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    torch.testing.assert_close(normalise(points, "rms"), 2**0.5 * normalise(points, "unit"), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(normalize(points, "rms"), 2**0.5 * normalize(points, "unit"), rtol=1e-3, atol=1e-3)
     assert run.classify(3, points).shape == (50, 2)
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from spike_floor import CALM, EPOCHS, train_on
-from torch.nn.functional import gelu, normalize, one_hot
+from torch.nn.functional import gelu, one_hot
 
 from attnbook.folder import results
-from attnopt.clustering import Course, Models, Settings, Task, Watch, dissect, find_spikes, normalise, train
+from attnopt.clustering import Course, Models, Settings, Task, Watch, dissect, find_spikes, normalize, train
 from attnopt.clustering.model import marks
 from attnopt.clustering.sharpness import sharpness
 from attnopt.clustering.spikes import losses, stages
@@ -166,7 +166,7 @@ def test_stages_of_a_long_query_are_the_engines(factor):
 def test_dissection_of_a_small_step_leaves_only_the_slope():
     params, after, marked, truth, _ = example(1e-5)
     found = dissect(params, after, marked, truth)
-    for name in ("straight normalisation", "straight layer", "straight logits", "straight loss"):
+    for name in ("straight normalization", "straight layer", "straight logits", "straight loss"):
         assert torch.allclose(found[name], found["rise"], rtol=1e-3, atol=1e-9)
     parts = found["embeddings"] + found["attention"] + found["feed-forward"]
     assert torch.allclose(parts, found["rise"], rtol=1e-3, atol=1e-9)
@@ -215,7 +215,7 @@ def test_dissection_measures_the_rise_and_second_order_errors():
 
 @pytest.mark.evidence("odonnat-spikes-normalisation")
 @pytest.mark.parametrize(("name", "normed"), [("sums", "table"), ("sequence", "direction")])
-def test_straight_normalisation_is_its_tangent(name, normed):
+def test_straight_normalization_is_its_tangent(name, normed):
     params, after, marked, _truth, _ = example()
     held = stages(params, marked)
     now = stages(after, marked, held, {name: "straight"})
@@ -223,7 +223,7 @@ def test_straight_normalisation_is_its_tangent(name, normed):
     across = change - unit * (unit * change).sum(-1, keepdim=True)
     tangent = unit + across / held[name].norm(dim=-1, keepdim=True)
     torch.testing.assert_close(now[normed], tangent)
-    assert (now[normed] - normalise(now[name], "unit")).abs().max() > 1e-3
+    assert (now[normed] - normalize(now[name], "unit")).abs().max() > 1e-3
 
 
 @pytest.mark.evidence("odonnat-spikes-normalisation")
@@ -241,10 +241,10 @@ def test_far_alters_only_short_vectors():
 
 
 @pytest.mark.evidence("odonnat-spikes-normalisation")
-def test_curvature_of_the_normalisation():
+def test_curvature_of_the_normalization():
     x = torch.tensor([0.3, -0.4, 0.5], dtype=torch.float64)
-    second = torch.func.jacfwd(torch.func.jacrev(lambda v: normalise(v, "unit")))(x)
-    grid = normalize(torch.randn(20_000, 3, generator=generator(), dtype=torch.float64), dim=1)
+    second = torch.func.jacfwd(torch.func.jacrev(lambda v: normalize(v, "unit")))(x)
+    grid = normalize(torch.randn(20_000, 3, generator=generator(), dtype=torch.float64), "unit")
     sizes = torch.einsum("iab,na,nb->ni", second, grid, grid).norm(dim=1)
     exact = 2 / math.sqrt(3) / x.square().sum()
     assert sizes.max() <= exact
@@ -253,7 +253,7 @@ def test_curvature_of_the_normalisation():
 
 @pytest.mark.evidence("odonnat-spikes-normalisation")
 def test_a_step_turns_by_at_most_the_arcsine():
-    steps = 0.6 * normalize(torch.randn(10_000, 2, generator=generator(), dtype=torch.float64), dim=1)
+    steps = 0.6 * normalize(torch.randn(10_000, 2, generator=generator(), dtype=torch.float64), "unit")
     x = torch.tensor([1.0, 0.0], dtype=torch.float64)
     angles = torch.cosine_similarity(x + steps, x.expand(10_000, 2)).acos()
     assert angles.max() <= math.asin(0.6) + 1e-9
@@ -269,7 +269,7 @@ def test_curvature_of_the_layer():
     norm = lambda matrix: torch.linalg.matrix_norm(matrix, 2)  # noqa: E731
     bound = math.sqrt(2 / math.pi) * norm(U) * norm(W) * W.norm(dim=1).max()
     second = torch.func.jacfwd(torch.func.jacrev(lambda u: U @ gelu(W @ u)))
-    v = normalize(torch.randn(500, 3, generator=generator(2), dtype=torch.float64), dim=1)
+    v = normalize(torch.randn(500, 3, generator=generator(2), dtype=torch.float64), "unit")
     for u in torch.randn(20, 3, generator=generator(3), dtype=torch.float64):
         assert (torch.einsum("iab,na,nb->ni", second(u), v, v).norm(dim=1) <= bound).all()
 
@@ -377,7 +377,7 @@ def test_stored_steps_rise_without_curvature_of_the_network(stored):
     assert len(spikes) >= 40
     assert np.median(share["straight logits"]) > 0.7
     assert np.median(share["straight layer"]) > 0.6
-    assert np.median(share["straight normalisation"]) > 0.7
+    assert np.median(share["straight normalization"]) > 0.7
     assert np.median(share["far sequence"]) < 0.4
 
 
@@ -386,7 +386,7 @@ def test_stored_first_steps_over_the_threshold_are_like_the_steepest(stored):
     first = stored["onset"]
     assert [s["start"] for s in first] == [s["start"] for s in stored["dissection"]["spikes"]]
     share = lambda name: np.median([s[name] / s["rise"] for s in first])  # noqa: E731
-    assert min(share(name) for name in ("straight logits", "straight layer", "straight normalisation")) > 0.9
+    assert min(share(name) for name in ("straight logits", "straight layer", "straight normalization")) > 0.9
     assert share("far sequence") < 0.4
     assert share("feed-forward") < 0.2
 

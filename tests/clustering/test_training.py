@@ -22,7 +22,7 @@ from attnopt.clustering import (
     initial_models,
     invariance,
     load_training,
-    normalise,
+    normalize,
     save_training,
     train,
     training_data,
@@ -31,7 +31,7 @@ from attnopt.clustering.model import marks
 from attnopt.clustering.task import TEST_SEED
 from attnopt.clustering.training import evaluate, group
 from attnopt.clustering.training.adam import Adam
-from attnopt.clustering.training.backward import Layout, loss_and_gradients, normaliser, pull_back
+from attnopt.clustering.training.backward import Layout, loss_and_gradients, normalizer, pull_back
 from attnopt.clustering.training.group import FEED_FORWARD, ORDER_SEED
 
 
@@ -62,13 +62,13 @@ def test_gradients_are_autograds(norm, dim, p, vocabulary):
 
 @pytest.mark.parametrize("norm", ["unit", "rms", "smooth"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gradients_through_each_normalisation_at_chosen_lengths(norm, dtype):
+def test_gradients_through_each_normalization_at_chosen_lengths(norm, dtype):
     lengths = torch.tensor([0.005, 0.02, 0.3, 0.5, 0.97, 0.995, 1.0, 1.005, 4.0], dtype=dtype)
     vectors = (torch.tensor([[0.6], [0.8]], dtype=dtype) * lengths).unsqueeze(0)  # features first
     pull = torch.tensor([[[1.0], [-0.5]]], dtype=dtype).expand_as(vectors)
-    factor, bend = normaliser(vectors, norm)
+    factor, bend = normalizer(vectors, norm)
     leaf = vectors.mT.clone().requires_grad_()
-    out = normalise(leaf, norm)
+    out = normalize(leaf, norm)
     torch.testing.assert_close(vectors * factor, out.mT)
     (out * pull.mT).sum().backward()
     torch.testing.assert_close(pull_back(pull, vectors, factor, bend), leaf.grad.mT, rtol=1e-4, atol=1e-4)

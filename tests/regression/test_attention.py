@@ -33,7 +33,7 @@ def test_sequence_axis_is_not_the_usual_attention(generator):
 
 
 @pytest.mark.evidence("actor-softmax-axis")
-def test_labels_normalised_on_both_axes_need_equal_counts():
+def test_labels_normalized_on_both_axes_need_equal_counts():
     for tokens, classes in itertools.product((1, 2, 3), repeat=2):
         found = 0
         for bits in itertools.product((0, 1), repeat=tokens * classes):

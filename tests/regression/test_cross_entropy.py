@@ -10,7 +10,7 @@ from attnopt.softmax import logsumexp, softmax
 @pytest.mark.evidence("actor-eq-1-2")
 @pytest.mark.parametrize("axis", AXES)
 @given(x=matrices(), y=matrices())
-def test_equals_definition_for_normalised_labels(x, y, axis):
+def test_equals_definition_for_normalized_labels(x, y, axis):
     y = y.reshape(-1)[torch.arange(x.numel()) % y.numel()].reshape(x.shape)
     labels = softmax(y, axis)
     by_definition = -(labels * softmax(x, axis).log()).sum((-2, -1))

@@ -252,37 +252,37 @@ def test_pre_norm_is_no_gradient(generator):
         unit = z / z.norm()
         return (torch.softmax(weights @ unit, 0) - labels[0]) @ weights
 
-    def normalised_loss(z):
+    def normalized_loss(z):
         return torch.logsumexp(weights @ z / z.norm(), 0) - labels[0] @ (weights @ z) / z.norm()
 
     points = normal(generator, 30, 3)
-    for z in points[:3]:  # the pre-norm layer reads the package's gradient at the normalised token
+    for z in points[:3]:  # the pre-norm layer reads the package's gradient at the normalized token
         torch.testing.assert_close(linear_gradient((z / z.norm())[None], weights, labels, "class")[0], pre_norm(z))
         unit = z / z.norm()
         projected = (torch.eye(3).double() - torch.outer(unit, unit)) @ pre_norm(z) / z.norm()
-        torch.testing.assert_close(torch.func.grad(normalised_loss)(z), projected, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(torch.func.grad(normalized_loss)(z), projected, rtol=1e-10, atol=1e-12)
     asymmetry = [
-        skewness(torch.func.vmap(torch.func.jacrev(field))(points)) for field in (pre_norm, torch.func.grad(normalised_loss))
+        skewness(torch.func.vmap(torch.func.jacrev(field))(points)) for field in (pre_norm, torch.func.grad(normalized_loss))
     ]
     assert asymmetry[0] > 0.05
     assert asymmetry[1] < 1e-12
 
 
 @pytest.mark.evidence("actor-normalisation")
-def test_normalising_tokens_does_not_whiten(generator):
+def test_normalizing_tokens_does_not_whiten(generator):
     count, width = 3000, 4
     tokens = (
         normal(generator, count, width) @ double([3.0, 1.0, 1.0, 0.3]).diag() @ torch.linalg.qr(normal(generator, 4, 4)).Q
     )
-    normalised = math.sqrt(width) * torch.nn.functional.normalize(tokens, dim=-1)
-    covariance = normalised.mT @ normalised / count
+    normalized = math.sqrt(width) * torch.nn.functional.normalize(tokens, dim=-1)
+    covariance = normalized.mT @ normalized / count
     assert covariance.trace().item() == pytest.approx(width, rel=1e-12)
     eigenvalues = torch.linalg.eigvalsh(covariance)
     assert eigenvalues[-1] > 2
     assert eigenvalues[0] < 0.5
     whitened = torch.linalg.solve_triangular(torch.linalg.cholesky(tokens.mT @ tokens / count), tokens.mT, upper=False).mT
     torch.testing.assert_close(whitened.mT @ whitened / count, torch.eye(width).double(), rtol=0, atol=1e-10)
-    assert whitened.norm(dim=-1).std() > 0.3  # and whitening does not normalise
+    assert whitened.norm(dim=-1).std() > 0.3  # and whitening does not normalize
 
 
 @pytest.mark.parametrize(

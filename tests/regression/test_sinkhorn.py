@@ -79,12 +79,12 @@ def test_repaired_corollary(both_axes, generator):
     direction, step = normal(generator, 2, 4, 3), 1e-5
     slope = (loss(features + step * direction) - loss(features - step * direction)) / (2 * step)
     torch.testing.assert_close((formula * direction).sum((-2, -1)), slope, rtol=1e-6, atol=1e-8)
-    # it is the cross-entropy exactly if the labels are normalised on both axes
+    # it is the cross-entropy exactly if the labels are normalized on both axes
     cross_entropy = -(labels * attention.log()).sum((-2, -1))
     assert torch.allclose(loss(features), cross_entropy, rtol=1e-10) == both_axes
 
 
-def test_labels_normalised_on_one_axis_leave_the_repaired_loss_unbounded():
+def test_labels_normalized_on_one_axis_leave_the_repaired_loss_unbounded():
     labels = torch.tensor([[1.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
     losses = []
     for x in (2.0, 4.0, 8.0):

@@ -77,7 +77,7 @@ def test_fields_keep_the_last_good_number(laboratory):
     assert explorer.get_by_label("k that count").input_value() == "2"
     fill(explorer, "learning rate", "0,002")
     assert explorer.get_by_label("learning rate").input_value() == "0.002"
-    explorer.get_by_label("normalisation").select_option("unit")
+    explorer.get_by_label("normalization").select_option("unit")
     page.wait_for_function("location.hash.includes('norm:unit') && location.hash.includes('rate:0.002')")
     assert page.complaints == []
 

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy, gelu
 from attnbook.explorer import bundle
 from attnopt.clustering import Models, Task, counting_form
 from attnopt.clustering.invariance import variance_shares
-from attnopt.clustering.model import normalise
+from attnopt.clustering.model import normalize
 from attnopt.clustering.plateau import influences, margins, parity_coefficient
 from attnopt.clustering.trained import TASK, load_model, load_models
 from attnopt.clustering.training import training_data
@@ -62,10 +62,10 @@ def logits_of(models: Models, tokens: Tensor, neurons: Tensor, positions: Tensor
     if neurons.all() and positions.all():
         return models.logits(tokens)[0]
     at = models.weights
-    z = normalise(at["token"][:, tokens] + at["position"].unsqueeze(1), models.norm)
+    z = normalize(at["token"][:, tokens] + at["position"].unsqueeze(1), models.norm)
     scores = models.scores(z).masked_fill(positions == 0, -math.inf)
     sequence = torch.einsum("mnt,mntd->mnd", scores.softmax(-1), z) @ at["value"].mT
-    activations = models.activations(normalise(sequence, models.norm))
+    activations = models.activations(normalize(sequence, models.norm))
     output = sequence + (neurons * gelu(activations)) @ at["assemblers"].mT + at["assembler_bias"].unsqueeze(1)
     return (output @ at["token"].mT)[0]
 

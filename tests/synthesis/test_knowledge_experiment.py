@@ -90,7 +90,7 @@ def test_sums_of_drawn_cells_leave_what_prompts_leave():
     for mine, other in ((top[0], (weights * labels).sum(1)), (total[0], weights.sum(1))):
         assert abs(mine.mean() - other.mean()) < 5 * other.std() / 200
         assert mine.std() == pytest.approx(other.std(), rel=0.05)
-    for row in script.RECORD.stored()["normalised"]:
+    for row in script.RECORD.stored()["normalized"]:
         number = best_agreement(row["L"], row["k"])[1]
         left, error = row["expected"]
         assert abs(left - (number - 1) / (row["n"] + number - 1)) < 4 * error

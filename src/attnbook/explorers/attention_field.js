@@ -13,8 +13,8 @@ const transposed = (matrix) => [0, 1, 2].map((column) => matrix.map((row) => row
 // Attention, its output, gradient and cross-entropy at some tokens.
 function at(tokens, state) {
   const { weights, axis } = state, logits = tokens.map((z) => weights.map((weight) => dot(z, weight)));
-  const slices = (axis === "class" ? logits : transposed(logits)).map(softmaxOf), normalised = slices.map((slice) => slice.weights);
-  const attention = axis === "class" ? normalised : transposed(normalised), labels = [0, 1, 2].map((s) => labelOf(state, s));
+  const slices = (axis === "class" ? logits : transposed(logits)).map(softmaxOf), normalized = slices.map((slice) => slice.weights);
+  const attention = axis === "class" ? normalized : transposed(normalized), labels = [0, 1, 2].map((s) => labelOf(state, s));
   const [output, target] = [attention, labels].map((rows) => rows.map((row) => averaged(row, weights)));
   const fit = labels.flat().reduce((sum, value, index) => sum + value * logits.flat()[index], 0);
   return {

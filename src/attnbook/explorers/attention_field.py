@@ -22,7 +22,7 @@ COLOURS, MARKERS = (BLUE, ORANGE, GREEN), ("o", "^", "s")
 class AttentionFieldExplorer(Explorer):
     """Three tokens with two features and three classes: where the gradient sends a token, and what it attends to.
 
-    The labels are (1 - softness) I + softness / 3, which are normalised along both axes.
+    The labels are (1 - softness) I + softness / 3, which are normalized along both axes.
 
     Traits:
         tokens: Z, three pairs, before the first step.

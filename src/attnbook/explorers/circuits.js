@@ -122,7 +122,7 @@ const pictures = [
     },
   },
   { label: "2: the weights m of the count, one a position", box: BOX },
-  { label: "3: the normalised embeddings of both tokens at all positions, and the query", box: BOX },
+  { label: "3: the normalized embeddings of both tokens at all positions, and the query", box: BOX },
   { label: "4: the sequence embeddings, with the levels of the count", box: BOX },
 ];
 const controls = [

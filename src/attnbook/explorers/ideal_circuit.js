@@ -92,7 +92,7 @@ const back = (left, top) => [(left - CENTRE[0]) / UNIT, (CENTRE[1] - top) / UNIT
 const tip = (query) => place(query.map((part) => part / ARROW));
 
 const pictures = [
-  { label: "The plane of embeddings: positions, normalised sums of both tokens with them, and the query", box: "0 0 320 326" },
+  { label: "The plane of embeddings: positions, normalized sums of both tokens with them, and the query", box: "0 0 320 326" },
   { label: "Sequence embeddings over the regions of the two classes", box: "0 0 320 326" },
 ];
 const hollow = (parent, index, at) => mark(parent, index, at, 6.5, { fill: "none", stroke: "currentColor", "stroke-width": 2 });

@@ -31,7 +31,7 @@ class IdealCircuitExplorer(Explorer):
 
     module = "ideal_circuit"
     alt = (
-        "Left: normalised embeddings on a circle, dots for the first five positions and squares for the rest, with the "
+        "Left: normalized embeddings on a circle, dots for the first five positions and squares for the rest, with the "
         "query as an arrow towards the dots. Right: the sequence embeddings over the regions of the two classes, six tight "
         "clusters on a line, numbered 0 to 5 and of alternating class, each in a region of its own."
     )

@@ -12,7 +12,7 @@ const CELLS = 24, SEEDS = 20, SUCCESS = 0.9, REPLAY = 300;  // epochs a second a
 const PACES = [["as fast as it goes", Infinity], ["25 epochs a second", 25], ["5 epochs a second", 5], ["1 epoch a second", 1], ["10 steps a second", null]];
 const SPLITS = [["rate", "learning rate", "0.001"], ["beta2", "β₂", "0.9"], ["eps", "ε", "0.0001"], ["discount", "discount", "10"], ["order", "order of the batches (a seed)", "1"]];
 const USUAL = { p: 2, length: 12, k: 5, dim: 2, width: 32, count: 2048, batch: 32, rate: 3e-3, beta2: 0.999, eps: 1e-8, discount: 1, norm: "rms" };
-const NAMES = { p: "p", length: "L", k: "k", dim: "d", width: "neurons", count: "training sequences", batch: "batch", rate: "learning rate", beta2: "β₂", eps: "ε", discount: "discount", norm: "normalisation" };
+const NAMES = { p: "p", length: "L", k: "k", dim: "d", width: "neurons", count: "training sequences", batch: "batch", rate: "learning rate", beta2: "β₂", eps: "ε", discount: "discount", norm: "normalization" };
 const TRAINED = ["seed", ...SIZES, "count", "batch", "rate", "beta2", "eps", "discount", "norm", "goal"];
 const each = (state) => stepsPerEpoch(settingsOf(state));
 const percent = (value, digits = 1) => (value === null || Number.isNaN(value) ? "–" : `${show(100 * value, digits)} %`);
@@ -310,7 +310,7 @@ const controls = [
   field("seed", "seed"), field("p", "tokens p"), field("length", "length L"), field("k", "k that count"), field("dim", "dimension d"), field("width", "neurons"),
   field("count", "training sequences"), field("batch", "batch"), field("rate", "learning rate"), field("beta2", "β₂"), field("eps", "ε"), field("discount", "discount of the layer's rate"),
   { kind: "number", trait: "goal", label: "train to epoch", place: "ao-fields", fold: SETTINGS },
-  { kind: "select", trait: "norm", label: "normalisation", place: "ao-fields", fold: SETTINGS, names: { rms: "rms", unit: "unit" }, put: (norm, state) => anew(state, { norm }) },
+  { kind: "select", trait: "norm", label: "normalization", place: "ao-fields", fold: SETTINGS, names: { rms: "rms", unit: "unit" }, put: (norm, state) => anew(state, { norm }) },
   { kind: "part", make: surgery, place: "ao-folded", fold: "Change the model: query, positions, neurons" },
   { kind: "part", make: split, place: "ao-folded", fold: "Compare: the same state with one setting changed" },
   { kind: "part", make: many, place: "ao-folded", fold: "Twenty seeds" },

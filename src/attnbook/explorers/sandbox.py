@@ -59,7 +59,7 @@ class Sandbox(Explorer):
     module = "sandbox"
     size = (7.2, 7.4)
     alt = (
-        "Nine pictures of one model at the end of its training: token and position embeddings; their normalised sums on a "
+        "Nine pictures of one model at the end of its training: token and position embeddings; their normalized sums on a "
         "circle with the query; attention, a row a sentence; the values; sequence embeddings, coloured by prefix; the "
         "regions of the classes with the sequence embeddings; receptors and assemblers; loss and accuracy; gradient norms."
     )

@@ -51,7 +51,7 @@ function weightsAfter({ flat }, step) {
   return parts;
 }
 
-function normalised([x, y]) {
+function normalized([x, y]) {
   const by = Math.hypot(x, y) / Math.SQRT2 + 1e-5;
   return [x / by, y / by];
 }
@@ -59,7 +59,7 @@ function normalised([x, y]) {
 // ξ of sequences: what each token adds at each position is computed once.
 function embedded({ token, position, query, value }, sequences) {
   const table = token.map((e) => position.map((p) => {
-    const z = normalised([e[0] + p[0], e[1] + p[1]]), weight = Math.exp(dot(z, query) / Math.SQRT2);
+    const z = normalized([e[0] + p[0], e[1] + p[1]]), weight = Math.exp(dot(z, query) / Math.SQRT2);
     return [weight * dot(value[0], z), weight * dot(value[1], z), weight];
   }));
   return sequences.map((tokens) => {
@@ -85,7 +85,7 @@ const crossEntropy = (lead, label) => softplus(label ? -lead : lead);
 // The change of ξ since `held`, carried out as if vectors shorter than 1 had been of length 1.
 const kept = (held, xi) => {
   const by = Math.max(1, 1 / Math.hypot(...held));
-  return normalised([by * held[0] + xi[0] - held[0], by * held[1] + xi[1] - held[1]]);
+  return normalized([by * held[0] + xi[0] - held[0], by * held[1] + xi[1] - held[1]]);
 };
 function turned([a, b], [c, d]) {
   return Math.abs(Math.atan2(a * d - b * c, a * c + b * d)) * 180 / Math.PI;
@@ -99,14 +99,14 @@ export function compute({ data, step }) {
   const xi = embedded(weights, sequences), sizes = xi.map(([x, y]) => Math.hypot(x, y)), shown = embedded(weights, SHOWN), size = mean((index) => sizes[index]);
   const found = {
     loss: loss[step],
-    wrong: mean((index) => Number((margin(weights, xi[index], normalised(xi[index])) > 0) !== (set[index].label === 1))),
+    wrong: mean((index) => Number((margin(weights, xi[index], normalized(xi[index])) > 0) !== (set[index].label === 1))),
     length: size,
     shortest: Math.min(...sizes),
     sequence: shown,
-    answers: shown.map((one) => Number(margin(weights, one, normalised(one)) > 0)),
+    answers: shown.map((one) => Number(margin(weights, one, normalized(one)) > 0)),
     ring: Array.from({ length: TURNS }, (_, k) => {
       const angle = (k + 0.5) * 2 * Math.PI / TURNS, point = [size * Math.cos(angle), size * Math.sin(angle)];
-      return Number(margin(weights, point, normalised(point)) > 0);
+      return Number(margin(weights, point, normalized(point)) > 0);
     }),
   };
   if (step === 0) return { ...found, step_length: null, turn: null, largest: null, far: null, layer: null, others: null };
@@ -118,8 +118,8 @@ export function compute({ data, step }) {
     turn: mean((index) => turns[index]),
     largest: Math.max(...turns),
     far: meanLoss(weights, xi, xi.map((one, index) => kept(old[index], one))),
-    layer: meanLoss(mixed(before, weights), old, old.map(normalised)),
-    others: meanLoss(mixed(weights, before), xi, xi.map(normalised)),
+    layer: meanLoss(mixed(before, weights), old, old.map(normalized)),
+    others: meanLoss(mixed(weights, before), xi, xi.map(normalized)),
   };
 }
 

@@ -7,7 +7,7 @@ import {
 import { explorer } from "./shell.js";
 
 const LENGTH = 12, PREFIX = 5, ALL = 2 ** LENGTH, CELLS = 96, RING = 720;
-const normalised = (v) => (Math.hypot(...v) > 0 ? v.map((value) => value / Math.hypot(...v)) : [0, 0]);  // zero stays zero
+const normalized = (v) => (Math.hypot(...v) > 0 ? v.map((value) => value / Math.hypot(...v)) : [0, 0]);  // zero stays zero
 const bitsOf = (number) => Array.from({ length: LENGTH }, (_, t) => (number >> (LENGTH - 1 - t)) & 1);
 const labelOf = (tokens) => sum(tokens.slice(0, PREFIX)) % 2;
 
@@ -16,7 +16,7 @@ function scaled({ weights, model, query_scale, value_scale, neuron_scale }) {
   const chosen = weights[model], by = (factor, rows) => rows.map((row) => row.map((value) => factor * value));
   const { token, position, receptors } = chosen, thresholds = chosen.receptor_biases ?? receptors.map(() => 0), shift = chosen.assembler_bias ?? [0, 0];
   const query = chosen.query.map((value) => query_scale * value), value = by(value_scale, chosen.value), assemblers = by(neuron_scale, chosen.assemblers);
-  const table = token.map((e) => position.map((p) => normalised(e.map((part, index) => part + p[index]))));
+  const table = token.map((e) => position.map((p) => normalized(e.map((part, index) => part + p[index]))));
   const active = (direction) => receptors.map((row, index) => gelu(dot(row, direction) + thresholds[index]));
   const added = (activations) => assemblers.map((row, axis) => dot(row, activations) + shift[axis]);
   return { token, query, value, receptors, assemblers, table, active, added, difference: minus(token[1], token[0]) };
@@ -27,7 +27,7 @@ function pass({ token, query, value, table, active, added }, tokens) {
   const embeddings = tokens.map((x, t) => table[x][t]);
   const attention = softmaxOf(embeddings.map((z) => dot(z, query) / Math.SQRT2)).weights;
   const mixture = [0, 1].map((index) => sum(embeddings.map((z, t) => attention[t] * z[index])));
-  const sequence = value.map((row) => dot(row, mixture)), direction = normalised(sequence), activations = active(direction);
+  const sequence = value.map((row) => dot(row, mixture)), direction = normalized(sequence), activations = active(direction);
   const output = added(activations).map((part, index) => sequence[index] + part), logits = token.map((row) => dot(row, output));
   return { embeddings, attention, sequence, direction, activations, output, logits };
 }
@@ -141,7 +141,7 @@ function neighbours(angles, width) {
 
 const pictures = [
   {
-    label: "1: the normalised embeddings of the twelve tokens on the unit circle, with the query; a click changes a token", box: BOX,
+    label: "1: the normalized embeddings of the twelve tokens on the unit circle, with the query; a click changes a token", box: BOX,
     click(x, y, state) {
       const t = nearest(compute(state).embeddings.map(place), [x, y], 16);
       return t === null ? {} : turn(t)(state);

@@ -30,7 +30,7 @@ function paint(canvas, width, height, shade) {
 }
 
 // The classes' regions: the class's colour, the more transparent the less certain. In two dimensions the layer sees only a
-// direction, up to the 1e-5 in its normalisation, so one table of what each direction adds to the logits serves all cells.
+// direction, up to the 1e-5 in its normalization, so one table of what each direction adds to the logits serves all cells.
 function paintRegions(canvas, { model, dim, plane }, reach) {
   const { weights: { token, receptors, assemblers, receptor_biases: thresholds, assembler_bias: shift }, norm, neurons } = model, p = token.length;
   const told = (shares) => { const top = Math.max(...shares); return [shares.indexOf(top), 150 * (top - 1 / p) / (1 - 1 / p)]; };
@@ -60,7 +60,7 @@ function paintRegions(canvas, { model, dim, plane }, reach) {
 
 const PANELS = [
   ["positions", "E and P: drag a token or a position", "Token embeddings, and position embeddings as numbers in circles (prefix) and squares (suffix)", {}],
-  ["embeddings", "normalised: Z(x, t), query q", "Normalised embeddings of all tokens at all positions, with the query as an arrow", {}],
+  ["embeddings", "normalized: Z(x, t), query q", "Normalized embeddings of all tokens at all positions, with the query as an arrow", {}],
   ["attention", "attention, a row a sentence", "Attention of every sentence on its tokens; those of the chosen sentence in percent", { canvas: true }],
   ["values", "values VZ(x, t), ◎ their mean ξ", "Transformed embeddings; those of the chosen sentence joined to its sequence embedding", {}],
   ["sequence", "ξ of all sequences, by level M", "Sequence embeddings of all sequences, coloured by their level; those of the sentences outlined", { canvas: true }],

@@ -257,13 +257,13 @@ export function countingForm(xi, task) {
 
 // The forward pass, written as it is read; `neurons` and `positions` are masks of zeros and ones, all ones unless given.
 const inner = (a, b) => a.reduce((total, value, f) => total + value * b[f], 0);
-function normalised(norm, vector) {
+function normalized(norm, vector) {
   const length = Math.sqrt(inner(vector, vector)), by = checkNorm(norm) === "rms" ? length / Math.sqrt(vector.length) + 1e-5 : length || 1;
   return vector.map((value) => value / by);
 }
 
 function pairsOf({ weights: { token, position, query, value }, norm }) {
-  const embeddings = token.map((e) => position.map((at) => normalised(norm, e.map((part, f) => part + at[f]))));
+  const embeddings = token.map((e) => position.map((at) => normalized(norm, e.map((part, f) => part + at[f]))));
   const values = embeddings.map((row) => row.map((z) => value.map((part) => inner(part, z))));
   return { embeddings, values, scores: embeddings.map((row) => row.map((z) => inner(query, z) / Math.sqrt(query.length))) };
 }
@@ -276,14 +276,14 @@ function attended({ positions }, { scores, values }, tokens) {
 }
 
 function answered({ weights: { token, receptors, receptor_biases: thresholds, assemblers, assembler_bias: shift }, norm, neurons }, xi) {
-  const direction = normalised(norm, xi), activations = receptors.map((row, i) => inner(row, direction) + thresholds[i]);
+  const direction = normalized(norm, xi), activations = receptors.map((row, i) => inner(row, direction) + thresholds[i]);
   const fired = activations.map((value, i) => (neurons && !neurons[i] ? 0 : value * below(value)));
   const output = xi.map((value, f) => value + inner(assemblers[f], fired) + shift[f]);
   const logits = token.map((e) => inner(e, output));
   return { activations, logits, probabilities: softmaxOf(logits).weights };
 }
 
-// What each stage holds on the way from sentences to probabilities: of all pairs of token and position the normalised
+// What each stage holds on the way from sentences to probabilities: of all pairs of token and position the normalized
 // embeddings, values Vz and scores, of the sentences the attention, ξ, neurons before the GELU, logits and probabilities.
 export function stages(model, tokens) {
   const pairs = pairsOf(model), found = tokens.map((row) => {
@@ -402,7 +402,7 @@ export function createTrainer({
   const look = () => { seen = Int32Array.from(positions.keys()).filter((t) => positions[t]); };
   look();
 
-  // All pairs of token and position: their sums of embeddings, these normalised, values and exponentials, and gradients.
+  // All pairs of token and position: their sums of embeddings, these normalized, values and exponentials, and gradients.
   const rows = p * length, added = new Float64Array(rows * d), table = new Float64Array(rows * d), values = new Float64Array(rows * d);
   const factors = new Float64Array(rows), bends = new Float64Array(rows), scores = new Float64Array(rows), powers = new Float64Array(rows);
   const lifts = new Float64Array(rows * d), drops = new Float64Array(rows);

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 from attnopt.checks import check_count, check_generator, check_integers
-from attnopt.clustering.model import Models, check_models, marks, normalise
+from attnopt.clustering.model import Models, check_models, marks, normalize
 from attnopt.clustering.task import Task
 
 
@@ -145,7 +145,7 @@ def removals(models: Models, task: Task, generator: torch.Generator) -> dict[str
 
         - ``query`` (M,): the query set to 0, so that attention is the same everywhere;
         - ``attention`` (M,): the attention that another random sequence gets;
-        - ``positions`` (M, L): at one position both tokens get the mean of their normalised embeddings;
+        - ``positions`` (M, L): at one position both tokens get the mean of their normalized embeddings;
         - ``neurons`` (M, h): one neuron held at its mean over all sequences.
 
     Raises:
@@ -190,7 +190,7 @@ def _divided(sums: Tensor) -> Tensor:
 
 def _without_neurons(models: Models, sequence: Tensor, targets: Tensor) -> Tensor:
     """Accuracy (M, h) with each neuron in turn held at its mean."""
-    active = gelu(models.activations(normalise(sequence, models.norm)))
+    active = gelu(models.activations(normalize(sequence, models.norm)))
     margin = _margins(models, models.feed_forward(sequence))
     token, assemblers = models.weights["token"], models.weights["assemblers"]
     pull = torch.einsum("mdh,md->mh", assemblers, token[:, 1] - token[:, 0])

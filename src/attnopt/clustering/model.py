@@ -27,12 +27,12 @@ STAGES = ("embeddings", "scores", "attention", "mixture", "sequence", "direction
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Models:
-    """An ensemble of M small transformers: their weights and the normalisation that both layers use.
+    """An ensemble of M small transformers: their weights and the normalization that both layers use.
 
     Attributes:
         weights: ``token`` E (M, p, d), ``position`` P (M, L, d), ``query`` q (M, d), ``value`` V (M, d, d), ``receptors`` W
             (M, h, d), ``assemblers`` U (M, d, h), with or without ``receptor_biases`` (M, h) and ``assembler_bias`` (M, d).
-        norm: "unit", the paper's formula, "rms", its released code, or "smooth"; see `normalise`.
+        norm: "unit", the paper's formula, "rms", its released code, or "smooth"; see `normalize`.
 
     Raises:
         TypeError: if weights are no dict of real floating-point tensors of one dtype.
@@ -70,7 +70,7 @@ class Models:
             length: L, tokens a sequence.
             dim: d, the width of the embeddings.
             width: h, neurons of the feed-forward layer.
-            norm: their normalisation.
+            norm: their normalization.
             generator: draws them, on its device.
             biases: whether the feed-forward layer has them (section 2.2 and the released code do, the theory does not).
             dtype: of the weights.
@@ -181,8 +181,8 @@ class Models:
         return self.replace(**{name: value + by * direction[name] for name, value in self.weights.items()})
 
     def table(self) -> Tensor:
-        """Z(x, t), the normalised sum of the embeddings of token x and position t, for all pairs, shape (M, p, L, d)."""
-        return normalise(self.weights["token"].unsqueeze(-2) + self.weights["position"].unsqueeze(-3), self.norm)
+        """Z(x, t), the normalized sum of the embeddings of token x and position t, for all pairs, shape (M, p, L, d)."""
+        return normalize(self.weights["token"].unsqueeze(-2) + self.weights["position"].unsqueeze(-3), self.norm)
 
     def scores(self, embeddings: Tensor | None = None) -> Tensor:
         """Attention scores (M, …) of embeddings (M, …, d), those of the table unless given."""
@@ -200,7 +200,7 @@ class Models:
         return torch.cat([powers * values, powers], -1)
 
     def activations(self, direction: Tensor) -> Tensor:
-        """What the neurons are before the GELU (M, n, h), from ξ normalised (M, n, d)."""
+        """What the neurons are before the GELU (M, n, h), from ξ normalized (M, n, d)."""
         activations = direction @ self.weights["receptors"].mT
         return (
             activations + self.weights["receptor_biases"].unsqueeze(1) if "receptor_biases" in self.weights else activations
@@ -213,7 +213,7 @@ class Models:
 
     def feed_forward(self, sequence: Tensor) -> Tensor:
         """ψ from sequence embeddings ξ, both (M, n, d): the feed-forward layer with its residual connection."""
-        return self.output(sequence, self.activations(normalise(sequence, self.norm)))
+        return self.output(sequence, self.activations(normalize(sequence, self.norm)))
 
     def classify(self, sequence: Tensor) -> Tensor:
         """Logits (M, n, p) from sequence embeddings ξ (M, n, d)."""
@@ -226,7 +226,7 @@ class Models:
     def stages(self, tokens: Tensor, patch: Params | None = None) -> dict[str, Tensor]:
         """What each stage holds, on the way from sequences to logits.
 
-        Normalised, the zero vector stays zero: ξ = 0 gives the logits of the feed-forward layer at 0, and with "unit" its
+        Normalized, the zero vector stays zero: ξ = 0 gives the logits of the feed-forward layer at 0, and with "unit" its
         gradient comes through the residual connection alone (likewise where ‖ξ‖² underflows to 0). A model with weights that
         are not finite has such logits; the others of the ensemble are not affected.
 
@@ -238,7 +238,7 @@ class Models:
         Returns:
             ``embeddings`` z (M, n, L, d); from them ``scores``, from these ``attention`` s (M, n, L); from attention and
             embeddings ``mixture`` zs, the mean embedding (M, n, d); from it ``sequence`` ξ (M, n, d); from it ``direction``,
-            ξ normalised (M, n, d); from it ``activations`` (M, n, h) before the GELU; from ξ and these ``output`` ψ
+            ξ normalized (M, n, d); from it ``activations`` (M, n, h) before the GELU; from ξ and these ``output`` ψ
             (M, n, d); from it ``logits`` ζ (M, n, p).
 
         Raises:
@@ -279,7 +279,7 @@ class Models:
         attention = keep("attention", keep("scores", scores).softmax(-1))
         mixture = keep("mixture", torch.einsum("mnt,mntd->mnd", attention, embeddings))
         sequence = keep("sequence", mixture @ self.weights["value"].mT)
-        direction = keep("direction", normalise(sequence, self.norm))
+        direction = keep("direction", normalize(sequence, self.norm))
         activations = keep("activations", self.activations(direction))
         output = keep("output", self.output(sequence, activations))
         return held | {"logits": output @ self.weights["token"].mT}
@@ -425,7 +425,7 @@ class Models:
             )
 
 
-def normalise(vectors: Tensor, norm: Norm) -> Tensor:
+def normalize(vectors: Tensor, norm: Norm) -> Tensor:
     """Vectors of length 1 ("unit"), or divided by 1e-5 plus their root mean square ("rms"), or smoothed ("smooth").
 
     The paper's formula is "unit"; its released code is "rms", with vectors of length √d. "smooth" is √d σ(r) x/r

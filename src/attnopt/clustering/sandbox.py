@@ -37,7 +37,7 @@ class Run:
         title: a few words for a chooser.
         description: one sentence.
         task: what is learned.
-        norm: the model's normalisation.
+        norm: the model's normalization.
         settings: of the training.
         epochs: of the frames, shape (F,), increasing.
         packed: each parameter as 16-bit integers, shape (F, …), and the step that they count.

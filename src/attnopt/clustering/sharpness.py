@@ -41,7 +41,7 @@ def sharpness(
         rows: weights, shape (M, n), as `Layout.rows` makes them.
         marked: the training sequences, as from `marks`, shape (M, n, pL).
         truth: ones at the labels, shape (M, n, p).
-        norm: the models' normalisation.
+        norm: the models' normalization.
         preconditioner: positive diagonal P, shape (M, n); with it, the largest eigenvalue of P⁻¹H.
         iterations: of Lanczos's method; more than there are parameters are no use.
         step: relative length of the differences.

@@ -10,7 +10,7 @@ from torch.nn.functional import gelu, one_hot
 
 from attnopt.checks import check_count, check_matrices, check_number, check_tensors
 from attnopt.clustering.gradients import gelu_derivative
-from attnopt.clustering.model import BIASES, Models, check_models, marks, normalise
+from attnopt.clustering.model import BIASES, Models, check_models, marks, normalize
 from attnopt.clustering.training import PAPER, Settings, initial_models, training_data
 from attnopt.clustering.training.adam import Adam
 from attnopt.clustering.training.backward import Layout, exponentials, loss_and_gradients
@@ -156,7 +156,7 @@ def stages(
         models: M of them.
         marked: the sequences, as from `marks`.
         held: the stages at another moment.
-        how: what the normalisation does with the change of ``sums`` or ``sequence`` since then. "far": the change is carried
+        how: what the normalization does with the change of ``sums`` or ``sequence`` since then. "far": the change is carried
             out as if vectors shorter than 1 had been of length 1, in the same direction, before it. "straight": it is taken
             to first order. Either way what was held is met (with "rms" up to its 1e-5).
 
@@ -167,12 +167,12 @@ def stages(
     def directions(name: str, vectors: Tensor) -> Tensor:
         kind = (how or {}).get(name)
         if held is None or kind is None:
-            return normalise(vectors, models.norm)
+            return normalize(vectors, models.norm)
         if kind == "straight":
             change = vectors - held[name]
-            return sum(torch.func.jvp(lambda x: normalise(x, models.norm), (held[name],), (change,)))
+            return sum(torch.func.jvp(lambda x: normalize(x, models.norm), (held[name],), (change,)))
         pushed = held[name] * (1 / held[name].norm(dim=-1, keepdim=True)).clamp_min(1.0)
-        return normalise(pushed + (vectors - held[name]), models.norm)
+        return normalize(pushed + (vectors - held[name]), models.norm)
 
     token, position = models.weights["token"], models.weights["position"]
     sums = (token.unsqueeze(2) + position.unsqueeze(1)).flatten(1, 2)
@@ -220,8 +220,8 @@ def dissect(before: Models, after: Models, marked: Tensor, truth: Tensor) -> dic
 
     Returns:
         Shape (M,) each. ``loss`` before and ``rise``, then the rise under interventions. For ``far sums`` and ``far
-        sequence`` the normalisation of E + P, or of ξ, is kept away from the origin (see `stages`). For ``straight
-        normalisation``, ``straight layer``, ``straight logits`` and ``straight loss`` both normalisations, the feed-forward
+        sequence`` the normalization of E + P, or of ξ, is kept away from the origin (see `stages`). For ``straight
+        normalization``, ``straight layer``, ``straight logits`` and ``straight loss`` both normalizations, the feed-forward
         layer, the logits as a whole or the loss itself are taken to first order in the step. For ``embeddings``,
         ``attention`` and ``feed-forward`` only these weights make their step.
 
@@ -258,7 +258,7 @@ def dissect(before: Models, after: Models, marked: Tensor, truth: Tensor) -> dic
         "rise": rise(),
         "far sums": rise({"sums": "far"}),
         "far sequence": rise({"sequence": "far"}),
-        "straight normalisation": rise({"sums": "straight", "sequence": "straight"}),
+        "straight normalization": rise({"sums": "straight", "sequence": "straight"}),
         "straight layer": losses((now["sequence"] + straight) @ after.weights["token"].mT, truth).mean(1) - start,
         "straight logits": losses(logits + change, truth).mean(1) - start,
         "straight loss": ((logits.softmax(-1) - truth) * change).sum(-1).mean(1),

@@ -12,7 +12,7 @@ def cross_attention(features: Tensor, weights: Tensor, axis: Axis) -> Tensor:
     Args:
         features: Z, shape (..., S, F).
         weights: θ, shape (..., K, F).
-        axis: "class" normalises over the keys, as scaled dot-product attention does; "sequence" over the queries,
+        axis: "class" normalizes over the keys, as scaled dot-product attention does; "sequence" over the queries,
             which is what the papers' σ_i says (and how slot attention begins).
 
     Returns:

@@ -39,7 +39,7 @@ def block_step(
         features: Z, shape (..., S, F).
         weights: θ, shape (..., K, F), or (..., F, F) and symmetric for the quadratic model.
         labels: C, shape (..., S, K), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalised.
+        axis: along which softmax and labels are normalized.
         step: h, the time that a layer takes; the papers' block has 1.
         scheme: "euler" is Z + h(A + B)(Z). "printed" is the papers' block, eqs (7) and (9): an Euler step along A, then
             one along B, with their formula -2σZθ for A in the quadratic model. "lie" follows A for a time h, then B;
@@ -78,7 +78,7 @@ def unroll(
         features: Z, shape (..., S, F).
         weights: θ for all layers, or one θ a layer.
         labels: C, shape (..., S, K).
-        axis: along which softmax and labels are normalised.
+        axis: along which softmax and labels are normalized.
         layers: how many.
         step: as in `block_step`.
         scheme: as in `block_step`.
@@ -118,7 +118,7 @@ def unroll_logits(logits: Tensor, weights: Tensor, labels: Tensor, axis: Axis, l
         logits: N at the input, shape (..., S, K).
         weights: θ, shape (..., K, F).
         labels: C, shape (..., S, K), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalised.
+        axis: along which softmax and labels are normalized.
         layers: how many.
         step: the step of a layer.
 

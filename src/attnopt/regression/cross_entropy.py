@@ -12,7 +12,7 @@ def pointwise_cross_entropy(logits: Tensor, labels: Tensor, axis: Axis) -> Tenso
     Args:
         logits: N, shape (..., S, K).
         labels: C, shape (..., S, K), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalised.
+        axis: along which softmax and labels are normalized.
 
     Returns:
         The cross-entropy in nats, summed over the slices, shape (...).

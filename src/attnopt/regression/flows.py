@@ -67,7 +67,7 @@ def feature_flow(
         features: Z at time 0, shape (..., S, F).
         weights: θ, shape (..., K, F), or (..., F, F) and symmetric for the quadratic model.
         labels: C, shape (..., S, K), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalised.
+        axis: along which softmax and labels are normalized.
         times: when to look, one-dimensional, strictly increasing, not negative.
         model: "linear" (N = Zθᵀ) or "quadratic" (N = ZθZᵀ).
         printed: follow minus the papers' formula for the quadratic model instead of minus the gradient.

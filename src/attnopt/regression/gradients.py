@@ -21,7 +21,7 @@ def linear_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: Axi
         features: Z, shape (..., S, F).
         weights: θ, shape (..., K, F).
         labels: C, shape (..., S, K), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalised.
+        axis: along which softmax and labels are normalized.
 
     Returns:
         The gradient, shape (..., S, F).
@@ -45,13 +45,13 @@ def quadratic_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: 
     """Gradient in Z of the cross-entropy of the quadratic model N = ZθZᵀ, θ symmetric: (σ + σᵀ - C - Cᵀ)Zθ.
 
     Attention over the keys and attention over the queries enter alike, so ``axis`` only says how the labels are
-    normalised: the value for one axis and C is that for the other axis and Cᵀ.
+    normalized: the value for one axis and C is that for the other axis and Cᵀ.
 
     Args:
         features: Z, shape (..., S, F).
         weights: θ, shape (..., F, F), symmetric.
         labels: C, shape (..., S, S), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalised.
+        axis: along which softmax and labels are normalized.
 
     Returns:
         The gradient, shape (..., S, F).
@@ -76,7 +76,7 @@ def quadratic_gradient_of_paper(features: Tensor, weights: Tensor, labels: Tenso
         features: Z, shape (..., S, F).
         weights: θ, shape (..., F, F), symmetric.
         labels: C, shape (..., S, S), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalised.
+        axis: along which softmax and labels are normalized.
 
     Returns:
         The printed expression, shape (..., S, F).

@@ -14,7 +14,7 @@ def multi_head_gradient(features: Tensor, projections: Tensor, weights: Tensor, 
         projections: P, shape (..., H, F, D): what each head sees of the features.
         weights: θ, shape (..., H, K, D): each head's keys, which are also its values.
         labels: C, shape (..., H, S, K), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalised.
+        axis: along which softmax and labels are normalized.
 
     Returns:
         Σ_h (σ(ZP_hθ_hᵀ) - C_h)θ_hP_hᵀ, shape (..., S, F).

@@ -1,4 +1,4 @@
-"""Attention normalised along both axes: the doubly stochastic matrix that makes Corollary 2 true."""
+"""Attention normalized along both axes: the doubly stochastic matrix that makes Corollary 2 true."""
 
 import torch
 from torch import Tensor

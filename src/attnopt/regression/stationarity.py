@@ -10,14 +10,14 @@ RESOLUTION = 1e-7  # the tolerance to which HiGHS satisfies the equations
 
 
 def stationary_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
-    """How far inside the normalised matrices some P with Pθ = Cθ can lie: the largest possible smallest entry of P.
+    """How far inside the normalized matrices some P with Pθ = Cθ can lie: the largest possible smallest entry of P.
 
     The linear model has a finite minimiser Z, that is σ(Zθᵀ)θ = Cθ has a solution, exactly when this is positive.
 
     Args:
         weights: θ, shape (K, F).
         labels: C, shape (S, K), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalised.
+        axis: along which softmax and labels are normalized.
 
     Returns:
         The margin, in [0, 1 / length of the axis], from a linear program solved to about 1e-7; smaller ones count as 0.
@@ -59,7 +59,7 @@ def separation_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
     Args:
         weights: θ, shape (K, F).
         labels: C, shape (S, K), one-hot along ``axis``.
-        axis: along which softmax and labels are normalised, of length 2 or more.
+        axis: along which softmax and labels are normalized, of length 2 or more.
 
     Returns:
         max over ‖Z‖ = 1 of the smallest difference of logits, 0 if it is not positive or less than 1e-7 of the largest

@@ -58,8 +58,8 @@ class Layout:
         return rows
 
 
-def normaliser(vectors: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
-    """The factors φ(r) that `normalise` multiplies vectors of length r by, and φ′(r)/r; vectors (M, d, …)."""
+def normalizer(vectors: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+    """The factors φ(r) that `normalize` multiplies vectors of length r by, and φ′(r)/r; vectors (M, d, …)."""
     dim, squares = vectors.shape[1], vectors.square().sum(1, keepdim=True)
     lengths = squares.clamp_min(torch.finfo(squares.dtype).tiny).sqrt()
     if norm == "rms":
@@ -75,7 +75,7 @@ def normaliser(vectors: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
 
 
 def pull_back(grad: Tensor, vectors: Tensor, factor: Tensor, bend: Tensor) -> Tensor:
-    """The gradient in the vectors of a function of their normalised form: φ·grad + (φ′/r)(x·grad) x."""
+    """The gradient in the vectors of a function of their normalized form: φ·grad + (φ′/r)(x·grad) x."""
     return grad * factor + vectors * (bend * (grad * vectors).sum(1, keepdim=True))
 
 
@@ -112,19 +112,19 @@ def pair_table(views: Params, norm: Norm, spread: Tensor | None = None) -> dict[
 
     Args:
         views: parameters, as from `Layout.views`.
-        norm: the models' normalisation.
+        norm: the models' normalization.
         spread: see `exponentials`.
 
     Returns:
-        ``sums`` of embeddings, their normalised ``table`` and ``values`` (M, d, pL), ``weights`` (M, 1, pL), the ``factor``
-        and ``bend`` of the normalisation, and ``rows``, which a sequence's marks add up (M, d + 1, pL).
+        ``sums`` of embeddings, their normalized ``table`` and ``values`` (M, d, pL), ``weights`` (M, 1, pL), the ``factor``
+        and ``bend`` of the normalization, and ``rows``, which a sequence's marks add up (M, d + 1, pL).
 
     Raises:
         ValueError: if the scores of a model spread too far and ``spread`` is not given.
     """
     token, position, query = views["token"], views["position"], views["query"]
     sums = (token.mT.unsqueeze(-1) + position.mT.unsqueeze(-2)).flatten(2)
-    factor, bend = normaliser(sums, norm)
+    factor, bend = normalizer(sums, norm)
     table = sums * factor
     scores = torch.bmm(query.unsqueeze(1), table) / token.shape[-1] ** 0.5
     weights = exponentials(scores, spread)
@@ -146,7 +146,7 @@ def attend(rows: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def feed_forward(views: Params, sequence: Tensor, direction: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Activations before and after the GELU (M, h, B) and output ψ (M, d, B) from ξ and ξ normalised."""
+    """Activations before and after the GELU (M, h, B) and output ψ (M, d, B) from ξ and ξ normalized."""
     before = torch.baddbmm(views["receptor_biases"].unsqueeze(-1), views["receptors"], direction)
     after = gelu(before)
     return before, after, torch.baddbmm(sequence + views["assembler_bias"].unsqueeze(-1), views["assemblers"], after)
@@ -170,7 +170,7 @@ def loss_and_gradients(
         grads: views of the same shapes, overwritten.
         batch: marks of the sequences, shape (M, B, pL).
         truth: ones at the labels, shape (M, v, B), for the v tokens of the vocabulary.
-        norm: the models' normalisation.
+        norm: the models' normalization.
         spread: see `exponentials`.
 
     Returns:
@@ -184,7 +184,7 @@ def loss_and_gradients(
     pairs = pair_table(views, norm, spread)
     table, weights = pairs["table"], pairs["weights"]
     sequence, inverse = attend(pairs["rows"], batch)
-    factor, bend = normaliser(sequence, norm)
+    factor, bend = normalizer(sequence, norm)
     direction = sequence * factor
     before, after, output = feed_forward(views, sequence, direction)
     losses, predicted = cross_entropy(torch.bmm(token, output), truth)

@@ -57,7 +57,7 @@ class Kernel:
 
     Args:
         layout: of their rows.
-        norm: their normalisation.
+        norm: their normalization.
         tokens: training sequences, shape (M, n, L).
         targets: their labels, shape (M, n).
 

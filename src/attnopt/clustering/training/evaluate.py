@@ -8,7 +8,7 @@ from torch import Tensor
 from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import Norm, Params, marks
 from attnopt.clustering.task import LISTED
-from attnopt.clustering.training.backward import attend, cross_entropy, feed_forward, normaliser, pair_table
+from attnopt.clustering.training.backward import attend, cross_entropy, feed_forward, normalizer, pair_table
 from attnopt.clustering.training.settings import Settings
 
 CHUNK = 2**19  # activations that are evaluated at a time
@@ -79,7 +79,7 @@ def predict(views: Params, norm: Norm, batch: Tensor, truth: Tensor, spread: Ten
 
     Args:
         views: weights, as from `Layout.views`.
-        norm: the models' normalisation.
+        norm: the models' normalization.
         batch: marks of the sequences, shape (M, n, pL).
         truth: ones at the labels, shape (M, p, n) or (p, n).
         spread: see `exponentials`.
@@ -91,7 +91,7 @@ def predict(views: Params, norm: Norm, batch: Tensor, truth: Tensor, spread: Ten
     logits, sequences = [], []
     for part in batch.split(chunk, 1):
         sequence, _ = attend(rows, part)
-        factor, _ = normaliser(sequence, norm)
+        factor, _ = normalizer(sequence, norm)
         logits.append(torch.bmm(views["token"], feed_forward(views, sequence, sequence * factor)[2]))
         sequences.append(sequence)
     logits, sequence = torch.cat(logits, 2)[..., :count], torch.cat(sequences, 2)[..., :count]

@@ -75,7 +75,7 @@ static inline void exponentiate(float *values, int count) {
 }
 
 /* The factors φ(r) of vectors of length r and φ′(r)/r; `vectors` holds D rows of `count`. */
-static inline void normaliser(const float *vectors, int count, float *factor, float *bend) {
+static inline void normalizer(const float *vectors, int count, float *factor, float *bend) {
     const float root = sqrtf((float)D);
     float lengths[W > B ? W : B], squares[W > B ? W : B];
     EACH(at, count) squares[at] = 0;
@@ -131,7 +131,7 @@ static float pair_table(const float *row, const int32_t *at, Pairs *pairs) {
         EACH(v, V) EACH(t, T) pairs->sums[c * W + v * T + t] = token[v * D + c] + position[t * D + c];
         for (int n = N; n < W; n++) pairs->sums[c * W + n] = 0;
     }
-    normaliser(pairs->sums, W, pairs->factor, pairs->bend);
+    normalizer(pairs->sums, W, pairs->factor, pairs->bend);
     EACH(c, D) EACH(n, W) pairs->table[c * W + n] = pairs->sums[c * W + n] * pairs->factor[n];
     float *scores = pairs->weights;
     EACH(n, W) scores[n] = 0;
@@ -178,7 +178,7 @@ static inline void forward(
     }
     EACH(b, B) batch->inverse[b] = 1 / totals[D][b];
     EACH(c, D) EACH(b, B) batch->sequence[c * B + b] = totals[c][b] * batch->inverse[b];
-    normaliser(batch->sequence, B, batch->factor, batch->bend);
+    normalizer(batch->sequence, B, batch->factor, batch->bend);
     EACH(c, D) EACH(b, B) batch->direction[c * B + b] = batch->sequence[c * B + b] * batch->factor[b];
     for (int b = 0; b < B; b += LANES) {
         vec direction[D], output[D];

@@ -31,7 +31,7 @@ class Settings:
         vocabulary: tokens with an embedding, the task's p unless given; those from p on are trained as labels that are never
             right.
         dim: d, the width of the embeddings.
-        norm: the models' normalisation.
+        norm: the models' normalization.
         n_train: training sequences of each model.
         epochs: passes through the training set.
         betas: Adam's β₁ and β₂, from 0 on and below 1, of all models.
