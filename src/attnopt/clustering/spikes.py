@@ -6,16 +6,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu, one_hot
+from torch.nn.functional import gelu
 
 from attnopt.checks import check_count, check_matrices, check_number, check_tensors
 from attnopt.clustering.gradients import gelu_derivative
-from attnopt.clustering.model import BIASES, Models, check_models, marks, normalize
+from attnopt.clustering.model import BIASES, Models, check_models, normalize
 from attnopt.clustering.training import PAPER, Settings, initial_models, training_data
-from attnopt.clustering.training.adam import Adam
-from attnopt.clustering.training.backward import Layout, exponentials, loss_and_gradients
-from attnopt.clustering.training.group import ORDER_SEED
+from attnopt.clustering.training.backward import Layout, exponentials
 from attnopt.clustering.training.settings import PER_MODEL
+from attnopt.clustering.training.step import Pace, Plain, State, order_of
 
 
 class Spike(NamedTuple):
@@ -77,15 +76,6 @@ def find_spikes(loss: Tensor, factor: float = 2.0, rise: float = 0.02, window: i
     return found
 
 
-class State(NamedTuple):
-    """What a step of training needs of M models: weights and Adam's moments (M, n), and the steps done so far (M,)."""
-
-    rows: Tensor
-    first: Tensor
-    second: Tensor
-    steps: Tensor
-
-
 class Course:
     """Training runs step by step, each in an epoch of its own.
 
@@ -111,36 +101,20 @@ class Course:
         self.settings, self.norm = settings, settings.norm
         self.layout = Layout.of(start)
         self.start = self.layout.rows(start).to(dtype)
-        self.marks = marks(self.tokens, settings.tokens, dtype)
-        self.truth = one_hot(self.targets, settings.tokens).to(dtype)
+        self.engine = Plain(self.layout, self.norm, self.tokens, self.targets, dtype)
+        self.marks, self.truth = self.engine.data[0], self.engine.data[1].mT
 
     def initial(self) -> State:
         """The state before the first step."""
-        adam = Adam.of(self.start)
-        return State(self.start.clone(), adam.first, adam.second, adam.steps)
-
-    def adam(self, state: State) -> Adam:
-        """What makes the steps, on the state's own moments."""
-        return Adam(state.first, state.second, state.steps, self.settings.betas, self.settings.eps)
+        return State.of(self.start.clone())
 
     def epoch(self, state: State) -> Iterator[Tensor]:
         """Step through every model's own next epoch, updating the state; after each step, the mini-batches' losses."""
-        total, size = self.marks.shape[1], self.settings.batch_size
-        number = state.steps // math.ceil(total / size)
-        orders = {
-            int(n): torch.randperm(total, generator=torch.Generator().manual_seed(ORDER_SEED + int(n)))
-            for n in number.unique()
-        }
-        order = torch.stack([orders[int(n)] for n in number])
-        batches = self.marks.gather(1, order.unsqueeze(-1).expand_as(self.marks))
-        truth = self.truth.gather(1, order.unsqueeze(-1).expand_as(self.truth)).mT.contiguous()
-        adam, gradient = self.adam(state), torch.zeros_like(state.rows)
-        views, gradients = self.layout.views(state.rows), self.layout.views(gradient)
-        for at in range(0, total, size):
-            part = slice(at, at + size)
-            batch = loss_and_gradients(views, gradients, batches[:, part], truth[..., part], self.norm)
-            adam.step(state.rows, gradient, self.settings.learning_rate)
-            yield batch
+        total, chosen = self.settings.n_train, self.settings
+        number = (state.steps // math.ceil(total / chosen.batch_size)).tolist()
+        orders = {epoch: order_of(epoch, total) for epoch in set(number)}
+        pace = Pace(chosen.batch_size, chosen.betas, chosen.eps, chosen.learning_rate)
+        yield from self.engine.steps(state, torch.stack([orders[epoch] for epoch in number]), pace)
 
     def models(self, rows: Tensor) -> Models:
         """The models of rows, in float64."""

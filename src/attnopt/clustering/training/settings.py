@@ -13,7 +13,6 @@ from torch import Tensor
 from attnopt.checks import check_count, check_number, check_word, is_truth
 from attnopt.clustering.model import Norm
 from attnopt.clustering.task import Task, check_task
-from attnopt.clustering.training.adam import BETAS, EPSILON
 
 PER_MODEL = ("width", "batch_size", "learning_rate", "mlp_discount", "weight_decay", "clip")
 LEAST = 1e-38  # what single precision can tell from 0: a weight whose gradients vanish is not divided by that
@@ -56,8 +55,8 @@ class Settings:
     norm: Norm = "rms"
     n_train: int = 2048
     epochs: int = 1000
-    betas: tuple[float, float] = BETAS
-    eps: float = EPSILON
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
     width: int | Sequence[int] = 32
     batch_size: int | Sequence[int] = 32
     learning_rate: float | Sequence[float] = 3e-3
