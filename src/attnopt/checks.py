@@ -119,17 +119,17 @@ def as_column(vector: Tensor) -> Tensor:
     return vector.unsqueeze(-1) if isinstance(vector, Tensor) else vector
 
 
-def check_matrix_shape(name: str, value: Tensor, expected: tuple[int, int], why: str) -> None:
+def check_matrix_shape(name: str, value: Tensor, expected: Sequence[int], why: str) -> None:
     """Require the last two dimensions of ``value`` to be ``expected``.
 
     Raises:
         ValueError: if they are not; ``why`` says where the expectation comes from.
     """
-    if tuple(value.shape[-2:]) != expected:
+    if tuple(value.shape[-2:]) != tuple(expected):
         raise ValueError(f"{name} must have shape (..., {expected[0]}, {expected[1]}) {why}, got {tuple(value.shape)}")
 
 
-def check_broadcast(own: int | dict[str, int] = 2, **arguments: Tensor) -> None:
+def check_broadcast(own: int | dict[str, int] = 2, /, **arguments: Tensor) -> None:
     """Require the leading dimensions to broadcast, those before the last two of each, or before as many as ``own`` says.
 
     Raises:
@@ -180,7 +180,9 @@ def check_count(name: str, value: int, least: int = 1) -> int:
         ValueError: if it is smaller.
     """
     try:
-        count = operator.index(None if is_truth(value) else value)
+        if is_truth(value):
+            raise TypeError
+        count = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be an integer, got {value!r}") from None
     if count < least:

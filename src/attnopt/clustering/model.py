@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -44,7 +44,7 @@ class Models:
     weights: Params
     norm: Norm
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_word("norm", self.norm, get_args(Norm))
         check_weights(self.weights)
 
@@ -354,7 +354,7 @@ class Models:
             arrays, norm = read_arrays(file)
             if norm not in get_args(Norm):
                 raise ValueError(f"{file} holds no models, but what another function wrote")
-            return cls({name: torch.from_numpy(value) for name, value in arrays.items()}, norm)
+            return cls({name: torch.from_numpy(value) for name, value in arrays.items()}, cast(Norm, norm))
         return cls.from_json(file.read_text(encoding="utf-8"), str(file))
 
     @classmethod

@@ -127,8 +127,8 @@ def curvature(model: Models, tokens: Tensor, targets: Tensor) -> tuple[Tensor, T
         raise ValueError(f"model must be one, got {len(model)}")
     check_integers("targets", targets, model.vocabulary)
     if tokens.ndim != 2 or targets.shape != tokens.shape[:1]:
-        shapes = f"{tuple(tokens.shape)} and {tuple(targets.shape)}"
-        raise ValueError(f"tokens and targets must have shapes (N, {model.length}) and (N,), got {shapes}")
+        found = f"{tuple(tokens.shape)} and {tuple(targets.shape)}"
+        raise ValueError(f"tokens and targets must have shapes (N, {model.length}) and (N,), got {found}")
     shapes = [value.shape for value in model.weights.values()]
     sizes = [value.numel() for value in model.weights.values()]
     rows, counts = torch.cat([tokens, targets.unsqueeze(1)], 1).unique(dim=0, return_counts=True)

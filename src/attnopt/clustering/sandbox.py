@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,14 +57,14 @@ class Run:
     description: str
     task: Task
     norm: Norm
-    settings: dict
+    settings: dict[str, Any]
     epochs: np.ndarray
     packed: dict[str, tuple[np.ndarray, float]]
     frames: dict[str, np.ndarray]
     history: dict[str, np.ndarray]
     axis: str = "epoch"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_sums(self.task)
 
     @classmethod
@@ -105,7 +106,14 @@ class Run:
 
     @classmethod
     def _of(
-        cls, models: Models, task: Task, name: str, description: str, epochs: np.ndarray, history: dict, axis: str
+        cls,
+        models: Models,
+        task: Task,
+        name: str,
+        description: str,
+        epochs: np.ndarray,
+        history: dict[str, np.ndarray],
+        axis: str,
     ) -> "Run":
         models.check_task(task)
         if models.vocabulary != task.p:
@@ -287,12 +295,12 @@ def load_run(name: str) -> Run:
     )
 
 
-def save_runs(path: Path, runs: list[Run], provenance: dict) -> None:
+def save_runs(path: Path, runs: list[Run], provenance: dict[str, Any]) -> None:
     """Write runs and their provenance to one compressed file without pickles."""
     kept = ("title", "description", "norm", "settings")
     about = {run.name: {key: getattr(run, key) for key in kept} | dataclasses.asdict(run.task) for run in runs}
     about = {"provenance": provenance, "runs": about}
-    arrays = {"about": np.array(json.dumps(about, sort_keys=True))}
+    arrays: dict[str, Any] = {"about": np.array(json.dumps(about, sort_keys=True))}
     for run in runs:
         arrays[f"{run.name}/epochs"] = run.epochs
         for name, (values, step) in run.packed.items():

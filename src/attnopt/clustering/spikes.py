@@ -110,10 +110,10 @@ class Course:
 
     def epoch(self, state: State) -> Iterator[Tensor]:
         """Step through every model's own next epoch, updating the state; after each step, the mini-batches' losses."""
-        total, chosen = self.settings.n_train, self.settings
-        number = (state.steps // math.ceil(total / chosen.batch_size)).tolist()
+        total, chosen = self.settings.n_train, self.settings.each(1)
+        number = (state.steps // math.ceil(total / chosen.batch_size[0])).tolist()
         orders = {epoch: order_of(epoch, total) for epoch in set(number)}
-        pace = Pace(chosen.batch_size, chosen.betas, chosen.eps, chosen.learning_rate)
+        pace = Pace(chosen.batch_size[0], chosen.betas, chosen.eps, chosen.learning_rate[0])
         yield from self.engine.steps(state, torch.stack([orders[epoch] for epoch in number]), pace)
 
     def models(self, rows: Tensor) -> Models:
@@ -144,7 +144,8 @@ def stages(
             return normalize(vectors, models.norm)
         if kind == "straight":
             change = vectors - held[name]
-            return sum(torch.func.jvp(lambda x: normalize(x, models.norm), (held[name],), (change,)))
+            found = torch.func.jvp(lambda x: normalize(x, models.norm), (held[name],), (change,))
+            return found[0] + found[1]
         pushed = held[name] * (1 / held[name].norm(dim=-1, keepdim=True)).clamp_min(1.0)
         return normalize(pushed + (vectors - held[name]), models.norm)
 

@@ -35,7 +35,7 @@ class Task:
     length: int = 12
     k: int = 5
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_count("p", self.p, 2)
         if check_count("k", self.k) > check_count("length", self.length):
             raise ValueError(f"k must be at most length, {self.length}, got {self.k}")

@@ -12,6 +12,8 @@ from attnopt.checks import as_numbers, check_broadcast, check_count, check_tenso
 from attnopt.in_context.steps import spectrum
 from attnopt.in_context.wishart import wishart_quadrature
 
+Pair = tuple[np.ndarray, np.ndarray]
+
 STARTS, GROUP = 300, 64  # random points in groups; a least-squares solver takes the best of each group down to a minimum
 
 
@@ -121,17 +123,16 @@ def _optimum(dim: int, n_context: int, k: int) -> tuple[Tensor, Tensor, float]:
     return point[:k], point[k:], 2 * least
 
 
-def _last(function: Callable[[np.ndarray], tuple]) -> Callable[[np.ndarray], tuple]:
+def _last(function: Callable[[np.ndarray], Pair]) -> Callable[[np.ndarray], Pair]:
     """A function that keeps its last value: MINPACK asks for the residuals at a point, then for their derivatives."""
-    point, value = None, None
+    kept: list[tuple[np.ndarray, Pair]] = []
 
-    def kept(x: np.ndarray) -> tuple:
-        nonlocal point, value
-        if not np.array_equal(x, point):
-            point, value = x.copy(), function(x)
-        return value
+    def last(x: np.ndarray) -> Pair:
+        if not kept or not np.array_equal(x, kept[0][0]):
+            kept[:] = [(x.copy(), function(x))]
+        return kept[0][1]
 
-    return kept
+    return last
 
 
 def _starts(dim: int, n_context: int, k: int) -> Tensor:

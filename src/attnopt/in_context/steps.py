@@ -127,5 +127,5 @@ def marchenko_pastur_steps(ratio: float, n_layers: int) -> tuple[Tensor, float]:
 
 def spectrum(dim: int, n_context: int, n_nodes: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """`wishart_quadrature` with the dtype and device of a tensor."""
-    pair = wishart_quadrature(check_count("dim", dim), check_count("n_context", n_context), n_nodes)
-    return tuple(torch.tensor(part, dtype=like.dtype, device=like.device) for part in pair)
+    nodes, weights = wishart_quadrature(check_count("dim", dim), check_count("n_context", n_context), n_nodes)
+    return torch.from_numpy(nodes.copy()).to(like), torch.from_numpy(weights.copy()).to(like)

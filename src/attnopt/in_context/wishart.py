@@ -55,7 +55,7 @@ def _moment(powers: tuple[int, ...], dim: int, dof: int) -> int:
     *rest, last = powers
     m = last - 1
 
-    def expectation(parts):
+    def expectation(parts: list[int]) -> int:
         return _moment(tuple(sorted(parts)), dim, dof)
 
     total = (dof + m) * expectation([*rest, m])

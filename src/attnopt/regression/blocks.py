@@ -92,7 +92,7 @@ def unroll(
         ValueError: as `block_step`; or if ``layers`` is negative or is not the number of weights given.
     """
     check_count("layers", layers, 0)
-    if not isinstance(weights, Tensor | Sequence):
+    if not isinstance(weights, (Tensor, Sequence)):
         raise TypeError(f"weights must be a torch.Tensor or a sequence of them, got {type(weights).__name__}")
     of_layer = [weights] * layers if isinstance(weights, Tensor) else list(weights)
     if len(of_layer) != layers:
@@ -134,7 +134,7 @@ def unroll_logits(logits: Tensor, weights: Tensor, labels: Tensor, axis: Axis, l
     dim = axis_dim(axis)
     check_matrices(logits=logits, weights=weights, labels=labels)
     check_matrix_shape("weights", weights, (logits.shape[-1], weights.shape[-1]), "to match logits")
-    check_matrix_shape("labels", labels, tuple(logits.shape[-2:]), "like logits")
+    check_matrix_shape("labels", labels, logits.shape[-2:], "like logits")
     check_broadcast(logits=logits, weights=weights, labels=labels)
     check_labels(labels, axis)
     check_count("layers", layers, 0)
@@ -158,26 +158,26 @@ def _rule(scheme: Scheme, model: Model) -> Rule:
         (_linear_attention, _follow_linear_labels) if model == "linear" else (_quadratic_attention, _follow_quadratic_labels)
     )
 
-    def follow_attention(z, theta, dim, h):
+    def follow_attention(z: Tensor, theta: Tensor, dim: int, h: float) -> Tensor:
         first = attend(z, theta, dim)
         second = attend(z + h / 2 * first, theta, dim)
         third = attend(z + h / 2 * second, theta, dim)
         fourth = attend(z + h * third, theta, dim)
         return z + h / 6 * (first + 2 * second + 2 * third + fourth)
 
-    def euler(z, theta, labels, dim, h):
+    def euler(z: Tensor, theta: Tensor, labels: Tensor, dim: int, h: float) -> Tensor:
         return z - h * gradient(z, theta, labels, dim)
 
-    def printed(z, theta, labels, dim, h):
+    def printed(z: Tensor, theta: Tensor, labels: Tensor, dim: int, h: float) -> Tensor:
         if model == "linear":
             return follow_labels(z + h * attend(z, theta, dim), theta, labels, h)
         z = z - 2 * h * torch.softmax(z @ theta @ z.mT, dim) @ (z @ theta)
         return z + h * (labels + labels.mT) @ (z @ theta)
 
-    def lie(z, theta, labels, dim, h):
+    def lie(z: Tensor, theta: Tensor, labels: Tensor, dim: int, h: float) -> Tensor:
         return follow_labels(follow_attention(z, theta, dim, h), theta, labels, h)
 
-    def strang(z, theta, labels, dim, h):
+    def strang(z: Tensor, theta: Tensor, labels: Tensor, dim: int, h: float) -> Tensor:
         z = follow_attention(follow_labels(z, theta, labels, h / 2), theta, dim, h)
         return follow_labels(z, theta, labels, h / 2)
 

@@ -25,7 +25,7 @@ def pointwise_cross_entropy(logits: Tensor, labels: Tensor, axis: Axis) -> Tenso
     Source: Actor, Gruber, Cyr (2025), eq. (3).
     """
     check_matrices(logits=logits, labels=labels)
-    check_matrix_shape("labels", labels, tuple(logits.shape[-2:]), "like logits")
+    check_matrix_shape("labels", labels, logits.shape[-2:], "like logits")
     check_broadcast(logits=logits, labels=labels)
     check_labels(labels, axis)
     return logsumexp(logits, axis).sum(-1) - (labels * logits).sum((-2, -1))

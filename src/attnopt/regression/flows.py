@@ -22,14 +22,15 @@ from attnopt.regression.gradients import (
 Model = Literal["linear", "quadratic"]
 RELATIVE, ABSOLUTE = 1e-11, 1e-13
 MOST_EVALUATIONS = 10**6
-UNCHECKED = {
+Formula = Callable[[Tensor, Tensor, Tensor, Axis], Tensor]
+UNCHECKED: dict[Formula, Callable[[Tensor, Tensor, Tensor, int], Tensor]] = {
     linear_gradient: unchecked_linear,
     quadratic_gradient: unchecked_quadratic,
     quadratic_gradient_of_paper: unchecked_quadratic_of_paper,
 }
 
 
-def feature_gradient(model: Model, printed: bool = False) -> Callable[[Tensor, Tensor, Tensor, Axis], Tensor]:
+def feature_gradient(model: Model, printed: bool = False) -> Formula:
     """The function that gives a model's gradient, or the papers' formula for it.
 
     Args:

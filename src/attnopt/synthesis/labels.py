@@ -93,7 +93,7 @@ def bayes_layer(noise: Tensor, prior: Tensor, examples: int) -> Tensor:
     Source: the chapter "Labels in context".
     """
     check_matrices(noise=noise, prior=prior)
-    check_matrix_shape("prior", prior, tuple(noise.shape[-2:]), "as the noise")
+    check_matrix_shape("prior", prior, noise.shape[-2:], "as the noise")
     check_broadcast(noise=noise, prior=prior)
     for name, value in (("noise", noise), ("prior", prior)):
         check_symmetric(name, value)

@@ -252,7 +252,7 @@ def _tied(dim: int, examples: int, layers: int) -> tuple[float, Polynomial]:
         low, high = (middle, high) if _value(derivative, middle) < 0 else (low, middle)
     best = low if _value(derivative, (Fraction(low) + Fraction(high)) / 2) >= 0 else high
     return best, [
-        sum(math.comb(i, j) * g[i] * Fraction(best) ** (i - j) for i in range(j, 2 * layers + 1))
+        sum((math.comb(i, j) * g[i] * Fraction(best) ** (i - j) for i in range(j, 2 * layers + 1)), Fraction())
         for j in range(2 * layers + 1)
     ]
 

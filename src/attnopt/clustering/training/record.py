@@ -249,7 +249,8 @@ def load_training(file: Path | str, description: str | None = None) -> Training:
     about = json.loads(about)
     if description is not None:
         check_description(file, about["description"], description)
-    history, kept = {}, {}
+    history: dict[str, Tensor] = {}
+    kept: dict[str, dict[str, Tensor]] = {}
     for path, array in arrays.items():
         kind, *at, name = path.split("/")
         place = history if kind == "history" else kept.setdefault(at[0], {})
@@ -281,7 +282,7 @@ def _digest(task: Task, seeds: list[int], n_train: int) -> str:
     return hashlib.sha256(b"".join(part.cpu().to(torch.int32).numpy().tobytes() for part in parts)).hexdigest()
 
 
-def check_description(file: Path, found: str, wanted: str) -> None:
+def check_description(file: Path | str, found: str, wanted: str) -> None:
     """Require what a file bears to be what is asked for.
 
     Raises:

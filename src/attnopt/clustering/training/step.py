@@ -18,7 +18,7 @@ from attnopt.clustering.training.backward import (
     normalizer,
     pair_table,
 )
-from attnopt.clustering.training.settings import Settings
+from attnopt.clustering.training.settings import Grid
 
 # Of the order of the mini-batches, the same for all models. A generator on the CPU reads 32 bits of a seed: the order of
 # epoch e is drawn as seed e would draw it.
@@ -59,7 +59,7 @@ class Pace(NamedTuple):
     clip: Tensor | None = None
 
     @classmethod
-    def of(cls, settings: Settings, layout: Layout, rows: Tensor) -> "Pace":
+    def of(cls, settings: Grid, layout: Layout, rows: Tensor) -> "Pace":
         """The pace of models that share a batch size, from settings with a value for each."""
         column = lambda values: torch.tensor(values, dtype=rows.dtype, device=rows.device).unsqueeze(-1)  # noqa: E731
         rates = column(settings.learning_rate).expand_as(rows).clone()

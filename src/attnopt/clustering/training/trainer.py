@@ -16,7 +16,7 @@ from attnopt.clustering.training.backward import SPREAD, Layout, too_far
 from attnopt.clustering.training.compiled import Kernel
 from attnopt.clustering.training.draws import check_seeds, initial_models, training_data
 from attnopt.clustering.training.record import Record, Training, describe, join, load_training, save_training
-from attnopt.clustering.training.settings import EACH_EPOCH, PAPER, PER_MODEL, Settings, Watch
+from attnopt.clustering.training.settings import EACH_EPOCH, PAPER, PER_MODEL, Grid, Settings, Watch
 from attnopt.clustering.training.step import Pace, Plain, State, order_of
 
 
@@ -74,10 +74,10 @@ def train(
 
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.
     """
-    seeds, settings = checked(seeds, settings, watch, device, dtype, compiled)
+    seeds, grid = checked(seeds, settings, watch, device, dtype, compiled)
     how = {"every": check_count("checkpoint_every", checkpoint_every), "progress": progress, "compiled": compiled}
-    training = train_quietly(seeds, settings, watch, start, checkpoint, device=device, dtype=dtype, **how)
-    warn_of_stopped(training, seeds, settings)
+    training = train_quietly(seeds, grid, watch, start, checkpoint, device=device, dtype=dtype, **how)
+    warn_of_stopped(training, seeds, grid)
     return training
 
 
@@ -121,9 +121,9 @@ def ensemble(
     Warns:
         RuntimeWarning: as `train`, also of models in chunks that are read.
     """
-    seeds, settings = checked(seeds, settings, watch, "cpu", dtype, compiled)
+    seeds, grid = checked(seeds, settings, watch, "cpu", dtype, compiled)
     if start is not None:
-        fitting(start, settings, "cpu", dtype)  # before the first task begins
+        fitting(start, grid, "cpu", dtype)  # before the first task begins
     check_count("chunk", chunk)
     how = {"every": check_count("checkpoint_every", checkpoint_every), "progress": progress, "compiled": compiled}
     tasks = []
@@ -131,31 +131,33 @@ def ensemble(
         part = range(at, min(at + chunk, len(seeds)))
         file = Path(folder) / f"chunk_{at:05d}.npz" if folder else None
         first = None if start is None else start[list(part)]
-        tasks.append(delayed(_chunk)(seeds[at : at + chunk], settings.of(part), watch, first, file, dtype=dtype, **how))
+        tasks.append(delayed(_chunk)(seeds[at : at + chunk], grid.of(part), watch, first, file, dtype=dtype, **how))
     training = join(Parallel(n_jobs=jobs)(tasks))
-    warn_of_stopped(training, seeds, settings)
+    warn_of_stopped(training, seeds, grid)
     return training
 
 
 def _chunk(
-    seeds: list[int], settings: Settings, watch: Watch, start: Models | None, file: Path | None, *, dtype: torch.dtype,
-    compiled: bool, **how,
+    seeds: list[int], settings: Grid, watch: Watch, start: Models | None, file: Path | None, *, dtype: torch.dtype,
+    compiled: bool, every: int, progress: bool,
 ) -> Training:  # fmt: skip
     """One task: read its result, or train and save it."""
-    checkpoint = file.with_suffix(".checkpoint") if file else None
-    description = describe(seeds, settings, watch, start, dtype, compiled) if file else ""
-    if file and file.exists():
+    how = {"dtype": dtype, "compiled": compiled, "every": every, "progress": progress}
+    if file is None:
+        return train_quietly(seeds, settings, watch, start, None, **how)
+    description = describe(seeds, settings, watch, start, dtype, compiled)
+    if file.exists():
         return load_training(file, description)
-    training = train_quietly(seeds, settings, watch, start, checkpoint, dtype=dtype, compiled=compiled, **how)
-    if file:
-        save_training(file, training, description)
-        for left in file.parent.glob(f"{checkpoint.name}.*"):
-            left.unlink()
+    checkpoint = file.with_suffix(".checkpoint")
+    training = train_quietly(seeds, settings, watch, start, checkpoint, **how)
+    save_training(file, training, description)
+    for left in file.parent.glob(f"{checkpoint.name}.*"):
+        left.unlink()
     return training
 
 
 def train_quietly(
-    seeds: list[int], settings: Settings, watch: Watch, start: Models | None, checkpoint: Path | str | None, *, every: int,
+    seeds: list[int], settings: Grid, watch: Watch, start: Models | None, checkpoint: Path | str | None, *, every: int,
     progress: bool, device: torch.device | str = "cpu", dtype: torch.dtype, compiled: bool,
 ) -> Training:  # fmt: skip
     """What `train` does, of checked arguments and without its warning: models that share a batch size step together."""
@@ -184,7 +186,7 @@ def one_thread() -> Iterator[None]:
 
 @one_thread()
 def train_together(
-    seeds: list[int], settings: Settings, watch: Watch, start: Models, compiled: bool, *, file: Path | None, every: int,
+    seeds: list[int], settings: Grid, watch: Watch, start: Models, compiled: bool, *, file: Path | None, every: int,
     progress: bool,
 ) -> Training:  # fmt: skip
     """Train models of one batch size to the end, from the checkpoint if there is one."""
@@ -205,7 +207,7 @@ def train_together(
 
 
 def begin(
-    seeds: list[int], settings: Settings, watch: Watch, start: Models, compiled: bool
+    seeds: list[int], settings: Grid, watch: Watch, start: Models, compiled: bool
 ) -> tuple[Plain | Kernel, State, Pace, Record]:
     """What steps, what it steps, how, and what is kept."""
     # Filled up with copies of the last model, every array is a multiple of 32 numbers long, and no model is alone: a
@@ -239,7 +241,7 @@ def advance(engine: Plain | Kernel, state: State, pace: Pace, record: Record) ->
     state.second.masked_fill_(still, 0.0)
 
 
-def warn_of_stopped(training: Training, seeds: Sequence[int], settings: Settings) -> None:
+def warn_of_stopped(training: Training, seeds: Sequence[int], settings: Grid) -> None:
     """Warn of the models that diverged, by the line that called who calls this."""
     if not training.stopped:
         return
@@ -257,7 +259,7 @@ def warn_of_stopped(training: Training, seeds: Sequence[int], settings: Settings
 
 def checked(
     seeds: Sequence[int], settings: Settings, watch: Watch, device: torch.device | str, dtype: torch.dtype, compiled: bool
-) -> tuple[list[int], Settings]:
+) -> tuple[list[int], Grid]:
     """The seeds as a list and the settings with a value for each, if a training can be made of all this."""
     seeds = check_seeds(seeds)
     for name, value, kind in (("settings", settings, Settings), ("watch", watch, Watch)):
@@ -265,7 +267,7 @@ def checked(
             raise TypeError(f"{name} must be {kind.__name__}(…), got {value!r}")
     if watch.snapshots and watch.snapshots[-1] > settings.epochs:
         raise ValueError(f"snapshots must be epochs from 0 to {settings.epochs}, got {watch.snapshots[-1]}")
-    settings = settings.each(len(seeds))
+    grid = settings.each(len(seeds))
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
     if not isinstance(compiled, bool):
@@ -273,10 +275,10 @@ def checked(
     if compiled and (str(device).partition(":")[0] != "cpu" or dtype != torch.float32):
         raise ValueError(f"compiled must be False except on the CPU in torch.float32, got {device} and {dtype}")
     check_device("device", device)
-    return seeds, settings
+    return seeds, grid
 
 
-def fitting(start: Models, settings: Settings, device: torch.device | str, dtype: torch.dtype) -> Models:
+def fitting(start: Models, settings: Grid, device: torch.device | str, dtype: torch.dtype) -> Models:
     """Models to start from, there and in that precision, if they can be evaluated and are what the settings say.
 
     Args:
