@@ -83,7 +83,7 @@ def before() -> Questions:
 @functools.cache
 def _all() -> dict[str, Questions]:
     """The questions of every chapter that has some."""
-    return parse(table("questions.toml"), table("claims.toml").keys() - {"papers"})
+    return parse(table("questions.toml"), table("claims.toml").keys() - {"papers", "statements"})
 
 
 def parse(rows: dict[str, list[dict]], claims: Iterable[str]) -> dict[str, Questions]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields, replace
 import pytest
 import torch
 from ensembles import nested, seeded
-from joblib import parallel_config
 
 from attnopt.clustering import Settings, Task, Watch, ensemble, initial_models, save_training, train, training_data
 from attnopt.clustering.files import read_arrays
@@ -195,14 +194,6 @@ def test_refuses_what_makes_no_sense():
         ensemble([1, 2], Settings(clip=[1.0]))
     with pytest.raises(ValueError, match="start"):
         ensemble([1, 2], start=initial_models(range(3)))
-
-
-def test_runs_on_a_dask_cluster():
-    distributed = pytest.importorskip("distributed", reason="dask is no dependency of the book")
-    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1)
-    with cluster, distributed.Client(cluster), parallel_config(backend="dask"):
-        found = ensemble(range(5), SETTINGS, watch=WATCH, chunk=2)
-    assert_same(train(range(5), SETTINGS, WATCH), found)
 
 
 def test_test_sequences_and_added_tokens_have_streams_of_their_own():
