@@ -291,7 +291,6 @@ def test_a_benchmark_forgets_the_exact_moments_before_it_times_them():
 def test_mutants_of_modules_are_tried(tmp_path):
     folder = commands.make(tmp_path)
     package = folder / "src" / "attnopt"
-    package.mkdir(parents=True)
     (folder / "tests").mkdir()
     (package / "__init__.py").write_text('"""A package."""\n', encoding="utf-8")
     for name, holds in (("double", "== 8"), ("twice", "> 0")):
