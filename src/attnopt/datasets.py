@@ -93,7 +93,7 @@ def fashion_mnist(split: Split, folder: str | os.PathLike[str] | None = None) ->
         `CLASSES`.
 
     Raises:
-        ValueError: if ``split`` is unknown, or a file is not the published one; it is not used.
+        ValueError: if a file is not the published one; it is not used.
         FileNotFoundError: if ``folder`` is given and lacks a file.
         RuntimeError: if a file is nowhere on this machine and cannot be downloaded.
 
@@ -134,9 +134,6 @@ def parse_idx(contents: bytes, shape: tuple[int, ...]) -> np.ndarray:
 
     Returns:
         A new array, uint8 of that shape.
-
-    Raises:
-        ValueError: if the magic number, the dimensions or the number of bytes differ from what the shape demands.
 
     Source: the header of MNIST's files, LeCun, Cortes, Burges (1998).
     """

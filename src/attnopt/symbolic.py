@@ -72,9 +72,6 @@ def gaussian_expectation(
         polynomial: in the ``variables``, with any other symbols as constants.
         variables: the normal variables.
         variances: one for each variable, symbols or numbers.
-
-    Raises:
-        ValueError: if there are not as many variances as variables.
     """
     variables, variances = list(variables), list(variances)
     if len(variables) != len(variances):

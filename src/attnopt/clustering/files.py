@@ -28,8 +28,7 @@ def read_arrays(file: Path) -> tuple[dict[str, np.ndarray], str]:
     """What `write_arrays` wrote: the arrays, and the description.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it cannot be read.
+        ValueError: if the file cannot be read.
     """
     try:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:

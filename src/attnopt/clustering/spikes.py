@@ -46,10 +46,6 @@ def find_spikes(loss: Tensor, factor: float = 2.0, rise: float = 0.02, window: i
         rise: above the running low, so that the flutter of tiny losses does not count; 0 or more.
         window: evaluations that the low is taken over.
         patience: evaluations within which a spike is over.
-
-    Raises:
-        TypeError: if loss is not of real floating-point numbers, factor or rise no number, or window or patience no integer.
-        ValueError: if loss is not of two dimensions and finite, or another number is out of range.
     """
     check_matrices(loss=loss)
     if loss.ndim != 2:
@@ -84,9 +80,6 @@ class Course:
         settings: with neither weight decay nor clipping, and one value for all models.
         dtype: of all arithmetic. The ensembles were trained in float32; in float64 a course is the same on every machine,
             to many digits, for as long as it does not magnify a difference 10¹⁰ times.
-
-    Raises:
-        ValueError: if the settings ask for more than a course knows.
     """
 
     def __init__(self, seeds: Sequence[int], settings: Settings = PAPER, dtype: torch.dtype = torch.float32) -> None:
@@ -201,8 +194,7 @@ def dissect(before: Models, after: Models, marked: Tensor, truth: Tensor) -> dic
         ``attention`` and ``feed-forward`` only these weights make their step.
 
     Raises:
-        TypeError: if ``before`` or ``after`` is no `Models`, or ``marked`` or ``truth`` not of real floating-point numbers.
-        ValueError: if models have no biases, the two are not alike, the arrays do not fit, or scores spread too far.
+        ValueError: if models have no biases, the two are not alike, or scores spread too far.
     """
     for name, models in (("before", before), ("after", after)):
         check_models(models, name)

@@ -54,10 +54,6 @@ def load_model(seed: int) -> Models:
 
     Args:
         seed: of the run, 0 … 199.
-
-    Raises:
-        TypeError: if the seed is not an integer.
-        ValueError: if there is no model of that seed.
     """
     models = load_models()
     if check_count("seed", seed, 0) >= len(models):

@@ -30,10 +30,6 @@ def gdpp_residuals(steps: Tensor, curvatures: Tensor, eigenvalues: Tensor) -> tu
     Returns:
         Residuals R_0 … R_k, shape (k + 1, ..., q), and eigenvalues λ_0 … λ_{k-1}, shape (k, ..., q).
 
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit or an entry is not finite.
-
     Source: the chapter "Beyond gradient descent".
     """
     check_vectors(steps=steps, eigenvalues=eigenvalues)
@@ -61,11 +57,6 @@ def gdpp_loss(steps: Tensor | Sequence[float], curvatures: Tensor | Sequence[flo
     Returns:
         The loss, not divided by d, shape (...); differentiable in both.
 
-    Raises:
-        TypeError: if steps or curvatures are not real numbers, or ``dim`` or ``n_context`` not integers.
-        ValueError: if the shapes do not fit, a number is not finite, there are more than four steps, or ``dim`` or
-            ``n_context`` is smaller than 1.
-
     Source: the chapter "Beyond gradient descent".
     """
     steps = as_numbers("steps", steps)
@@ -92,10 +83,6 @@ def gdpp_optimum(dim: int, n_context: int, n_layers: int) -> tuple[Tensor, Tenso
     Returns:
         Steps a_i in the order of the layers, float64, shape (k,), curvatures a_i b_i of all but the last, shape (k - 1,),
         and the loss, not divided by d.
-
-    Raises:
-        TypeError: if an argument is not an integer.
-        ValueError: if an argument is smaller than 1, or ``n_layers`` larger than 4.
 
     Source: the chapter "Beyond gradient descent".
     """

@@ -30,9 +30,7 @@ def transverse_hessians(steps: Tensor | Sequence[float], dim: int, n_context: in
         seconds, 20 a minute.
 
     Raises:
-        TypeError: if ``steps`` are not real numbers, or ``dim`` or ``n_context`` not integers.
-        ValueError: if ``steps`` are not one row of finite numbers, ``dim`` smaller than 2, ``n_context`` than 1, or
-            the cost too high.
+        ValueError: if a call would take longer than 300 s or 4 GiB.
 
     Source: the chapter "Optimal step sizes".
     """

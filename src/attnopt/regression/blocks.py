@@ -50,11 +50,6 @@ def block_step(
     Returns:
         The features after the layer, shape (..., S, F).
 
-    Raises:
-        TypeError: if features, weights or labels are not real floating-point tensors of one dtype, or ``step`` is no number.
-        ValueError: if the shapes do not fit, an entry is not finite, the labels are not distributions along ``axis``, the
-            step is not positive and finite, or the axis, the scheme or the model is unknown.
-
     Source: Actor, Gruber, Cyr (2025), eqs (7) and (9); McLachlan, Quispel (2002) for the splittings.
     """
     check_number("step", step)
@@ -86,10 +81,6 @@ def unroll(
 
     Returns:
         Input and output of every layer, shape (layers + 1, ..., S, F).
-
-    Raises:
-        TypeError: as `block_step`; or if ``layers`` is not an integer.
-        ValueError: as `block_step`; or if ``layers`` is negative or is not the number of weights given.
     """
     check_count("layers", layers, 0)
     if not isinstance(weights, (Tensor, Sequence)):
@@ -124,12 +115,6 @@ def unroll_logits(logits: Tensor, weights: Tensor, labels: Tensor, axis: Axis, l
 
     Returns:
         Logits at the input and after every layer, shape (layers + 1, ..., S, K).
-
-    Raises:
-        TypeError: if logits, weights or labels are not real floating-point tensors of one dtype, ``layers`` is not an
-            integer, or ``step`` is no number.
-        ValueError: if the shapes do not fit, an entry is not finite, the labels are not distributions along ``axis``,
-            ``axis`` is unknown, ``layers`` is negative, or the step is not positive and finite.
     """
     dim = axis_dim(axis)
     check_matrices(logits=logits, weights=weights, labels=labels)

@@ -240,8 +240,7 @@ def load_training(file: Path | str, description: str | None = None) -> Training:
         The training, the same to the last bit.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it cannot be read, or bears another description than the one given.
+        ValueError: if the file cannot be read, or bears another description than the one given.
     """
     arrays, about = read_arrays(Path(file))
     if not about.startswith("{"):
@@ -283,11 +282,7 @@ def _digest(task: Task, seeds: list[int], n_train: int) -> str:
 
 
 def check_description(file: Path | str, found: str, wanted: str) -> None:
-    """Require what a file bears to be what is asked for.
-
-    Raises:
-        ValueError: if it is not.
-    """
+    """Require what a file bears to be what is asked for."""
     if _complete(found) != _complete(wanted):
         raise ValueError(f"{file} was written by other settings: remove it, or name another place")
 

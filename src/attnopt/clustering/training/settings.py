@@ -42,10 +42,6 @@ class Settings:
         weight_decay: shrinks weights by this times the learning rate each step, apart from Adam's step.
         clip: longest gradient of a step; longer ones are scaled down to it.
 
-    Raises:
-        TypeError: if a value is not of its kind.
-        ValueError: if a number is out of range.
-
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A, and their released code.
     """
 
@@ -120,10 +116,6 @@ class Watch:
     Attributes:
         every: epochs between evaluations; before the first and after the last epoch there is always one.
         snapshots: epochs after which the models are kept; 0 is the start.
-
-    Raises:
-        TypeError: if an epoch is not an integer.
-        ValueError: if one is negative, or ``every`` smaller than 1.
     """
 
     every: int = 1
