@@ -96,6 +96,8 @@ class Course:
         self.start = self.layout.rows(start).to(dtype)
         self.engine = Plain(self.layout, self.norm, self.tokens, self.targets, dtype)
         self.marks, self.truth = self.engine.data[0], self.engine.data[1].mT
+        plan = settings.each(1)
+        self.pace = Pace(plan.batch_size[0], plan.betas, plan.eps, plan.learning_rate[0])
 
     def initial(self) -> State:
         """The state before the first step."""
@@ -103,11 +105,10 @@ class Course:
 
     def epoch(self, state: State) -> Iterator[Tensor]:
         """Step through every model's own next epoch, updating the state; after each step, the mini-batches' losses."""
-        total, chosen = self.settings.n_train, self.settings.each(1)
-        number = (state.steps // math.ceil(total / chosen.batch_size[0])).tolist()
+        total = self.settings.n_train
+        number = (state.steps // math.ceil(total / self.pace.size)).tolist()
         orders = {epoch: order_of(epoch, total) for epoch in set(number)}
-        pace = Pace(chosen.batch_size[0], chosen.betas, chosen.eps, chosen.learning_rate[0])
-        yield from self.engine.steps(state, torch.stack([orders[epoch] for epoch in number]), pace)
+        yield from self.engine.steps(state, torch.stack([orders[epoch] for epoch in number]), self.pace)
 
     def models(self, rows: Tensor) -> Models:
         """The models of rows, in float64."""
