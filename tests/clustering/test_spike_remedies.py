@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import spike_remedies as script
 from lab import RESULTS
@@ -27,14 +26,3 @@ def test_a_ratio_is_that_of_the_counts_within_its_interval(name):
     assert low < middle < high
     assert other["reached"][0] - plain["reached"][0] == other["won"] - other["lost"]
     assert other["reached"][2:] == pytest.approx(wilson(other["reached"][0], 100), rel=1e-3)
-
-
-def test_what_is_told_of_runs():
-    entry = {
-        "late": np.array([3, 0, 1]),
-        "epochs": np.array([10, 0, 7]),
-        "reached": np.array([True, False, True]),
-    }
-    found = script.told(entry)
-    assert (found["late"], found["epochs"], found["runs_with_late"]) == (4, 17, 2)
-    assert found["reached"][0] == 2

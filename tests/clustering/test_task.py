@@ -252,3 +252,31 @@ def test_what_is_computed_from_all_sequences_needs_all(p, length):
         check_all_sequences([0.0], task)
     with pytest.raises(TypeError, match="sequence must have a real floating-point dtype"):
         check_all_sequences(torch.zeros(2, p**length, 3, dtype=torch.long), task)
+
+
+@pytest.mark.evidence("odonnat-no-learning-beyond-4")
+def test_counts_with_shifts_are_all_that_know_the_label():
+    """By exhaustion: every f_1, f_2, f_3 into the residues, k = 2 of L = 3, for a prime and a composite p."""
+    for p, units in ((3, (1, 2)), (4, (1, 3))):
+        rows = list(itertools.product(range(p), repeat=p))
+        affine = {(u, c): tuple((u * v + c) % p for v in range(p)) for u in units for c in range(p)}
+        wanted = {(affine[u, a], affine[u, b]) for u in units for a in range(p) for b in range(p)}
+        found = set()
+        for first, second in itertools.product(rows, repeat=2):
+            seen = {}
+            if all(
+                seen.setdefault((first[x] + second[y]) % p, (x + y) % p) == (x + y) % p for x in range(p) for y in range(p)
+            ):
+                found.add((first, second))
+        assert found == wanted
+        assert len(wanted) == len(units) * p**2
+        mirrored = {(pair, tuple(tuple(p - 1 - v for v in f) for f in pair)) for pair in wanted}  # S and k(p - 1) - S
+        assert all(other in wanted and other != pair for pair, other in mirrored)
+        first, second = next(iter(wanted))
+        for third in rows:  # behind the prefix only constants
+            seen = {}
+            knows = all(
+                seen.setdefault((first[x] + second[y] + third[z]) % p, (x + y) % p) == (x + y) % p
+                for x, y, z in itertools.product(range(p), repeat=3)
+            )
+            assert knows == (len(set(third)) == 1)

@@ -73,14 +73,6 @@ def test_a_softmax_over_all_tokens_needs_as_many_as_prompts_do():
         assert stored["needed"][level]["best"] == pytest.approx(needed, rel=0.01)
 
 
-def test_cells_of_agreement_are_those_of_all_sequences():
-    cells = script.agreement_cells(5, 2)
-    counted = np.zeros((6, 2))
-    for word in itertools.product(range(2), repeat=5):
-        counted[sum(word), sum(word[:2]) % 2] += 1 / 32
-    np.testing.assert_allclose(cells, counted)
-
-
 @pytest.mark.evidence("book-sampled-sum")
 def test_sums_of_drawn_cells_leave_what_prompts_leave():
     top, total = script.sums(6, 2, 30, np.array([1.2]), 40_000, 3)
@@ -94,11 +86,6 @@ def test_sums_of_drawn_cells_leave_what_prompts_leave():
         number = best_agreement(row["L"], row["k"])[1]
         left, error = row["expected"]
         assert abs(left - (number - 1) / (row["n"] + number - 1)) < 4 * error
-
-
-def test_crossing_is_between():
-    assert script.crossing(np.array([1, 10, 100]), np.array([0.1, 0.5, 0.9]), 0.7) == pytest.approx(10**1.5)
-    assert math.isnan(script.crossing(np.array([1, 10]), np.array([0.1, 0.5]), 0.7))
 
 
 @pytest.mark.evidence("book-heads-read")
