@@ -239,6 +239,37 @@ def recurrence(dim, n_context, degree):
     return [float(x) for x in alpha], [float(x) for x in beta]
 
 
+@defines(in_context.wishart_quadrature, dim=(1, 2, 5), n_context=(1, 3, 8), n_nodes=(1, 2, 3))
+def _(dim, n_context, n_nodes):
+    """Eigenvalues of the Jacobi matrix, and the weights that give the first moments."""
+    alpha, beta = recurrence(dim, n_context, n_nodes)
+    with mpmath.workdps(40):
+        matrix = mpmath.diag(alpha)
+        for j in range(1, n_nodes):
+            matrix[j - 1, j] = matrix[j, j - 1] = mpmath.sqrt(beta[j])
+        nodes = mpmath.eigsy(matrix, eigvals_only=True)
+        powers = mpmath.matrix([[node**j for node in nodes] for j in range(n_nodes)])
+        weights = mpmath.lu_solve(
+            powers, [mpmath.mpf(m.numerator) / m.denominator for m in moments(dim, n_context, n_nodes)]
+        )
+        return [float(node) for node in nodes], [float(weight) for weight in weights]
+
+
+@defines(in_context.marchenko_pastur_steps, ratio=(0.25, 1.0, 2.5), n_layers=(1, 2, 4))
+def _(ratio, n_layers):
+    """The best residual polynomial for the law whose moments are Narayana's, from the normal equations."""
+    k = n_layers
+    with mpmath.workdps(40):
+        m = [mpmath.mpf(1)]
+        for r in range(1, 2 * k + 1):
+            m.append(mpmath.fsum(mpmath.binomial(r, j) * mpmath.binomial(r - 1, j) / (j + 1) * ratio**j for j in range(r)))
+        normal = mpmath.matrix([[m[i + j] for j in range(1, k + 1)] for i in range(1, k + 1)])
+        found = mpmath.lu_solve(normal, [-m[i] for i in range(1, k + 1)])
+        roots = mpmath.polyroots([*reversed(list(found)), 1], maxsteps=200, extraprec=200)
+        steps = sorted((float(-1 / root.real) for root in roots), reverse=True)
+        return tensor(steps), float(m[0] + mpmath.fsum(r * m[i] for i, r in enumerate(found, 1)))
+
+
 @defines(in_context.residual_polynomial)
 def residual(steps):
     return math.prod((Polynomial([1, step]) for step in steps.tolist()), start=Polynomial([1.0]))
@@ -555,12 +586,10 @@ def _(queries, means, shares, covariance, labels):
     return tuple(torch.stack(part) for part in zip(*found, strict=True))
 
 
-@defines(synthesis.label_layers, queries=(0, 1, 2))
+@defines(synthesis.label_layers, queries=(0, 1))
 def _(similarities, labels, classes, steps, queries):
     """Descent in function space: each token's features are sums over the examples."""
     m = len(labels)
-    if m == queries:
-        queries = 0
     Z = [torch.zeros(m, classes.shape[1], dtype=torch.float64)]
     for step in steps.tolist():
         pull = (torch.softmax(Z[-1] @ classes.mT, -1) - labels) @ classes

@@ -683,7 +683,7 @@ def numbers(result):
     match result:
         case torch.Tensor():
             return [result]
-        case tuple() | list():
+        case tuple() | list() | np.ndarray():
             return [array for part in result for array in numbers(part)]
         case clustering.Models():
             return numbers(result.weights)
