@@ -249,20 +249,3 @@ def test_pre_norm_is_no_gradient(generator):
     ]
     assert asymmetry[0] > 0.05
     assert asymmetry[1] < 1e-12
-
-
-@pytest.mark.evidence("actor-normalisation")
-def test_normalizing_tokens_does_not_whiten(generator):
-    count, width = 3000, 4
-    tokens = (
-        normal(generator, count, width) @ double([3.0, 1.0, 1.0, 0.3]).diag() @ torch.linalg.qr(normal(generator, 4, 4)).Q
-    )
-    normalized = math.sqrt(width) * torch.nn.functional.normalize(tokens, dim=-1)
-    covariance = normalized.mT @ normalized / count
-    assert covariance.trace().item() == pytest.approx(width, rel=1e-12)
-    eigenvalues = torch.linalg.eigvalsh(covariance)
-    assert eigenvalues[-1] > 2
-    assert eigenvalues[0] < 0.5
-    whitened = torch.linalg.solve_triangular(torch.linalg.cholesky(tokens.mT @ tokens / count), tokens.mT, upper=False).mT
-    torch.testing.assert_close(whitened.mT @ whitened / count, torch.eye(width).double(), rtol=0, atol=1e-10)
-    assert whitened.norm(dim=-1).std() > 0.3  # and whitening does not normalize
