@@ -222,22 +222,6 @@ def test_norm_of_unit_columns(dim, length, seed):
         assert (size > math.sqrt(dim)).all()
 
 
-@pytest.mark.evidence("odonnat-eq-28")
-def test_equal_columns_attain_the_largest_norm():
-    column = torch.tensor([0.6, 0.8], dtype=torch.float64)
-    assert torch.linalg.matrix_norm(column[:, None].expand(2, 12), 2).item() == pytest.approx(math.sqrt(12))
-
-
-@pytest.mark.evidence("odonnat-eq-28")
-@given(dim=st.integers(2, 5), length=st.floats(1e-4, 1e4), seed=st.integers(0, 2**31))
-def test_normalization_jacobian_is_no_projection(dim, length, seed):
-    xi = torch.randn(dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    xi = length * xi / xi.norm()
-    M = torch.func.jacrev(lambda x: x / x.norm())(xi)
-    assert torch.linalg.matrix_norm(M, 2).item() * length == pytest.approx(1)
-    torch.testing.assert_close(M @ M, M / length)
-
-
 @pytest.mark.evidence("odonnat-gradient-bound")
 @given(p=st.integers(2, 6), dim=st.integers(1, 4), seed=st.integers(0, 2**31))
 def test_error_signal_is_at_most_distance_times_diameter(p, dim, seed):
@@ -249,17 +233,6 @@ def test_error_signal_is_at_most_distance_times_diameter(p, dim, seed):
     assert (signal <= bound + 1e-14 * embeddings.norm()).all()
     if p == 2:
         torch.testing.assert_close(signal, bound, rtol=1e-9, atol=1e-13)
-
-
-def test_covariance_of_unit_vectors_is_at_most_one(generator):
-    z = torch.nn.functional.normalize(torch.randn(500, 5, 3, generator=generator, dtype=torch.float64), dim=-1)
-    s = torch.randn(500, 5, generator=generator, dtype=torch.float64).mul(2).softmax(-1)
-    covariance = z.mT @ (torch.diag_embed(s) - s[:, :, None] * s[:, None, :]) @ z
-    eigenvalues = torch.linalg.eigvalsh(covariance)
-    assert eigenvalues.min() >= -1e-12
-    assert eigenvalues.max() <= 1
-    delta = z.mT @ (torch.eye(5, dtype=torch.float64) - s[:, :, None] * torch.ones(1, 5, dtype=torch.float64))
-    torch.testing.assert_close(delta @ torch.diag_embed(s), z.mT @ (torch.diag_embed(s) - s[:, :, None] * s[:, None, :]))
 
 
 @pytest.mark.parametrize("norms_of", ["receptors", "assemblers"])
@@ -285,36 +258,6 @@ def test_bound_is_zero_and_not_nan_where_nothing_reaches_a_weight():
     assert gradient_bound(params, *task).item() == math.inf
     params.weights["token"][:, 1] = params.weights["token"][:, 0]  # no error signal: E(0) = E(1)
     assert gradient_bound(params, *task).item() == 0
-
-
-def test_bounds_name_bad_input(generator):
-    params = Models.random(1, 2, 3, norm="unit", generator=generator, biases=True)
-    task = Task(2, 3, 2).all()
-    for function in (gradient_bound, gradient_bound_terms, gradient_bound_of_paper, gradient_bound_terms_of_paper):
-        with pytest.raises(ValueError, match="models must have no biases and the norm 'unit'"):
-            function(params, *task)
-
-
-@pytest.mark.evidence("odonnat-gradient-bound")
-def test_along_training_the_bound_grows_where_the_gradient_does_not():
-    """On a plateau the distance stays at one half while the gradient falls by two orders of magnitude."""
-    params = Models.random(8, 2, 8, 2, 16, norm="unit", generator=torch.Generator().manual_seed(5))
-    params = params.map(lambda value: value[[2]].clone().requires_grad_())
-    task = Task(2, 8, 3).all()
-    optimiser = torch.optim.Adam(params.weights.values(), lr=0.02)
-    seen = []
-    for _ in range(300):
-        logits = params.logits(task[0])
-        optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(logits[0], task[1]).backward()
-        with torch.no_grad():
-            true = norms(closed_form_gradients(params, *task)).norm()
-            wrong = logits[0].softmax(-1).gather(1, 1 - task[1][:, None]).mean()
-            seen.append((wrong.item(), true.item()))
-            assert true <= gradient_bound(params, *task)
-        optimiser.step()
-    plateau = [norm for distance, norm in seen if distance > 0.49]
-    assert max(plateau) > 100 * min(plateau)
 
 
 @pytest.mark.evidence("odonnat-norm-properties")

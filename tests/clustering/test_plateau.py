@@ -1,15 +1,11 @@
-import itertools
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from product_and_readout import PARTS, factors_of, first_term
-from product_and_readout import measure as measure_factors
+from product_and_readout import first_term
 from scipy.stats import binomtest
 from torch.nn.functional import cross_entropy
-from two_phase_learning import influences_part
 
 from attnbook.folder import results
 from attnopt.clustering import (
@@ -67,12 +63,6 @@ def test_walsh_is_a_mean_with_signs_and_keeps_the_power():
         walsh(torch.ones(3, 12))
 
 
-def test_log_cosh_half_is_exact_for_small_and_large_margins():
-    margin = torch.tensor([0.0, 1e-8, 0.0099, 0.0101, -3.0, 2000.0], dtype=torch.float64)
-    exact = [0.0, 1.25e-17, *(math.log(math.cosh(m / 2)) for m in (0.0099, 0.0101, 3.0)), 1000 - math.log(2)]
-    torch.testing.assert_close(log_cosh_half(margin), torch.tensor(exact, dtype=torch.float64), rtol=1e-10, atol=1e-22)
-
-
 def test_margins_want_two_tokens():
     params = Models.random(1, 3, 4, norm="unit", generator=torch.Generator().manual_seed(0))
     with pytest.raises(ValueError, match="two tokens"):
@@ -106,53 +96,11 @@ def test_factors_scale_what_a_token_changes():
         margins(models, torch.ones(5))
 
 
-def test_the_readout_is_the_mean_of_a_mixed_derivative():
-    """π/∏‖δ_t‖ is 2⁻ᵏ times the mean over suffixes and over the box of the readout's derivative along all δ_t/‖δ_t‖."""
-    models, _ = random(2, 4, seed=5)
-    k, (nodes, weights) = 3, np.polynomial.legendre.leggauss(8)
-    product, parity = factors_of(models, k)
-    for at in range(2):
-        model, sums = models[at], models.summands()[at]
-        delta = sums[1] - sums[0]
-        unit = delta[:k] / delta[:k].norm(dim=1, keepdim=True)
-
-        def readout(total, model=model):
-            logits = model.classify((total[:-1] / total[-1]).view(1, 1, -1))[0, 0]
-            return logits[1] - logits[0]
-
-        slope = readout
-        for t in range(k):
-            slope = lambda total, inner=slope, way=unit[t]: torch.func.jvp(inner, (total,), (way,))[1]  # noqa: E731
-        mean = 0.0
-        for last in (0, 1):
-            for point in itertools.product(range(8), repeat=k):
-                total = sums[0, :k].sum(0) + sums[last, k]
-                total = total + sum((nodes[i] + 1) / 2 * delta[t] for t, i in enumerate(point))
-                mean += 0.5 * math.prod(weights[i] / 2 for i in point) * slope(total).item()
-        assert (parity / product)[at].item() == pytest.approx((-1) ** (k + 1) * mean / 2**k, rel=1e-4)
-
-
 def test_the_first_term_is_the_limit_of_small_influences():
     models, _ = random(4, 5, seed=6)
     small = 3e-3
     exact = parity_coefficient(margins(models, torch.tensor([small] * 3 + [1.0] * 2).double()), 3) / small**3
     torch.testing.assert_close(first_term(models, 3), exact, rtol=5e-3, atol=1e-7)
-
-
-def test_a_growing_product_has_its_share_and_each_factor_is_exchanged():
-    start, _ = random(3, 5, seed=7)
-    paths = []
-    for at in range(3):
-        model, path = start[at], []
-        for part in range(PARTS + 1):
-            path.append(model.replace(assemblers=model.weights["assemblers"] * 2**part))
-        paths.append(path)
-    found = measure_factors(paths, 3)
-    assert found["whole"]["product"][0] == pytest.approx(1)  # the assemblers do not enter the influences
-    assert found["whole"]["share"][0] == pytest.approx(0, abs=1e-12)
-    assert found["whole"]["readout"][0] > 100
-    assert found["exchange"]["escape"][:2] == found["exchange"]["escape with the influences of the start"][:2]
-    assert found["exchange"]["start"][:2] == found["exchange"]["start with the influences of the escape"][:2]
 
 
 @pytest.mark.evidence("odonnat-saddle-points")
@@ -399,22 +347,6 @@ def test_influences_are_those_of_the_formula():
             w = (z @ weights["query"][one] / 2**0.5).exp()
             ends.append(torch.cat([w[None], w * (weights["value"][one] @ z)]))
         assert found[one, t].item() == pytest.approx((ends[1] - ends[0]).norm().item())
-
-
-def test_growth_of_influences_is_measured_around_the_escape():
-    models, generator = random(4, 12, width=32, norm="rms")
-    later = models.moved(models.map(lambda value: torch.randn(value.shape, generator=generator, dtype=value.dtype)).weights)
-    training = SimpleNamespace(snapshots={0: models, 60: later})
-    found = influences_part(training, {"escape": [90, None, 85, 20]})
-    assert (found["runs"], found["moments"]) == (2, (-50, -20, 0, 20))
-    before, after = (influences(at[[0, 2]])[:, :5].sort(1).values for at in (models, later))
-    np.testing.assert_allclose(np.array(found["sorted"])[0, :, 1], before.mean(0))
-    np.testing.assert_allclose(np.array(found["sorted"])[1:, :, 1], after.mean(0).expand(3, 5))
-    np.testing.assert_allclose(found["product"][1], (after.prod(1) / before.prod(1)).mean())
-    pi = [parity_coefficient(margins(at[[0, 2]]), 5).abs() for at in (models, later)]
-    np.testing.assert_allclose(found["parity"][1], (pi[1] / pi[0]).mean())
-    few = (before[:, 0] < before[:, 4] / 4).sum().item()
-    assert found["few"][0] == few
 
 
 @pytest.mark.evidence("odonnat-two-phase")
