@@ -549,65 +549,6 @@ def _(queries, tokens, members):
     return torch.stack(found), torch.stack(within)
 
 
-def densities(queries, means, shares, covariance):
-    """For each query: of each cluster the mass, mean and covariance of its density times e^⟨q, x⟩."""
-    for q in queries:
-        grown = torch.stack(
-            [p * torch.exp(theta @ q + q @ covariance @ q / 2) for p, theta in zip(shares, means, strict=True)]
-        )
-        yield q, grown, means + covariance @ q
-
-
-@defines(synthesis.mixture_limit)
-def _(queries, means, shares, covariance):
-    parts = [(grown / grown.sum(), covariance @ q) for q, grown, _ in densities(queries, means, shares, covariance)]
-    belief = torch.stack([one for one, _ in parts])
-    return belief, torch.stack([one @ means for one in belief]), torch.stack([pull for _, pull in parts])
-
-
-@defines(synthesis.mixture_error)
-def _(queries, means, shares, covariance, labels):
-    """The delta method on the sums over tokens, term by term, with the moments of e^⟨2q, x⟩ times each cluster."""
-    found = []
-    twice = list(densities(2 * queries, means, shares, covariance))
-    for at, (_, masses, places) in enumerate(densities(queries, means, shares, covariance)):
-        squares, there = twice[at][1:]
-        total, label = masses.sum(), labels[at]
-        middle = (masses / total) @ places
-        spread = squares.sum() / total**2
-        # a token of class k moves the answer by its weight times (x - middle) / total - label_k (x - places_k) / masses_k
-        one, two = 1 / total, label / masses
-        a = one - two  # factor of x
-        b = -one * middle + two[:, None] * places  # what is added
-        centers = a[:, None] * there + b
-        noise = torch.einsum("k,kf,kg->fg", squares, centers, centers) + (squares * a**2).sum() * covariance
-        bias = -(squares / total**2) @ (there - middle) + (label * squares / masses**2) @ (there - places)
-        found.append((spread, bias, noise))
-    return tuple(torch.stack(part) for part in zip(*found, strict=True))
-
-
-@defines(synthesis.label_layers, queries=(0, 1))
-def _(similarities, labels, classes, steps, queries):
-    """Descent in function space: each token's features are sums over the examples."""
-    m = len(labels)
-    Z = [torch.zeros(m, classes.shape[1], dtype=torch.float64)]
-    for step in steps.tolist():
-        pull = (torch.softmax(Z[-1] @ classes.mT, -1) - labels) @ classes
-        move = [sum(similarities[j, example] * pull[example] for example in range(m - queries)) for j in range(m)]
-        Z.append(Z[-1] - step / (m - queries) * torch.stack(move))
-    return torch.stack(Z)
-
-
-@defines(synthesis.bayes_layer, examples=(1, 3))
-def _(noise, prior, examples):
-    """From the joint normal law of all points times their labels: the log-odds of the last label, entry by entry."""
-    d = len(noise)
-    joint = torch.kron(torch.ones(examples + 1, examples + 1).double(), prior)
-    joint = joint + torch.kron(torch.eye(examples + 1).double(), noise)
-    precision = torch.linalg.inv(joint)
-    return -4 * examples * precision[:d, -d:]  # log-odds are -2 x_iᵀ (precision) x y_i, a layer's xᵀA x_i y_i / (2n)
-
-
 def normal_mean(dim, kappa):
     """E Φ(κ‖x‖) for x ~ N(0, I)."""
     log_scale = (1 - dim / 2) * math.log(2) - math.lgamma(dim / 2)

@@ -160,30 +160,6 @@ def test_neighbours_with_other_prefixes_agree_about_the_escape():
     assert votes["p"] < 1e-6
 
 
-@pytest.mark.evidence("odonnat-two-phase")
-def test_the_feed_forward_layer_alone_solves_nothing_from_the_escape_on():
-    frozen = stored("escape_controls")["freezing"]
-    assert [frozen["all"][arm][:2] for arm in ("all", "feed-forward", "the rest")] == [[102, 195], [0, 195], [12, 195]]
-    for kind in ("all", "quick", "slow"):
-        assert frozen[kind]["feed-forward"][3] == pytest.approx(wilson(0, frozen[kind]["all"][1])[1], rel=1e-3)
-        assert frozen[kind]["feed-forward"][0] == 0
-        assert frozen[kind]["the rest"][0] < frozen[kind]["all"][0] / 4
-    # no run is solved by the feed-forward layer only, so all that everything solves count for it: 2 · 2⁻¹⁰²
-    chance = frozen["tests"]["all: all, feed-forward"]
-    assert chance["p"] == pytest.approx(2.0**-101, rel=1e-3)
-    assert chance["corrected"] == pytest.approx(6 * chance["p"], rel=1e-3)
-    assert max(test["corrected"] for test in frozen["tests"].values()) < 0.002
-
-
-@pytest.mark.evidence("odonnat-saddle-points")
-def test_every_waiting_model_has_directions_down():
-    for kind in stored("escape_controls")["hessians"].values():
-        for loss in kind.values():
-            assert loss["down"][:2] == [40, 40]
-            assert loss["down"][2:] == pytest.approx(wilson(40, 40), rel=1e-3)
-            assert loss["directions"][1] > 30
-
-
 @pytest.mark.evidence("odonnat-initialisation")
 def test_the_same_weights_share_some_attention_and_seldom_the_circuit():
     found = stored("same_weights")

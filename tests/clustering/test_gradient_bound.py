@@ -85,55 +85,6 @@ def test_bound_survives_an_opponent(name):
 
 
 @pytest.mark.evidence("odonnat-gradient-bound")
-def test_bound_is_what_its_formula_says():
-    """One sequence, all by hand: E = (±3, 0) + (0, 4), so diameter 6; V = 2 I, ‖ξ‖ = 2; W, U of norm 3 and 5."""
-    weights = {
-        "token": torch.tensor([[[3.0, 4.0], [-3.0, 4.0]]], dtype=torch.float64),
-        "position": torch.tensor([[[-3.0, -3.0]]], dtype=torch.float64),  # z = (0, 1)
-        "query": torch.tensor([[7.0, -2.0]], dtype=torch.float64),
-        "value": 2 * torch.eye(2, dtype=torch.float64)[None],
-        "receptors": torch.tensor([[[0.0, -3.0]]], dtype=torch.float64),
-        "assemblers": torch.tensor([[[0.0], [5.0]]], dtype=torch.float64),
-    }
-    params = Models(weights, "unit")
-    terms = gradient_bound_terms(params, torch.tensor([[0]]), torch.tensor([1]))
-    kappa = 1 + GELU_SLOPE * 15 / 2
-    delta = 0.5 * 6  # the logits agree
-    expected = {"query": 2 * kappa * delta / math.sqrt(2), "value": kappa * delta}
-    expected |= {"receptors": GELU_SLOPE * 5 * delta, "assemblers": 3 * delta}
-    for name in WEIGHTS:
-        assert terms[name].item() == pytest.approx(expected[name], rel=1e-14)
-    printed = gradient_bound_terms_of_paper(params, torch.tensor([[0]]), torch.tensor([1]))
-    size = 3  # of C_x = (E(0) - E(1))/2
-    by_hand = {"query": 2 * math.sqrt(2) * 2 * (1 + math.sqrt(2 / math.pi) * 9 * 5), "value": math.sqrt(2) * 31}
-    by_hand |= {"receptors": 10, "assemblers": 3}
-    for name in WEIGHTS:
-        assert printed[name].item() == pytest.approx(by_hand[name] * size, rel=1e-14)
-    total = gradient_bound_of_paper(params, torch.tensor([[0]]), torch.tensor([1])).item()
-    squares = sum(value**2 for value in by_hand.values())
-    assert total == pytest.approx(math.sqrt(4 * 2 * 4**2 * squares * 0.5), rel=1e-14)
-    space = {name: torch.nn.functional.pad(value, (0, int(name != "assemblers"))) for name, value in params.weights.items()}
-    space |= {name: torch.nn.functional.pad(space[name], (0, 0, 0, 1)) for name in ("value", "assemblers")}
-    larger = gradient_bound_of_paper(Models(space, "unit"), torch.tensor([[0]]), torch.tensor([1])).item()
-    squares = sum(value**2 * (3 / 2 if name in ("query", "value") else 1) for name, value in by_hand.items())
-    assert larger == pytest.approx(math.sqrt(4 * 3 * 4**2 * squares * 0.5), rel=1e-14)  # an empty third dimension
-
-
-def test_printed_bound_grows_with_the_length_and_sees_the_size_of_negative_entries():
-    params = Models.random(1, 2, 2, 2, 3, norm="unit", generator=torch.Generator().manual_seed(0))
-    longer = params.replace(position=params.weights["position"].repeat(1, 3, 1))
-    (tokens, targets), repeated = Task(2, 2, 2).all(), [0, 1, 0, 1, 0, 1]
-    printed = gradient_bound_terms_of_paper(params, tokens, targets)
-    tripled = gradient_bound_terms_of_paper(longer, tokens[:, repeated], targets)  # the same mixtures
-    for name in WEIGHTS:
-        assert tripled[name].item() == pytest.approx((3 if name == "query" else 1) * printed[name].item(), rel=1e-9)
-    mirrored = params.replace(token=-params.weights["token"])
-    total, other = (gradient_bound_of_paper(model, tokens[:1], targets[:1]) for model in (params, mirrored))
-    wrong = [1 - model.logits(tokens[:1])[0].softmax(-1)[0, targets[0]] for model in (params, mirrored)]
-    assert (other / total).item() == pytest.approx((wrong[1] / wrong[0]).sqrt().item(), rel=1e-6)
-
-
-@pytest.mark.evidence("odonnat-gradient-bound")
 def test_constants_are_attained():
     """Value and receptors reach their bounds, query and assemblers come as close as one likes."""
     root = math.sqrt(2)

@@ -6,7 +6,6 @@ import spike_moments
 import torch
 from spike_moments import ALTERATIONS, altered, move
 
-from attnbook.folder import results
 from attnopt.clustering import Course, State
 from attnopt.clustering.spikes import losses, stages
 
@@ -126,49 +125,3 @@ def test_runs_are_followed_as_they_were_trained():
     state = runs.state([1], [2])
     assert state.steps.tolist() == [2 * spike_moments.STEPS]
     assert torch.equal(state.rows[0], runs.rows[2, 1].double())
-
-
-@pytest.fixture(scope="module")
-def stored():
-    """The chapter's results."""
-    return results("spike_moments")
-
-
-def test_spikes_stay_away_with_the_moments_of_before_by_length_more_than_by_direction(stored):
-    found = stored["interventions"]
-    for lead in ("lead 16", "lead 64"):
-        gone = {name: some / of for name, (some, of, *_) in found[lead]["gone"].items()}
-        assert found[lead]["gone"]["restored, whole"][2] > 0.5
-        assert gone["restored, length"] > gone["restored, direction"] > 0.3
-        assert found[lead]["against"]["restored"]["corrected"] < 0.01
-        assert gone["frozen, whole"] < 0.1
-        for floor in ("floor 0.001", "floor 0.01"):
-            assert gone[f"{floor}, length"] > gone[f"{floor}, whole"] + 0.2
-        assert found[lead]["left"]["restored, whole"][2] < 0.1
-        assert found[lead]["left"]["frozen, whole"][1] > 1
-
-
-def test_half_of_the_spikes_are_foretold_by_a_few_steps_and_none_by_the_origin(stored):
-    for kind in ("same run", "same age"):
-        found = stored["predictor"][kind]
-        soon = found["2 to 16"]
-        assert min(soon[name]["area"][1] for name in ("λ, mini-batch", "eigenvalue, mini-batch", "step")) > 0.9
-        assert soon["short ξ"]["area"][1] < 0.5 < soon["short ξ"]["area"][2] + 0.02
-        assert soon["λ, mini-batch"]["false alarms"][0] == 0
-        assert soon["λ, mini-batch"]["foretold"][3] > 0.5 > found["17 to 64"]["λ, mini-batch"]["foretold"][3]
-        assert soon["lasting λ, mini-batch"]["foretold"][0] == 0
-    assert stored["alarms"]["share"][1] > 0.005
-    assert stored["decay"]["p"] > 0.1  # no further than in calm epochs
-
-
-def test_a_shorter_memory_makes_spikes_no_rarer(stored):
-    """As said: by the ratio of rates more, by the planned test no difference; and rates are what spikes and epochs give."""
-    found = stored["ensembles"]
-    for entry in found["points"].values():
-        assert entry["rate"][0] == pytest.approx(1000 * sum(entry["late"]) / sum(entry["epochs"]), rel=1e-3)
-        assert sum(late > 0 for late in entry["late"]) == entry["with_spikes"][0]
-    for name, pair in found["pairs"].items():
-        assert pair["corrected p"] > 0.5
-        assert (pair["ratio"][1] > 1) == (name in ("beta2 0.9", "beta2 0.95", "beta2 0.99"))
-        assert pair["ratio"][2] > 1
-        assert (pair["corrected p of success"] < 0.05) == (name == "eps 0.01")

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from spike_floor import CALM
 from torch.nn.functional import gelu, one_hot
 
 from attnbook.folder import results
@@ -90,17 +89,6 @@ def test_runs_at_different_epochs_go_on_side_by_side():
         pass
     assert state.steps.tolist() == [2, 6]
     assert torch.allclose(state.rows[1], alone.rows[0], atol=1e-6)
-
-
-def test_the_floor_keeps_fewer_spikes_away_than_steps_as_short():
-    found = results("spike_floor")["spikes"]
-    limit, there = np.array(found["threshold"]), np.array(found["as it was"])
-    assert (there > limit).mean() > 0.9
-    for floor in ("0.001", "0.01"):
-        assert max(found[f"factor {floor}"]) <= 1
-        gone = [(np.array(found[f"{kind} {floor}"]) <= limit)[there > limit].mean() for kind in ("floor", "shorter")]
-        assert gone[0] + 0.2 < gone[1]
-    assert CALM < 64  # within the epoch before
 
 
 def example(scale=1.0, seed=0, models=3, norm="unit"):
@@ -287,15 +275,6 @@ def test_sharpness_refuses_bad_arguments(problem):
         sharpness(layout, rows, marked, truth, norm, iterations=0)
 
 
-def test_stored_spikes_belong_to_success(stored):
-    main = stored["counts"]["main"]
-    best = np.array(main["best"])
-    owners = [spike[0] for spike in main["spikes"] if spike[3] is not None]
-    share = lambda group: np.isin(np.flatnonzero(group), owners).mean()  # noqa: E731
-    assert len(best) == 200
-    assert share(best > 0.9) > 5 * share(best <= 0.9)
-
-
 @pytest.mark.evidence("odonnat-spikes-gradients")
 def test_stored_gradients_spike_with_the_loss(stored):
     main = stored["gradients"]
@@ -329,30 +308,6 @@ def test_stored_first_steps_over_the_threshold_are_like_the_steepest(stored):
     assert min(share(name) for name in ("straight logits", "straight layer", "straight normalization")) > 0.9
     assert share("far sequence") < 0.4
     assert share("feed-forward") < 0.2
-
-
-def test_stored_loss_sharpens_before_spikes_and_beyond_the_edge_in_a_quarter(stored):
-    felt = np.array([s["felt"] for s in stored["onset"]])  # 1, 2, 3, 4, 16 and 48 steps before
-    assert felt.shape == (len(stored["dissection"]["spikes"]), 6)
-    middle = np.median(felt, 0)
-    assert middle[0] > 2 * middle[-1]
-    assert middle[-1] < 0.1
-    assert 0.1 < (felt[:, :4] > 1).any(1).mean() < 0.4
-
-
-@pytest.mark.evidence("odonnat-spikes-mlp")
-def test_stored_weights_are_not_heavier_before_spikes(stored):
-    before = stored["before"]
-    for comparison in (before["runs apart"], before["all"]):
-        for name in ("norm of W", "norm of U", "correlation of receptors"):
-            assert abs(comparison[name][0] - 0.5) < 0.15
-    assert before["runs apart"]["median length of ξ"][2] < 0.48
-
-
-def test_stored_full_batch_runs_train_at_adams_edge(stored):
-    largest = np.array(stored["sharpness"]["full batch"]["adam"]).max(0)
-    assert (largest > 0.9).all()
-    assert (largest < 1.5).all()
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 from helpers import AXES, normal
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 from scipy.optimize import linprog
 
@@ -20,38 +18,11 @@ from attnopt.regression import (
 from attnopt.softmax import softmax
 
 double = partial(torch.tensor, dtype=torch.float64)
-sizes = st.integers(1, 4)
 
 
 def skewness(jacobian):
     """Norm of the antisymmetric part over that of the whole."""
     return ((jacobian - jacobian.mT).norm(dim=(-2, -1)) / (2 * jacobian.norm(dim=(-2, -1)))).max().item()
-
-
-@pytest.mark.evidence("actor-multi-head")
-@pytest.mark.parametrize("axis", AXES)
-@given(
-    heads=st.integers(1, 3),
-    tokens=sizes,
-    width=sizes,
-    seen=sizes,
-    classes=sizes,
-    batch=st.sampled_from([(), (2,)]),
-    seed=sizes,
-)
-def test_gradient_is_autograd(axis, heads, tokens, width, seen, classes, batch, seed):
-    generator = torch.Generator().manual_seed(seed)
-    features, projections = normal(generator, *batch, tokens, width), normal(generator, *batch, heads, width, seen)
-    weights, labels = normal(generator, heads, classes, seen), softmax(normal(generator, heads, tokens, classes), axis)
-
-    def sum_of_heads(z):
-        return sum(
-            pointwise_cross_entropy(z @ projections[..., h, :, :] @ weights[h].mT, labels[h], axis).sum()
-            for h in range(heads)
-        )
-
-    formula = multi_head_gradient(features, projections, weights, labels, axis)
-    torch.testing.assert_close(formula, torch.func.grad(sum_of_heads)(features), rtol=1e-11, atol=1e-12)
 
 
 def gradient_values(keys, points):

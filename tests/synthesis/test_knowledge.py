@@ -1,4 +1,3 @@
-import cmath
 import itertools
 import math
 from collections import Counter
@@ -190,27 +189,6 @@ def test_two_opposite_heads_cost_one_example():
 
 
 # Agreement
-
-
-def roots(word, p):
-    return cmath.exp(2j * math.pi * word / p)
-
-
-@pytest.mark.evidence("book-agreement")
-@pytest.mark.parametrize(("length", "weight", "p"), SMALL)
-def test_the_number_of_agreement_by_all_pairs(length, weight, p):
-    tokens = torch.tensor(list(itertools.product(range(p), repeat=length)))
-    g = torch.tensor([roots(int(sum(row[:weight])), p) for row in tokens], dtype=torch.complex128)
-    if p == 3:  # another character of the same weight
-        g = g * torch.tensor([roots(int(row[0]), p) for row in tokens], dtype=torch.complex128)
-    agree = (tokens[:, None] == tokens[None]).sum(-1).double()
-    for beta in (0.3, 1.1, 2.5):
-        kernel = torch.exp(beta * agree)
-        kernel = (kernel / kernel.mean(0)).to(torch.complex128)
-        number, eigenvalue = number_of(kernel, g)
-        rho = (math.exp(beta) - 1) / (math.exp(beta) + p - 1)
-        assert eigenvalue == pytest.approx(rho**weight)
-        assert number == pytest.approx(agreement_number(length, weight, p, beta))
 
 
 @pytest.mark.evidence("book-agreement")

@@ -71,25 +71,6 @@ def exact(polynomial, dim, examples):
 # The tied optimum
 
 
-@pytest.mark.parametrize("layers", range(1, 7))
-def test_the_tied_optimum_is_the_zero_of_the_exact_derivative_to_the_last_digit(layers, chance):
-    for _ in range(3):
-        dim, examples = size(chance)
-        step, loss = tied_optimum(dim, examples, layers)
-
-        beside = [(Fraction(step) + Fraction(math.nextafter(step, to))) / 2 for to in (-math.inf, math.inf)]
-        powers = [
-            [0, *(math.comb(2 * layers - 1, j) * a**j for j in range(2 * layers))] for a in beside
-        ]  # λ (1 + aλ)^{2k-1}
-        assert exact(powers[0], dim, examples) <= 0 <= exact(powers[1], dim, examples)
-        whole = exact([math.comb(2 * layers, j) * Fraction(step) ** j for j in range(2 * layers + 1)], dim, examples)
-        assert loss == float(whole)
-        assert loss == pytest.approx(step_loss([step] * layers, dim, examples).item(), rel=1e-11)
-        # where the derivative vanishes the loss is E tr (I + aG)^{2k-1}
-        shorter = [math.comb(2 * layers - 1, j) * Fraction(step) ** j for j in range(2 * layers)]
-        assert loss == pytest.approx(float(exact(shorter, dim, examples)), rel=1e-12)
-
-
 # The Hessian at critical points
 
 
