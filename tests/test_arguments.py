@@ -7,17 +7,20 @@ of one, both precisions, strided memory and extreme magnitudes, and for every ar
 import inspect
 import itertools
 import math
+import random
 import re
 import time
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
 import torch
+from definitions import DEFINITIONS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -755,13 +758,13 @@ def numbers(result):
     match result:
         case torch.Tensor():
             return [result]
-        case tuple() | list():
+        case tuple() | list() | np.ndarray():
             return [array for part in result for array in numbers(part)]
         case clustering.Models():
             return numbers(result.weights)
         case dict():
             return [array for part in result.values() for array in numbers(part)]
-        case float() | int():
+        case float() | int() | Fraction():
             return [torch.tensor(float(result), dtype=torch.float64)]
         case _ if hasattr(result, "coef"):  # a polynomial
             return [torch.from_numpy(result.coef)]
@@ -789,6 +792,21 @@ def close(one, other, rtol):
 
 
 seeds, axes = st.integers(0, 10**6), st.sampled_from(["sequence", "class"])
+
+
+@pytest.mark.parametrize("function", DEFINITIONS, ids=lambda f: f.__name__)
+@settings(max_examples=15)
+@given(seed=seeds, axis=axes)
+def test_a_function_is_what_its_definition_says(function, seed, axis):
+    """On drawn numbers, sizes from 1 to 4, and the other arguments' choices."""
+    definition, choices = DEFINITIONS[function]
+    draw = random.Random(seed)
+    given = arguments(function, seed, random_sizes(function, seed), axis=axis)
+    given |= {name: draw.choice(values) for name, values in choices.items()}
+    found, expected = numbers(function(**given)), numbers(definition(**given))
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        close(one, other, 1e-8)
 
 
 @pytest.mark.parametrize("function", BATCHED, ids=lambda f: f.__name__)

@@ -275,19 +275,6 @@ def test_bench_runs_all_benchmarks_and_quickly_writes_nothing(tmp_path):
     assert not list((folder / "results").iterdir())
 
 
-def test_a_benchmark_forgets_the_exact_moments_before_it_times_them():
-    specification = importlib.util.spec_from_file_location("in_context_benchmark", ROOT / "benchmarks" / "in_context.py")
-    bench = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(bench)
-    cached = [function for function in vars(bench.wishart).values() if hasattr(function, "cache_info")]
-    assert len(cached) == 4
-    bench.wishart_trace_moment([4], 3, 5)
-    bench.wishart.wishart_quadrature(3, 5, 2)
-    assert all(function.cache_info().currsize for function in cached)
-    bench.forget()
-    assert not any(function.cache_info().currsize for function in cached)
-
-
 def test_mutants_of_modules_are_tried(tmp_path):
     folder = commands.make(tmp_path)
     package = folder / "src" / "attnopt"

@@ -186,54 +186,6 @@ def test_the_error_is_the_delta_method_s_by_quadrature(labels):
     torch.testing.assert_close(found.spread[0], weights @ density**2)
 
 
-def sampled(n, count, seed):
-    """Contexts, as (count, n, 2), with members."""
-    generator = torch.Generator().manual_seed(seed)
-    classes = torch.multinomial(PLANE["shares"], count * n, True, generator=generator).view(count, n)
-    noise = torch.randn(count, n, 2, generator=generator, dtype=torch.float64)
-    return THETA[classes] + noise @ torch.linalg.cholesky(PLANE["covariance"]).mT, one_hot(classes, 3)
-
-
-@pytest.mark.evidence("book-head-error")
-@pytest.mark.evidence("book-head-classmates")
-@pytest.mark.parametrize("labels", [None, [[1.0, 0, 0]]])
-def test_the_error_of_many_contexts(labels):
-    """Bias within four standard errors, mean square within 4 percent, at n = 100."""
-    n, count = 100, 40_000
-    own = torch.zeros(1, 3, dtype=torch.float64) if labels is None else torch.tensor(labels, dtype=torch.float64)
-    found = read_context(QUERY, *sampled(n, count, 3))
-    limit = mixture_limit(QUERY, **PLANE)
-    goal = limit.between + limit.within if labels is None else limit.between - own @ THETA
-    off = ((found.shares - own).unsqueeze(-2) @ found.classes)[:, 0, 0] - goal[0]
-    known = mixture_error(QUERY, **PLANE, labels=None if labels is None else own)
-    errors = n * off.std(0) / math.sqrt(count)
-    assert (abs(n * off.mean(0) - known.bias[0]) < 4 * errors + 0.02).all()
-    total = n * off.square().sum(-1).mean()
-    assert total == pytest.approx(known.covariance[0].trace().item(), rel=0.04)
-
-
-def test_linear_attention_fluctuates_less_over_one_cloud():
-    """The covariance of x⟨x, q⟩, by quadrature, and that of softmax, whose bias is of smaller order."""
-    sigma, q = PLANE["covariance"], QUERY[0]
-    points, weights, _ = grid(torch.zeros(1, 2).double(), torch.ones(1).double(), sigma)
-    terms = points * (points @ q)[:, None]
-    spread = (weights[:, None] * terms).mT @ terms - torch.outer(sigma @ q, sigma @ q)
-    scale, line = q @ sigma @ q, torch.outer(sigma @ q, sigma @ q)
-    torch.testing.assert_close(spread, scale * sigma + line)
-    error = mixture_error(QUERY, torch.zeros(1, 2).double(), torch.ones(1).double(), sigma)
-    torch.testing.assert_close(error.covariance[0], torch.exp(scale) * (sigma + line))
-
-
-@pytest.mark.evidence("book-head-error")
-def test_weights_concentrate_on_as_many_tokens_as_said():
-    tokens, _ = sampled(20_000, 1, 5)
-    weights = torch.softmax(QUERY @ tokens[0].mT, -1)
-    spread = mixture_error(QUERY, **PLANE).spread.item()
-    assert 20_000 * weights.square().sum().item() == pytest.approx(spread, rel=0.03)
-    alone = mixture_error(QUERY, torch.zeros(1, 2).double(), torch.ones(1).double(), PLANE["covariance"])
-    assert math.log(alone.spread.item()) == pytest.approx((QUERY @ PLANE["covariance"] @ QUERY.mT).item())
-
-
 @pytest.mark.evidence("book-head-error")
 def test_the_bias_looks_back_along_the_query():
     for seed in range(20):

@@ -55,32 +55,6 @@ def test_the_best_scale_leaves_what_prompts_leave():
             assert one["left"][0] == pytest.approx(softmax_price(one["d"]).number, rel=0.04)
 
 
-@pytest.mark.evidence("book-cells")
-def test_a_softmax_over_all_tokens_needs_as_many_as_prompts_do():
-    """One stored entry against prompts in full; what is left falls with the examples."""
-    stored = script.RECORD.stored()["softmax_of_strangers"]
-    at, sharp = 2, stored["sharpness"].index(5.0)
-    number, draw = stored["numbers"][at], np.random.default_rng(1)
-    answers = []
-    for _ in range(600):
-        x = draw.integers(0, 2, (number, 12))  # disagreements with the query
-        weights = np.exp(-5.0 * (x.sum(1) - x.sum(1).min()))
-        answers.append(weights @ (1 - 2 * (x[:, :5].sum(1) % 2)) / weights.sum())
-    left = 1 - np.mean(answers) ** 2 / np.mean(np.square(answers))
-    assert left == pytest.approx(stored["left"][at][sharp], abs=0.07)
-    assert np.all(np.diff(np.array(stored["left"])[:, sharp]) < 0)
-    for level, needed in (("0.2", 5500), ("0.02", 14_400)):
-        assert stored["needed"][level]["best"] == pytest.approx(needed, rel=0.01)
-
-
-def test_cells_of_agreement_are_those_of_all_sequences():
-    cells = script.agreement_cells(5, 2)
-    counted = np.zeros((6, 2))
-    for word in itertools.product(range(2), repeat=5):
-        counted[sum(word), sum(word[:2]) % 2] += 1 / 32
-    np.testing.assert_allclose(cells, counted)
-
-
 @pytest.mark.evidence("book-sampled-sum")
 def test_sums_of_drawn_cells_leave_what_prompts_leave():
     top, total = script.sums(6, 2, 30, np.array([1.2]), 40_000, 3)
@@ -94,11 +68,6 @@ def test_sums_of_drawn_cells_leave_what_prompts_leave():
         number = best_agreement(row["L"], row["k"])[1]
         left, error = row["expected"]
         assert abs(left - (number - 1) / (row["n"] + number - 1)) < 4 * error
-
-
-def test_crossing_is_between():
-    assert script.crossing(np.array([1, 10, 100]), np.array([0.1, 0.5, 0.9]), 0.7) == pytest.approx(10**1.5)
-    assert math.isnan(script.crossing(np.array([1, 10]), np.array([0.1, 0.5]), 0.7))
 
 
 @pytest.mark.evidence("book-heads-read")

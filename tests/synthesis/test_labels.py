@@ -7,8 +7,6 @@ import math
 import labels_in_context as experiment
 import pytest
 import torch
-from scipy.integrate import quad
-from scipy.special import ndtr
 
 from attnopt.regression import linear_gradient
 from attnopt.synthesis import bayes_layer, context_accuracy_bound, label_layers, own_label_accuracy
@@ -133,24 +131,6 @@ def test_accuracies_are_those_of_layers_on_samples(dim, examples, variance, gene
 
 
 @pytest.mark.evidence("book-leak")
-@pytest.mark.parametrize("variance", [0.0, 0.2, 3.0])
-@pytest.mark.parametrize(("dim", "examples"), [(1, 2), (2, 3), (5, 20), (40, 7)])
-def test_accuracies_are_means_of_the_normal_law_over_the_length_of_a_point(dim, examples, variance):
-    def mean(kappa):
-        log_scale = (1 - dim / 2) * math.log(2) - math.lgamma(dim / 2)
-        weight = lambda r: math.exp(log_scale + (dim - 1) * math.log(r) - r * r / 2) if r else float(dim == 1) * 0.797884  # noqa: E731
-        return quad(lambda r: ndtr(kappa * r) * weight(r), 0, math.sqrt(dim) + 12, epsabs=1e-12, limit=200)[0]
-
-    # correlations from covariances, as the chapter has them
-    both = [(1 + examples * variance, 1 + variance), (examples * variance, 1 + variance)]
-    total = examples * (1 + examples * variance)
-    found = [own_label_accuracy(dim, examples, variance), context_accuracy_bound(dim, examples, variance)]
-    for (covariance, own), value in zip(both, found, strict=True):
-        rho = covariance / math.sqrt(own * total)
-        assert value == pytest.approx(mean(rho / math.sqrt(1 - rho * rho)), abs=1e-9)
-
-
-@pytest.mark.evidence("book-leak")
 def test_in_the_plane_the_leak_is_one_over_a_root():
     for examples in (2, 4, 9, 16, 25, 100):
         assert own_label_accuracy(2, examples) == pytest.approx((1 + 1 / math.sqrt(examples)) / 2, rel=1e-12)
@@ -211,16 +191,6 @@ def test_no_other_layer_has_less_cross_entropy_and_no_constant_depends_on_the_di
             assert worse.mean() > 0
         slope = loss(A + 0.01 * direction) - loss(A - 0.01 * direction)
         assert slope.mean().abs() < 4 * slope.std() / len(slope) ** 0.5
-
-
-def test_bayes_layer_takes_covariances_alone():
-    eye = torch.eye(2, dtype=torch.float64)
-    with pytest.raises(ValueError, match="noise must be positive definite"):
-        bayes_layer(-eye, eye, 3)
-    with pytest.raises(ValueError, match="prior must be positive definite"):
-        bayes_layer(eye, torch.stack([eye, -eye]), 3)
-    with pytest.raises(ValueError, match="prior must have shape"):
-        bayes_layer(eye, torch.eye(3, dtype=torch.float64), 3)
 
 
 # Depth
