@@ -66,6 +66,12 @@ function share({ params }, points) {
   return points.reduce((sum, xi, number) => sum + Number(answer(xi) === LABELS[number]), 0) / ALL;
 }
 
+// How many models are right, how many of these count on the suffix, and how many of those by even integers alone.
+function successes({ m, accuracy }) {
+  const won = m.filter((_, seed) => accuracy[seed] > SUCCESS), some = won.filter((one) => one.slice(PREFIX).some((value) => value));
+  return [won, some, some.filter((one) => one.slice(PREFIX).every((value) => value % 2 === 0))].map((models) => models.length);
+}
+
 // The numbers that the pictures show; the Python class computes the same.
 export function compute(state) {
   const all = overAll(state), shown = state.shown === "levels" ? all.means : all.points;
@@ -74,6 +80,7 @@ export function compute(state) {
   return {
     m: all.m, table: all.table, query: all.params.query, sequence: shown.filter((_, number) => number % Math.floor(ALL / 15) === 0), count: all.levels.length,
     levels: all.levels.length <= MOST ? all.levels : [], trained: all.trained, accuracy: state.shown === "levels" ? all.held : all.trained,
+    successful: successes(state.data),
   };
 }
 
@@ -239,10 +246,9 @@ const ZERO = "only 0", EVEN = "even ones", ANY = "any";
 const guess = {
   prompt: "Picture 2 has the integers with which the chosen model counts ones, those of the suffix hidden. The label is the parity of the first five. Which integers do the successful models have on the suffix?",
   options: [ZERO, EVEN, ANY], tells: true,
-  reveal(guessed, now, { data }) {
-    const won = data.m.filter((_, seed) => data.accuracy[seed] > SUCCESS), some = won.filter((m) => m.slice(PREFIX).some((value) => value)), even = some.filter((m) => m.slice(PREFIX).every((value) => value % 2 === 0));
+  reveal(guessed, { successful: [won, some, even] }) {
     const verdict = guessed === undefined ? "" : guessed === EVEN ? "So it is. " : "Not quite. ";
-    return `${verdict}Of ${won.length} successful models ${some.length} have a weight other than 0 on the suffix, ${even.length === some.length ? "in each of them even ones only" : `in ${even.length} of these even ones only`}: they do not change the parity of M. Click points to see their circuits.`;
+    return `${verdict}Of ${won} successful models ${some} have a weight other than 0 on the suffix, ${even === some ? "in each of them even ones only" : `in ${even} of these even ones only`}: they do not change the parity of M. Click points to see their circuits.`;
   },
 };
 

@@ -1,6 +1,6 @@
 // One loss spike, step by step: the loss and the length of Adam's steps, and the plane of sequence embeddings.
 
-import { axes, bytesOf, clamp, clipped, COLOURS, curve, dot, drawn, gelu, line, power, show, sum } from "./common.js";
+import { axes, bytesOf, clamp, clipped, COLOURS, curve, dot, drawn, gelu, line, power, powers, show, sum } from "./common.js";
 import { explorer } from "./shell.js";
 
 const LAST = 64, PEAK = 32, TURNS = 240, LENGTH = 12, PREFIX = 5, RATE = 3e-3, PURPLE = "#CC79A7", GREY = "#8a8a8a", GREEN = COLOURS[2];
@@ -109,11 +109,12 @@ export function compute({ data, step }) {
       return Number(margin(weights, point, normalized(point)) > 0);
     }),
   };
-  if (step === 0) return { ...found, step_length: null, turn: null, largest: null, far: null, layer: null, others: null };
+  if (step === 0) return { ...found, loss_before: null, step_length: null, turn: null, largest: null, far: null, layer: null, others: null };
   const before = weightsAfter(held, step - 1), old = embedded(before, sequences), turns = xi.map((one, index) => turned(old[index], one));
   const mixed = (first, second) => ({ ...first, ...Object.fromEntries(LAYER.map((name) => [name, second[name]])) });
   return {
     ...found,
+    loss_before: loss[step - 1],
     step_length: lengths[step - 1],
     turn: mean((index) => turns[index]),
     largest: Math.max(...turns),
@@ -217,16 +218,15 @@ function draw([curves, plane], now, state, bounds, asking) {
 
 function small(value) {
   if (value >= 1e-3) return show(value, value >= 0.1 ? 2 : 4);
-  const unit = 10 ** Math.floor(Math.log10(value));
-  return `${show(value / unit, 1)} × ${power(unit)}`;
+  return powers(value, 2);
 }
 const percent = (value) => (value > 0 ? `${show(100 * value, value < 0.01 ? 1 : 0)} % are wrong` : "all are right");
 
-function say(now, { step, data }) {
-  const { loss } = unpack(data), start = `After step ${step} the loss is ${small(now.loss)}`;
+function say(now, { step }) {
+  const start = `After step ${step} the loss is ${small(now.loss)}`;
   const plane = `Of the answers on the training set ${percent(now.wrong)}; ξ is ${show(now.length)} long on average. `;
   if (step === 0) return `${start}. ${plane}The run has been quiet for long.`;
-  return `${start}, before it was ${small(loss[step - 1])}. ${plane}The step is ${show(now.step_length)} learning rates long; it turns the directions ξ/‖ξ‖ by ${show(now.turn, 1)}° on average, `
+  return `${start}, before it was ${small(now.loss_before)}. ${plane}The step is ${show(now.step_length)} learning rates long; it turns the directions ξ/‖ξ‖ by ${show(now.turn, 1)}° on average, `
     + `by ${show(now.largest, 1)}° at most. Had ξ been kept at length 1 or more, the loss would be ${small(now.far)}; had only the layer's weights stepped, ${small(now.layer)}; all but them, ${small(now.others)}.`;
 }
 
@@ -234,8 +234,9 @@ const guess = {
   prompt: "From step 31 to 32 the loss grows a hundredfold. What makes it jump?",
   tells: true,
   options: ["some ξ flip across the origin", "all ξ turn a few degrees", "the layer moves its boundaries"],
-  reveal(answer, _, state) {
-    const now = compute({ ...state, step: PEAK }), right = answer === "all ξ turn a few degrees";
+  of: (state) => ({ ...state, step: PEAK }),
+  reveal(answer, _, state, now) {
+    const right = answer === "all ξ turn a few degrees";
     return `${right ? "Yes, a few degrees do it." : "A few degrees do it."} Nothing flips: directions turn by ${show(now.turn, 1)}° on average, by ${show(now.largest, 1)}° at most, across a boundary of the layer. `
       + `With the layer's weights alone stepping, the loss would be ${small(now.layer)} instead of ${small(now.loss)}; with ξ at length 1 or more, where the same change turns it less, ${small(now.far)}.`;
   },

@@ -56,7 +56,7 @@ export function compute(state) {
     ...found,
     pushes: found.activations.map((value, index) => value * dot(params.difference, params.assemblers.map((row) => row[index]))),
     probabilities: softmaxOf(found.logits).weights,
-    label: labelOf(tokens),
+    label: labelOf(tokens), ones: sum(tokens.slice(0, PREFIX)), on_prefix: sum(found.attention.slice(0, PREFIX)), length: Math.hypot(...found.sequence),
     flips: turned.map((other) => Number(answerOf(pass(params, other).logits) !== answer)),
     accuracy,
   };
@@ -297,10 +297,10 @@ function which(flips) {
   return found.length === 1 ? `Of all single tokens, a change of token ${found[0]} alone changes the answer` : `A change of any one of the tokens ${ranges(found)} changes the answer, and of no other`;
 }
 
-function say({ attention, sequence, output, probabilities, label, flips, accuracy }, { tokens }) {
-  const onPrefix = sum(attention.slice(0, PREFIX)), count = sum(tokens.slice(0, PREFIX)), lead = probabilities[label] - 0.5;
-  return `The prefix holds ${count} ${count === 1 ? "one" : "ones"}: label ${label}. Attention on the prefix ${show(100 * onPrefix)} %. `
-    + `ξ = ${pair(sequence)}, length ${show(Math.hypot(...sequence), 3)}; ψ = ${pair(output)}. Answer 1 with probability ${show(probabilities[1], 4)}, so the model is ${Math.abs(lead) < 1e-12 ? "undecided" : lead > 0 ? "right" : "not right"}. `
+function say({ sequence, length, output, probabilities, label, ones, on_prefix: onPrefix, flips, accuracy }) {
+  const lead = probabilities[label] - 0.5;
+  return `The prefix holds ${ones} ${ones === 1 ? "one" : "ones"}: label ${label}. Attention on the prefix ${show(100 * onPrefix)} %. `
+    + `ξ = ${pair(sequence)}, length ${show(length, 3)}; ψ = ${pair(output)}. Answer 1 with probability ${show(probabilities[1], 4)}, so the model is ${Math.abs(lead) < 1e-12 ? "undecided" : lead > 0 ? "right" : "not right"}. `
     + `${which(flips)}. Of all 4096 sentences it gets ${show(100 * accuracy, accuracy === 1 ? 0 : 1)} % right.`;
 }
 

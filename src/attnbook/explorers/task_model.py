@@ -114,6 +114,9 @@ class TaskModelExplorer(Explorer):
             "logits": logits[0, 0].tolist(),
             "probabilities": logits[0, 0].softmax(-1).tolist(),
             "label": sum(self.tokens[:PREFIX]) % 2,
+            "ones": sum(self.tokens[:PREFIX]),
+            "on_prefix": stages["attention"][0, 0, :PREFIX].sum().item(),
+            "length": stages["sequence"][0, 0].norm().item(),
             "flips": (answers(turned) ^ _answers(logits[0])).tolist(),
             "accuracy": (answers(tokens) == labels).double().mean().item(),
         }

@@ -163,6 +163,12 @@ export const pair = (values) => `(${values.map((value) => show(value)).join(", "
 export const tidy = (value) => String(Number(value.toPrecision(6))).replace("-", "−");
 export const power = (value) => `10${String(Math.round(Math.log10(value))).replace(/./g, (sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)])}`;
 
+// A number of some figures times a power of ten: 3.1 × 10⁻⁴, with another sign between them if one is given.
+export function powers(value, figures, times = " × ") {
+  const [digits, exponent] = value.toExponential(figures - 1).split("e");
+  return `${digits.replace("-", "−")}${times}${power(10 ** exponent)}`;
+}
+
 export function softmaxOf(scores) {
   const top = Math.max(...scores);
   const exponentials = scores.map((score) => Math.exp(score - top));
