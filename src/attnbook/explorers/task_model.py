@@ -159,8 +159,8 @@ def _as_model(weights: dict) -> Models:
 
 
 def _answers(logits: torch.Tensor) -> torch.Tensor:
-    """The answers to logits (…, 2): 1 where its logit is the larger one, otherwise 0."""
-    return (logits[..., 1] > logits[..., 0]).long()
+    """The answers to logits (…, 2): 1 where its logit is the larger one, and 0 otherwise, ties up to rounding included."""
+    return (logits[..., 1] - logits[..., 0] > 1e-12).long()
 
 
 def _draw_clusters(axis: Axes, model: Models, chosen: list[float]) -> None:

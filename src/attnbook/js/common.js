@@ -138,9 +138,6 @@ export const spelledWeights = (flat) => `w:${btoa(String.fromCharCode(...new Uin
 
 export const sum = (values) => values.reduce((total, value) => total + value, 0);
 
-// RMS-norm in the plane, as `normalize` has it.
-export const rms = (v) => v.map((part) => part / (Math.hypot(...v) / Math.SQRT2 + 1e-5));
-
 // Of vectors: the inner product, the difference, and the average under shares.
 export const dot = (a, b) => a.reduce((sum, value, index) => sum + value * b[index], 0);
 export const minus = (a, b) => a.map((value, index) => value - b[index]);
