@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 from notebooks import colab_cell
 
 from attnbook.chapter_map import chapters
-from attnbook.claims import claims
+from attnbook.claims import FIELDS, claims
 from attnbook.folder import cited
 from attnbook.graph import Graph, Table, carried, cycle, joined, nodes, overstated, read, statements
 from attnbook.ledger import Ledger, as_csv, bibtex, downstream, graph_json, made, source_page
 from attnbook.sources import root, shown, sources
 
 BOOK = Path(__file__).parent.parent / "book"
-ROWS = tomllib.loads((BOOK / "graph.toml").read_text(encoding="utf-8"))
+TABLE = tomllib.loads((BOOK / "claims.toml").read_text(encoding="utf-8"))
+ROWS = {name: {key: row[key] for key in row.keys() & FIELDS} for name, row in TABLE.items() if name in claims()}
+ROWS |= TABLE["statements"]
 TEXT = """
 :::{prf:theorem} First
 :label: thm-first

@@ -28,10 +28,10 @@ from attnopt.clustering import (
 )
 from attnopt.clustering.model import marks
 from attnopt.clustering.task import TEST_SEED
-from attnopt.clustering.training import evaluate, group
-from attnopt.clustering.training.adam import Adam
+from attnopt.clustering.training import step, trainer
 from attnopt.clustering.training.backward import Layout, loss_and_gradients, normalizer, pull_back
-from attnopt.clustering.training.group import FEED_FORWARD, ORDER_SEED
+from attnopt.clustering.training.record import Record
+from attnopt.clustering.training.step import FEED_FORWARD, ORDER_SEED, Pace, State, adam
 
 
 @pytest.mark.evidence("odonnat-faithful-to-practice")
@@ -123,15 +123,16 @@ def drawn_adam(seed):
 def test_every_step_of_adam_is_torchs(seed):
     """On gradients drawn anew over five orders of magnitude, some of them zero throughout."""
     draw, how = np.random.default_rng(100 + seed), drawn_adam(seed)
+    pace = Pace(1, rates=1e-2, **how)
     rows = torch.from_numpy(draw.normal(size=(3, 8)))
     theirs = rows.clone().requires_grad_()
-    optimiser, adam = torch.optim.Adam([theirs], lr=1e-2, **how), Adam.of(rows, **how)
+    optimiser, state = torch.optim.Adam([theirs], lr=1e-2, **how), State.of(rows)
     for _ in range(50):
         gradient = torch.from_numpy(draw.normal(size=(3, 8)) * 10 ** draw.uniform(-4, 1))
         gradient[:, 0] = 0
         theirs.grad = gradient.clone()
         optimiser.step()
-        adam.step(rows, gradient, 1e-2)
+        adam(state, gradient, pace)
         torch.testing.assert_close(rows, theirs.detach(), rtol=1e-12, atol=1e-13)
 
 
@@ -223,8 +224,8 @@ def test_a_model_does_not_notice_its_company(threads):
 
 
 def test_training_computes_on_one_thread(monkeypatch):
-    seen, record = [], group.Group.record
-    monkeypatch.setattr(group.Group, "record", lambda self: seen.append(torch.get_num_threads()) or record(self))
+    seen, keep = [], Record.keep
+    monkeypatch.setattr(Record, "keep", lambda *given: seen.append(torch.get_num_threads()) or keep(*given))
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -237,7 +238,7 @@ def test_training_computes_on_one_thread(monkeypatch):
 def test_evaluation_in_parts_is_the_same(monkeypatch):
     settings = Settings(n_train=64, epochs=1, vocabulary=3)
     whole = train(range(2), settings)
-    monkeypatch.setattr(evaluate, "CHUNK", 1)
+    monkeypatch.setattr(step, "CHUNK", 1)
     for name, values in train(range(2), settings).history.items():
         torch.testing.assert_close(values, whole.history[name], msg=name)
 
@@ -266,17 +267,17 @@ def test_an_interrupted_training_goes_on_to_the_same_numbers(tmp_path, monkeypat
     whole = train([1, 2], settings, watch)
     passes = []
 
-    def until_four(self):
+    def until_four(*parts):
         passes.append(1)
         if len(passes) == 4:
             raise KeyboardInterrupt
-        original(self)
+        original(*parts)
 
-    original = group.Group.pass_through
-    monkeypatch.setattr(group.Group, "pass_through", until_four)
+    original = trainer.advance
+    monkeypatch.setattr(trainer, "advance", until_four)
     with pytest.raises(KeyboardInterrupt):
         train([1, 2], settings, watch, **file)
-    monkeypatch.setattr(group.Group, "pass_through", original)
+    monkeypatch.setattr(trainer, "advance", original)
     assert_same(whole, train([1, 2], settings, watch, **file))
     for other in ({"learning_rate": 1e-2}, {"betas": (0.9, 0.99)}, {"eps": 1e-4}):
         with pytest.raises(ValueError, match="other settings"):

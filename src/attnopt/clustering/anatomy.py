@@ -21,7 +21,7 @@ def attention_by_pair(attention: Tensor, tokens: Tensor) -> Tensor:
         Shape (M, p, L). Over all sequences, its mean over the tokens is the attention on each position.
 
     Raises:
-        ValueError: if a token never stands at some position, or the shapes do not fit.
+        ValueError: if a token never stands at some position.
     """
     if attention.ndim != 3 or attention.shape[1:] != tokens.shape:
         raise ValueError(f"attention must have shape (M, *{tuple(tokens.shape)}), got {tuple(attention.shape)}")
@@ -40,10 +40,6 @@ def activation_sparsity(activations: Tensor, thresholds: Sequence[float]) -> Ten
 
     Returns:
         Shape (M, E), in their order, 1 if all activations are within ε of 0, 0 if none is.
-
-    Raises:
-        TypeError: if activations are not real floating-point numbers, or a threshold is no number.
-        ValueError: if activations have another number of dimensions, or a number is not finite.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.2.
     """
@@ -70,10 +66,6 @@ def position_effects(sequence: Tensor, task: Task) -> Tensor:
 
     Returns:
         Shape (M, L). The total-effect index of sensitivity analysis.
-
-    Raises:
-        TypeError: if sequence is no tensor of floating-point numbers, or the task none.
-        ValueError: if it is not of all sequences.
     """
     check_all_sequences(sequence, task)
     total = (sequence - sequence.mean(1, keepdim=True)).square().sum(-1).mean(1)
@@ -101,10 +93,6 @@ def counting_form(sequence: Tensor, task: Task) -> tuple[Tensor, Tensor]:
     Returns:
         Weights, shape (M, L), the first one positive, and the share of the variance of ξ that Σ m_t x_t explains, shape
         (M,). Where some token of the prefix has no effect, both are 0.
-
-    Raises:
-        TypeError: if sequence is no tensor of floating-point numbers, or the task none.
-        ValueError: if it is not of all sequences, or p not 2.
 
     Source: the chapter "Circuits in the wild".
     """
@@ -135,10 +123,6 @@ def token_effects(sequence: Tensor, tokens: Tensor, p: int) -> tuple[Tensor, Ten
         f, of mean 0 at each position, shape (M, L, p), and the share of the variance of ξ that its sum explains, shape (M,).
         The axis points such that at the first position the last token adds no less than the first one.
 
-    Raises:
-        TypeError: if ``tokens`` are not integers, or ``p`` is none.
-        ValueError: if ``p`` is smaller than 2, a token lies outside, or one does not stand at every position.
-
     Source: the chapter "What decides success".
     """
     check_integers("tokens", tokens, check_count("p", p, 2))
@@ -164,10 +148,6 @@ def cyclic_step(effects: Tensor, k: int) -> Tensor:
 
     Returns:
         Integers in 0 … p - 1, shape (M,).
-
-    Raises:
-        TypeError: if ``effects`` are not real floating-point numbers, or ``k`` is not an integer.
-        ValueError: if ``effects`` are not finite or of another number of dimensions, or ``k`` is not in 1 … L.
 
     Source: the chapter "What decides success".
     """
