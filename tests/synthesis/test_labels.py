@@ -356,12 +356,3 @@ def test_the_third_order_of_a_stack_is_that_of_the_proof(generator):
         found.append((held(matrices, scale * signed) - first) / scale**3)
     close(found[0], third, 5e-2)
     close(found[1], third, 5e-4)
-
-
-@pytest.mark.evidence("book-depth-worthless")
-def test_antisymmetric_matrices_that_sum_to_nothing_leave_a_positive_square(generator):
-    """Step 6: with Σ v_i = 0, the sum of v_i v_jᵀ over i > j and its transpose is minus Σ v_i v_iᵀ."""
-    v = normal(generator, 4, 3)
-    v = v - v.mean(0)
-    pairs = sum(torch.outer(v[i], v[j]) for i in range(4) for j in range(i))
-    close(pairs + pairs.mT, -v.mT @ v)

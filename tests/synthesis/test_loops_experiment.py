@@ -63,13 +63,6 @@ def test_the_linearization_is_that_of_the_flow(size):
     assert np.allclose(np.log(told[:, small]), np.log(seen[:, small]), atol=0.03)
 
 
-@pytest.mark.evidence("book-loops-matrices")
-def test_the_loss_is_that_of_the_layers():
-    grams, weights = (torch.from_numpy(part) for part in gram_quadrature(2, 7, 6))
-    layers = torch.from_numpy(np.random.default_rng(7).standard_normal((3, 2, 2)))
-    assert torch.allclose(script.loss(grams, weights, layers), prompt_losses(grams, layers) @ weights)
-
-
 def moments(ratio, layers):
     """Nodes and weights of the Marchenko–Pastur law, from its recurrence; the best loop's step."""
     diagonal = np.full(2 * layers + 3, 1 + ratio)
