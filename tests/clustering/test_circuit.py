@@ -110,24 +110,6 @@ def test_right_heads_never_have_fewer_clusters_than_the_lower_bound(p, k, seed, 
         assert len(values.unique()) == k * (p - 1) + 1
 
 
-def mixed(heights, p, k):
-    """How many clusters of uniform attention hold two labels."""
-    counts = cluster_counts(p, k)
-    labels = counts @ torch.arange(p) % p
-    sums = counts @ torch.tensor(heights)
-    return sum(len(labels[sums == value].unique()) > 1 for value in sums.unique())
-
-
-@pytest.mark.evidence("odonnat-cluster-count")
-def test_merged_clusters_harm_only_if_their_labels_differ():
-    assert mixed([0, 1, 2], 3, 5) == 0
-    assert mixed([0, 1, 3], 3, 2) == 0
-    assert mixed([0, 1, 3], 3, 3) == 1  # {0, 0, 2} and {1, 1, 1}
-    assert mixed([0, 1, 5], 3, 5) == 0
-    assert mixed([2, 0, 1], 3, 5) == 0  # any order of three equally spaced heights will do
-    assert mixed([0, 2, 1, 3], 4, 2) > 0  # not so for four
-
-
 @pytest.mark.parametrize("dim", [2, 3])
 def test_positions_and_the_arc_of_the_means_are_as_described(dim):
     params = ideal_circuit(Task(4, 3, 3), sharpness=1.5, dim=dim)

@@ -48,25 +48,6 @@ def test_equal_positions_are_invariant_at_any_sharpness(generator):
 
 
 @pytest.mark.evidence("odonnat-ideal-circuit")
-def test_no_query_and_both_invariances_by_collapse():
-    """For p = 2, spurious positions on the line through the tokens: a suffix with 7/12 of the attention is forgotten."""
-    for query in ([0.0, 0.0], [1.0, 0.0], [0.0, -2.0]):
-        params = model(
-            token=[[0.0, -1.0], [0.0, 1.0]],
-            position=[[1.0, 0.0]] * 5 + [[0.0, 3.0]] * 7,
-            query=query,
-            value=[[1.0, 0.0], [0.5, 2.0]],
-        )
-        tokens, _ = Task().all()
-        xi = params.stages(tokens)["sequence"][0]
-        assert len((xi * 1e9).round().unique(dim=0)) == 6
-        shares = invariance(params, Task())
-        assert min(shares["suffix"], shares["permutation"]) > 1 - 1e-13
-        if query == [0.0, 0.0]:
-            assert spurious_attention(params, Task())[0].item() == pytest.approx(7 / 12, rel=1e-12)
-
-
-@pytest.mark.evidence("odonnat-ideal-circuit")
 @pytest.mark.parametrize("broken", ["score", "value"])
 def test_suffix_invariance_needs_equal_scores_and_equal_values(broken):
     """Spurious embeddings (±1, 0, 1)/√2 and a V that drops the first coordinate, and one condition broken at a time."""
@@ -82,25 +63,6 @@ def test_suffix_invariance_needs_equal_scores_and_equal_values(broken):
     else:
         params.weights["value"] = torch.eye(3, **double)[None]
     assert invariance(params, Task(2, 3, 1))["suffix"] < 0.99
-
-
-@pytest.mark.evidence("odonnat-cluster-count")
-def test_both_invariances_make_the_embedding_a_ratio_of_sums_over_counts():
-    """Averaged over the prefix's orders and over suffixes, numerator and denominator have the ratio that they had."""
-    angles = torch.linspace(0, 2, 4).tolist()
-    params = model(  # positions of the prefix differ; the spurious one is so far away that its tokens look alike
-        token=[[1.0, 0.0, 0.0, 0.0, 0.0], [0.6, 0.8, 0.0, 0.0, 0.0], [0.0, -1.0, 0.0, 0.0, 0.0]],
-        position=[[0.0, 0.0, math.cos(a), math.sin(a), 0.0] for a in angles],
-        query=[0.0] * 5,
-        value=torch.eye(5).tolist(),
-    )
-    tokens, _ = Task(3, 4, 3).all()
-    params.weights["position"] = torch.cat([params.weights["position"][:, :3], 1e12 * torch.eye(5, **double)[None, 4:]], 1)
-    xi = params.stages(tokens)["sequence"][0]
-    table = params.table()[0]  # no query: every weight is 1, and V the identity
-    counts = torch.nn.functional.one_hot(tokens[:, :3], 3).sum(1).to(torch.float64)
-    expected = (counts @ table[:, :3].mean(1) + table[:, 3].mean(0)) / (3 + 1)
-    torch.testing.assert_close(xi, expected, rtol=0, atol=1e-11)
 
 
 def test_shares_of_zero():

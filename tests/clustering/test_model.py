@@ -9,8 +9,6 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.optimize import linprog
 from torch.nn.functional import cross_entropy
 
@@ -69,32 +67,6 @@ def test_forward_is_section_2_2(norm, biases, dim):
     for m, n in itertools.product(range(3), range(0, 81, 7)):
         expected = torch.tensor(one_by_one(models, m, tokens[n].tolist()), dtype=torch.float64)
         torch.testing.assert_close(logits[m, n], expected, rtol=1e-12, atol=1e-12)
-
-
-@given(st.integers(0, 99), st.integers(2, 4), st.integers(1, 5), st.integers(1, 4), st.sampled_from(["unit", "rms"]))
-def test_stages_fit_together(seed, p, length, dim, norm):
-    params = model(seed, 2, p, length, dim, 6, norm)
-    tokens, _ = Task(p, length, 1).sample(7, torch.Generator().manual_seed(seed))
-    stages = params.stages(tokens)
-    logits = stages["logits"]
-    assert logits.shape == (2, 7, p)
-    assert {name: tuple(value.shape) for name, value in stages.items()} == {
-        "embeddings": (2, 7, length, dim),
-        "scores": (2, 7, length),
-        "attention": (2, 7, length),
-        "mixture": (2, 7, dim),
-        "sequence": (2, 7, dim),
-        "direction": (2, 7, dim),
-        "activations": (2, 7, 6),
-        "output": (2, 7, dim),
-        "logits": (2, 7, p),
-    }
-    torch.testing.assert_close(stages["attention"].sum(-1), torch.ones(2, 7, dtype=torch.float64))
-    size = 1 if norm == "unit" else math.sqrt(dim)
-    assert (stages["embeddings"].norm(dim=-1) <= size + 1e-12).all()
-    own = torch.stack([tokens, tokens])
-    torch.testing.assert_close(params.logits(own), logits, rtol=1e-11, atol=1e-12)
-    torch.testing.assert_close(logits, stages["output"] @ params.weights["token"].mT, rtol=1e-11, atol=1e-12)
 
 
 def test_the_initialisation_has_the_documented_shapes_and_scales():

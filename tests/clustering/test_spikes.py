@@ -123,15 +123,6 @@ def test_stages_of_a_long_query_are_the_engines(factor):
         stages(params, marked)
 
 
-def test_dissection_of_a_small_step_leaves_only_the_slope():
-    params, after, marked, truth, _ = example(1e-5)
-    found = dissect(params, after, marked, truth)
-    for name in ("straight normalization", "straight layer", "straight logits", "straight loss"):
-        assert torch.allclose(found[name], found["rise"], rtol=1e-3, atol=1e-9)
-    parts = found["embeddings"] + found["attention"] + found["feed-forward"]
-    assert torch.allclose(parts, found["rise"], rtol=1e-3, atol=1e-9)
-
-
 @pytest.mark.parametrize(
     ("name", "change", "error", "message"),
     [

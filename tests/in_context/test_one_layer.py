@@ -217,26 +217,6 @@ def test_valley_is_part_of_the_loss_and_least_in_its_family(spectrum, n, angle, 
     assert slope.abs().max() < 1e-6 * (1 + values.sum() ** 3)  # A is best for this b, in every entry
 
 
-@given(spectra, counts, st.floats(0, math.pi / 2), st.integers(0, 3))
-def test_best_point_of_the_valleys_family_is_unique_and_even_about_the_right_angle(spectrum, n, angle, direction):
-    direction, dim = direction % len(spectrum), len(spectrum)
-    values = torch.tensor(spectrum, dtype=torch.float64)
-    values = values / values.max()
-    angles = torch.tensor([angle, math.pi / 2, math.pi - angle], dtype=torch.float64)
-    for at in angles[:2]:
-        b, A = valley_parameters(at, values, n, direction)
-
-        def loss(y, b=b):  # y: the diagonal of A₁, then the own entry of α
-            own = torch.nn.functional.one_hot(torch.tensor(direction), dim) * y[-1]
-            return attention_loss(b, torch.cat([y[:-1].diag(), own[None]]), torch.diag(values), n)
-
-        point = torch.cat([A[:-1].diagonal(), A[-1, direction, None]])
-        curvatures = torch.linalg.eigvalsh(torch.func.hessian(loss)(point))
-        assert curvatures[0] > 0  # a quadratic that is positive definite: one minimum, which moves smoothly with the angle
-    losses = valley_loss(angles, values, n, direction)
-    torch.testing.assert_close(losses[0], losses[2], rtol=1e-9, atol=1e-12)
-
-
 def test_valley_begins_at_the_optimum_and_ends_at_rank_one():
     values, n = torch.tensor([1.0, 0.5, 0.25], dtype=torch.float64), 10
     ends = torch.tensor([0, math.pi / 2], dtype=torch.float64)

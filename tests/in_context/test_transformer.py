@@ -82,18 +82,6 @@ def test_plain_layers_are_gradient_steps_with_the_transposed_weights(d, n, k, ge
 
 
 @pytest.mark.evidence("ahn-lemma-2")
-def test_labels_of_the_context_are_residuals(generator):
-    prompts, _, A, _ = problem(generator, 3, 5, 3)
-    states = linear_transformer(prompts, *sparse(A))
-    x, y = prompts[:, :-1, :-1], prompts[:, :-1, -1:]
-    w = torch.zeros(6, 3, 1, dtype=torch.float64)
-    for i in range(4):
-        torch.testing.assert_close(states[i, :, :-1, -1:], y - x @ w, rtol=1e-9, atol=1e-9)
-        if i < 3:
-            w = w + A[i].mT @ (x.mT @ (x @ w - y)) / 5
-
-
-@pytest.mark.evidence("ahn-lemma-2")
 def test_two_layers_by_hand_in_fractions():
     # d = n = 2, w⋆ = (1, 2), examples (1, 1) with label 3 and (1, -1) with label -1, query (2, 1): H = I
     A = [
@@ -154,21 +142,6 @@ def test_whitening_removes_the_covariance(generator):
         for layer in unwhitened[1]:
             errors = errors @ (torch.eye(3) + unwhitened[0] @ layer)
         torch.testing.assert_close((inverse @ errors @ half).square().sum((-2, -1)), base, rtol=1e-8, atol=1e-9)
-
-
-@pytest.mark.evidence("ahn-distorted-view")
-def test_weights_behind_a_distorted_view(generator):
-    W, latent, x_bar = normal(generator, 3, 3), normal(generator, 100_000, 3), normal(generator, 20, 3)
-    sigma = W @ W.mT
-    weights = latent @ torch.linalg.inv(W)  # rows W^(-T) w̄
-    torch.testing.assert_close((x_bar @ W.mT) @ weights[:20].mT, x_bar @ latent[:20].mT, rtol=1e-8, atol=1e-8)
-    whitened_back = weights @ torch.linalg.cholesky(sigma)  # covariance I if theirs is Σ^(-1)
-    torch.testing.assert_close(whitened_back.mT @ whitened_back / 100_000, torch.eye(3).double(), rtol=0, atol=0.03)
-    values, vectors = torch.linalg.eigh(sigma)
-    root = (vectors * values.sqrt()) @ vectors.mT
-    printed = latent @ torch.linalg.inv(root)
-    assert ((x_bar @ W.mT) @ printed[:20].mT - x_bar @ latent[:20].mT).abs().max() > 0.1
-    torch.testing.assert_close((x_bar @ root) @ printed[:20].mT, x_bar @ latent[:20].mT, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.evidence("ahn-distorted-view")

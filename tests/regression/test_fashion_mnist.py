@@ -119,19 +119,6 @@ def test_wrong_labels_are_followed():
     np.testing.assert_allclose(accuracies(after, wrong), stored.mean(0), atol=0.02)
 
 
-@pytest.mark.evidence("actor-forward-pass-improves")
-@pytest.mark.parametrize("kind", ["clean", "noisy"])
-def test_own_predictions_gain_nothing(kind):
-    images, truth = validation(0)
-    theta, bias = model(0)
-    start = images[kind].double() @ theta.T + bias
-    soft = torch.softmax(start, 1)
-    torch.testing.assert_close(unroll_logits(start, theta, soft, "class", 5)[5], start, rtol=1e-9, atol=1e-9)
-    hard = unroll_logits(start, theta, one_hot(start.argmax(1), 10).double(), "class", 5)
-    np.testing.assert_allclose(accuracies(hard, truth), accuracies(start, truth), rtol=1e-12)
-    assert (torch.softmax(hard[5], 1).amax(1) > soft.amax(1)).all()  # only surer
-
-
 @pytest.mark.parametrize("nearest", [False, True])
 @pytest.mark.parametrize("seed", range(5))
 def test_every_step_widens_every_margin_of_the_stored_classifiers(seed, nearest):

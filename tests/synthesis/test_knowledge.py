@@ -110,27 +110,6 @@ def test_the_two_numbers_keep_below_their_bounds(n):
         assert n * (m - 0.7).square().mean() == pytest.approx(grown * 1.49, rel=0.1)
 
 
-@pytest.mark.evidence("book-softmax-price")
-@pytest.mark.parametrize("n", [2, 10, 300])
-def test_the_answer_varies_given_the_query(n):
-    """The bounds of the proof for all score scales: the variance, and the slope in one example where scores grow."""
-    z = torch.randn(4_000_000 // n // 10, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
-    log = math.sqrt(2 * math.log(n))
-    for beta in (0.0, 0.5, 1.0, 2.0, 4 * log, 8 * log):
-        m, _ = answers(beta, z)
-        assert n * m.var() > 1 - 6 * math.sqrt(2 / len(z))  # of a variance of 1/n the standard error is √(2/count)/n
-        shifted = z.clone()
-        shifted[:, 0] = 9 / 8 * log
-        shifted.requires_grad_()
-        m, _ = answers(beta, shifted)
-        (slope,) = torch.autograd.grad(m.sum(), shifted)
-        share = torch.softmax(beta * shifted, -1).detach()
-        assert torch.allclose(slope, share * (1 + beta * (shifted - m[:, None])).detach())
-        assert slope.min() >= -1 / math.e
-        assert (slope[share >= 0.5] >= 0.5).all()
-        assert beta < 4 * log or (share[:, 0] >= 0.5)[z[:, 1:].max(1).values <= log].all()
-
-
 def in_one_dimension(n, scales):
     """n times what is left for d = 1, by quadrature: 1/S² = ∫ t e^(-tS) dt makes the examples independent."""
     z = torch.linspace(-12, 12, 961, dtype=torch.float64)
@@ -447,20 +426,6 @@ def test_no_table_of_answers_has_less_error_averaged_over_labelings(shares, n):
     errors = [sum(p * (table[seen] - y) ** 2 for seen, pairs in events.items() for p, y in pairs) for table in tables]
     assert min(errors) >= mass - 1e-12
     assert errors[-1] == pytest.approx(mass)
-
-
-@pytest.mark.evidence("book-cells")
-def test_a_scale_for_each_labeling_leaves_less():
-    """An answer that looks at the query alone: 1 in some cells, else 0; its best scale is the label, and tells it."""
-    two, counts = [Fraction(9, 10), Fraction(1, 10)], [Fraction(math.comb(5, c), 32) for c in range(6)]
-    for shares, answered, least in ((two, {0}, Fraction(1, 10)), (counts, {2}, Fraction(11, 16))):
-        mass = sum(share * (1 - share) for share in shares)
-        for labels in itertools.product((1, -1), repeat=len(shares)):
-            signal = sum(share * label for c, (share, label) in enumerate(zip(shares, labels, strict=True)) if c in answered)
-            assert 1 - signal**2 / sum(shares[c] for c in answered) == least < mass
-    # labels of other sizes: 1 in the small cell, 0 in the large one
-    mass, left = sum(share * (1 - share) for share in two), two[1] * (1 - two[1]) / two[1]
-    assert (mass, left) == (Fraction(18, 100), Fraction(9, 10))
 
 
 def test_needed_of_batches_and_of_none():

@@ -9,7 +9,7 @@ import torch
 from scipy.optimize import minimize
 
 from attnopt.regression import block_step, feature_flow, unroll
-from attnopt.synthesis import attention_spread, gain_bounds, information_split, oracle_value, own_label_energy
+from attnopt.synthesis import attention_spread, gain_bounds, information_split, oracle_value
 
 TOKENS = torch.tensor([[math.log(2), 0], [0, 0], [0, math.log(2)]], dtype=torch.float64)
 THETA = torch.tensor([[1, 0], [0, 1], [-1, -1]], dtype=torch.float64)
@@ -253,22 +253,6 @@ def test_the_label_is_worth_the_trace_up_to_miscalibration(chance, calibrated):
         assert label == pytest.approx(trace)
 
 
-@pytest.mark.evidence("book-oracle-trace")
-def test_calibration_given_the_belief_is_enough_for_the_trace_but_not_for_the_value():
-    """Two tokens at one place of the plane of logits, with opposite errors."""
-    theta = torch.tensor([[1.0, 0, 0], [0, 1, 0], [-1, -1, 0]], dtype=torch.float64)  # blind to the third feature
-    s = (torch.tensor([[0.3, 0.1, 1.0], [0.3, 0.1, -1.0]], dtype=torch.float64) @ theta.mT).softmax(-1)
-    tilt = torch.tensor([0.1, -0.05, -0.05], dtype=torch.float64)
-    true = s + torch.stack([tilt, -tilt])
-    label = sum(
-        0.5 * true[z, c] * ((s[z] - torch.eye(3, dtype=torch.float64)[c]) @ theta).square().sum()
-        for z in range(2)
-        for c in range(3)
-    )
-    close(label, attention_spread(theta, s).mean())
-    assert oracle_value(theta, s, true).mean() > 0.01  # seeing the third feature helps, though it is a feature
-
-
 # Information
 
 
@@ -339,34 +323,6 @@ def test_the_flow_gains_the_information_and_the_miscalibration(chance, calibrate
         assert best == pytest.approx(-(target * np.log(target)).sum(), abs=1e-7)
 
 
-@pytest.mark.evidence("book-oracle-flow")
-def test_with_class_vectors_on_a_line_the_flow_gains_less():
-    theta = torch.tensor([[-1.0], [0.2], [1.0]], dtype=torch.float64)
-    target = torch.tensor([[0.45, 0.1, 0.45]], dtype=torch.float64)
-    end = feature_flow(torch.zeros(1, 1).double(), theta, target, "class", torch.tensor([200.0]).double())[0]
-    left = (torch.xlogy(target, target) - target * (end @ theta.mT).log_softmax(-1)).sum().item()
-    grid = torch.linspace(-5, 5, 10001)[:, None].double()
-    least = (torch.xlogy(target, target) - target * (grid @ theta.mT).log_softmax(-1)).sum(-1).min().item()
-    assert left == pytest.approx(least, abs=1e-6)
-    assert left > 0.1
-
-
-@pytest.mark.evidence("book-oracle-flow")
-def test_a_certain_label_is_approached_and_a_doubtful_one_reached():
-    """Features stay bounded where every class is possible, and leave for infinity, like log t, where one is not."""
-    doubtful = torch.tensor([[0.5, 0.3, 0.2]]).double()
-    times = torch.tensor([20.0, 1e3, 1e4]).double()
-    stays = feature_flow(TOKENS[:1], THETA, doubtful, "class", times)
-    close(stays[-1], stays[-2], 1e-6)
-    close((stays[-1] @ THETA.mT).softmax(-1), doubtful, 1e-6)
-    leaves = feature_flow(TOKENS[:1], THETA, torch.eye(3)[:1].double(), "class", times)
-    norms = leaves.norm(dim=-1)[:, 0]
-    assert norms[2] - norms[1] > 0.5
-    gains = -(leaves @ THETA.mT).log_softmax(-1)[:, 0, 0]
-    assert (gains > 0).all()
-    assert gains[-1] < 1e-3
-
-
 # Without labels
 
 
@@ -385,19 +341,6 @@ def test_no_map_of_a_calibrated_belief_lowers_the_loss_or_wins_a_decision(chance
         assert (torch.tensor(world.p_z) * gain_bounds(theta, s, labels, s, 0.5)[1]).sum().item() == pytest.approx(
             0, abs=1e-14
         )
-
-
-@pytest.mark.evidence("book-oracle-own")
-def test_the_limits_of_own_labels_are_the_hard_label_and_the_entropy(chance):
-    logits = torch.tensor([[chance.gauss(0, 2) for _ in range(4)]]).double()
-    s = logits.softmax(-1)
-    close(own_label_energy(logits, 1e-3), -s.max(-1).values.log(), 1e-2)
-    share = own_label_energy(logits, 1 - 1e-6) / 1e-6
-    close(share, -(s * s.log()).sum(-1), 1e-5)
-    moved = logits.clone().requires_grad_()
-    p = moved.softmax(-1)
-    (slope,) = torch.autograd.grad(-(p * p.log()).sum(), moved)
-    close(((logits / (1 - 1e-6)).softmax(-1) - s) / 1e-6, -slope, 1e-5)
 
 
 @pytest.mark.evidence("book-oracle-own")
