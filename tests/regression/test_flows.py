@@ -19,7 +19,6 @@ from attnopt.regression import (
     quadratic_gradient,
     quadratic_gradient_of_paper,
     separation_margin,
-    stationary_margin,
 )
 from attnopt.softmax import softmax
 
@@ -208,72 +207,6 @@ def test_one_hot_features_leave_like_a_logarithm(name, generator):
         u = logits[:, 0, 0] - (logits[:, 0, 1] if pair_axis == "class" else logits[:, 1, 0])
         torch.testing.assert_close(u + u.exp(), squared * seen + u[0] + u[0].exp(), rtol=1e-8, atol=1e-8)
         assert separation_margin(few, label, pair_axis) ** 2 == pytest.approx(squared.item(), rel=1e-9)
-
-
-@pytest.mark.evidence("actor-gradient-flow")
-@pytest.mark.parametrize(
-    ("axis", "weights", "label", "inner", "infimum"),
-    [
-        ("class", [[0.1, 0.1], [1, 0], [-0.5, 0.8], [-0.5, -0.8]], [0], True, None),
-        ("class", [[0, 0], [-1, 0], [2, 0], [0, 1]], [0], False, math.log(1 + 2 ** (1 / 3) + 2 ** (-2 / 3))),
-        ("sequence", [[1, 0], [1, 0]], [0, 1], True, 2 * math.log(2)),
-        ("sequence", [[1, 0], [1, 0], [0, 1]], [0, 1, 0], False, 2 * math.log(2)),
-    ],
-)
-def test_without_a_margin_features_settle_or_drift_to_a_positive_infimum(axis, weights, label, inner, infimum):
-    weights = double(weights)
-    labels = torch.eye(len(weights) if axis == "class" else 2).double()[label]
-    labels = labels if axis == "class" else labels.mT.contiguous()
-    assert separation_margin(weights, labels, axis) == 0
-    start = 0.3 * torch.arange(len(labels) * 2).double().reshape(-1, 2)
-    path = feature_flow(start, weights, labels, axis, double([100.0, 1000.0, 10_000.0]))
-    losses = loss(path, weights, labels, axis, "linear")
-    assert (losses >= math.log(2)).all()
-    growth = path.norm(dim=(-2, -1)).diff()
-    if inner:  # the flow has converged, to a point without a gradient
-        assert growth.abs().max() < 1e-6
-        assert linear_gradient(path[-1], weights, labels, axis).norm() < 1e-6
-        assert stationary_margin(weights, labels, axis) > 0.01
-    else:
-        assert growth.min() > 0.5
-        assert losses[-1] > infimum
-        assert stationary_margin(weights, labels, axis) == 0
-    if infimum is not None:
-        assert losses[-1].item() == pytest.approx(infimum, abs=2e-3)
-
-
-@pytest.mark.evidence("actor-gradient-flow")
-@pytest.mark.parametrize("axis", AXES)
-@pytest.mark.parametrize("independent", [True, False])
-def test_soft_labels_converge_at_the_predicted_rate(axis, independent, generator):
-    tokens, classes, width = 2, 3, 3 if independent else 2
-    weights, labels = normal(generator, classes, width), softmax(normal(generator, tokens, classes), axis)
-    value = lambda z: loss(z.reshape(tokens, width), weights, labels, axis, "linear")  # noqa: E731
-    minimiser = torch.zeros(tokens * width).double()
-    for _ in range(30):  # Newton's method, with the pseudo-inverse where the Hessian is singular
-        hessian = torch.func.hessian(value)(minimiser)
-        minimiser = minimiser - torch.linalg.pinv(hessian, hermitian=True, rtol=1e-9) @ torch.func.grad(value)(minimiser)
-    assert torch.func.grad(value)(minimiser).norm() < 1e-12
-    eigenvalues = torch.linalg.eigvalsh(torch.func.hessian(value)(minimiser))
-    rate = eigenvalues[eigenvalues > 1e-9].min().item()
-    if axis == "class":
-        by_token = []
-        for s in range(tokens):
-            p = labels[s] if independent else torch.softmax(weights @ minimiser.reshape(tokens, width)[s], 0)
-            block = torch.linalg.eigvalsh(weights.mT @ (p.diag() - torch.outer(p, p)) @ weights)
-            by_token.append(block[block > 1e-9].min().item())
-        assert min(by_token) == pytest.approx(rate, rel=1e-8)
-    times = double([0.0, 8.0, 11.0]) / rate
-    start = normal(generator, tokens, width)
-    path = feature_flow(start, weights, labels, axis, times)
-    rest = linear_gradient(path, weights, labels, axis).norm(dim=(-2, -1))
-    measured = (rest[1] / rest[2]).log() / (times[2] - times[1])
-    assert measured.item() == pytest.approx(rate, rel=2e-2)
-    # it goes to a minimiser: the logits' differences along the axis are those at Newton's, and ℓ is the minimum
-    dim = -1 if axis == "class" else -2
-    reached, predicted = (z @ weights.mT for z in (path[-1], minimiser.reshape(tokens, width)))
-    assert (reached - predicted).diff(dim=dim).abs().max() < 1e-3
-    assert -1e-12 <= (value(path[-1]) - value(minimiser)).item() < 1e-7
 
 
 @pytest.mark.evidence("actor-gradient-flow")
