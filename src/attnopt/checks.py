@@ -55,17 +55,24 @@ def check_tensors(**arguments: Tensor) -> None:
             raise TypeError(f"{name} must have the dtype of {first_name}, {first.dtype}, got {value.dtype}")
         if value.device != first.device:
             raise ValueError(f"{name} must be on the device of {first_name}, {first.device}, got {value.device}")
-        if value.is_meta:
-            raise ValueError(f"{name} must hold numbers, got a tensor on the device meta")
+        check_dense(name, value)
+
+
+def check_dense(name: str, value: Tensor) -> None:
+    """Require a tensor that holds its numbers, all of them."""
+    if value.is_meta:
+        raise ValueError(f"{name} must hold numbers, got a tensor on the device meta")
+    if value.layout != torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got the layout {value.layout}")
 
 
 def as_numbers(name: str, value: Tensor | Sequence[float]) -> Tensor:
     """A tensor of finite real numbers of at least one dimension, float64 unless it comes as a tensor."""
     if not isinstance(value, Tensor):
         try:
-            truths = any(map(is_truth, value)) if isinstance(value, Sequence) else is_truth(torch.as_tensor(value))
+            truths = has_truth(value if isinstance(value, Sequence) else torch.as_tensor(value))
             number = None if truths else torch.as_tensor(value, dtype=torch.float64)
-        except (TypeError, ValueError, RuntimeError):
+        except (TypeError, ValueError, RuntimeError, OverflowError):
             number = None
         if number is None:
             raise TypeError(f"{name} must be real numbers, got {value!r}")
@@ -103,8 +110,16 @@ def check_broadcast(own: int | dict[str, int] = 2, /, **arguments: Tensor) -> No
         raise ValueError(f"the leading dimensions must broadcast, got {shapes}") from None
 
 
-def check_symmetric(name: str, value: Tensor) -> None:
-    """Require symmetric matrices, up to the square root of the dtype's epsilon relative to the largest entry."""
+def check_symmetric(name: str, value: Tensor, factored: bool = True) -> None:
+    """Require symmetric matrices, up to the square root of the dtype's epsilon relative to the largest entry.
+
+    Args:
+        name: of the argument.
+        value: the matrices.
+        factored: whether they are to be factored, which PyTorch does in float32 and float64 only.
+    """
+    if factored and value.dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"{name} must be of dtype torch.float32 or torch.float64, got {value.dtype}")
     check_matrix_shape(name, value, (value.shape[-1], value.shape[-1]), "(it must be square)")
     asymmetry = (value - value.mT).abs().amax((-2, -1))
     scale = value.abs().amax((-2, -1))
@@ -131,9 +146,16 @@ def check_count(name: str, value: int, least: int = 1) -> int:
         count = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be an integer, got {value!r}") from None
-    if count < least:
-        raise ValueError(f"{name} must be at least {least}, got {count}")
+    if not least <= count < 2**63:
+        limit = f"at least {least}" if count < least else "less than 2⁶³"
+        raise ValueError(f"{name} must be {limit}, got {count if abs(count) < 2**64 else f'{count.bit_length()} bits'}")
     return count
+
+
+def check_flag(name: str, value: bool) -> None:
+    """Require True or False, and nothing that merely counts as one."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
 
 
 def check_number(name: str, value: float, above: float = 0.0, least: float | None = None) -> None:
@@ -141,6 +163,8 @@ def check_number(name: str, value: float, above: float = 0.0, least: float | Non
     single = isinstance(value, Tensor) and value.ndim == 0 and value.is_floating_point() and not value.is_meta
     if not (isinstance(value, numbers.Real) or single) or is_truth(value):
         raise TypeError(f"{name} must be a number, got {value!r}")
+    if isinstance(value, int) and abs(value) >= 2**1023:
+        raise ValueError(f"{name} must be a number that float64 can hold, got {value.bit_length()} bits")
     if not (above < value if least is None else least <= value) or not value < float("inf"):
         limit = f"at least {least:g}" if least is not None else "positive" if above == 0 else f"more than {above:g}"
         raise ValueError(f"{name} must be {limit} and finite, got {value}")
@@ -149,6 +173,11 @@ def check_number(name: str, value: float, above: float = 0.0, least: float | Non
 def is_truth(value: object) -> bool:
     """Whether something is a truth value, which Python counts among the integers."""
     return isinstance(value, bool | np.bool_) or getattr(value, "dtype", None) == torch.bool
+
+
+def has_truth(value: object) -> bool:
+    """Whether something is a truth value, or a sequence that holds one at any depth."""
+    return any(map(has_truth, value)) if isinstance(value, (list, tuple)) else is_truth(value)
 
 
 MOST_SECONDS, MOST_GIB = 300.0, 4.0  # of one core and of memory that a call may take
@@ -187,8 +216,7 @@ def check_integers(name: str, value: Tensor, below: int | None = None) -> None:
     """Require a tensor of whole numbers, in 0 … below - 1 if that is given, of any shape."""
     if not isinstance(value, Tensor) or is_truth(value) or value.is_floating_point() or value.is_complex():
         raise TypeError(f"{name} must be a tensor of integers, got {getattr(value, 'dtype', type(value).__name__)}")
-    if value.is_meta:
-        raise ValueError(f"{name} must hold numbers, got a tensor on the device meta")
+    check_dense(name, value)
     if below is not None and value.numel() and (value.min() < 0 or value.max() >= below):
         raise ValueError(f"{name} must lie in 0 … {below - 1}, got {value.min().item()} … {value.max().item()}")
 

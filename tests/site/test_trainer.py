@@ -35,7 +35,9 @@ def ask(show):
     """Run statements in a page where `lab` is the trainer's module and `given` what they are given."""
     page = show()
     yield lambda body, given=None: page.evaluate(
-        f"async (given) => {{ const lab = await attnopt.load('trainer');\n{body} }}", given
+        f"async (given) => {{ const [one, other] = await Promise.all(['trainer', 'model'].map(attnopt.load));"
+        f"const lab = {{ ...one, ...other }};\n{body} }}",
+        given,
     )
     assert page.complaints == []
 
@@ -307,9 +309,9 @@ def test_stages_probabilities_and_sequences_are_those_of_the_package(ask, norm):
         expected |= {"embeddings": models.table(), "scores": models.scores(), "probabilities": stages["logits"].softmax(-1)}
         expected["values"] = torch.einsum("mxtd,med->mxte", models.table(), models.weights["value"])
         found, probabilities, sequence = ask(
-            """const { stages, classify, sequences } = lab, found = stages(given.model, given.tokens);
+            """const { stages, classify, allSequences } = lab, found = stages(given.model, given.tokens);
             const probabilities = found.sequence.map((xi) => classify(given.model, xi));
-            return [found, probabilities, [...sequences(given.model, given.task)]];""",
+            return [found, probabilities, stages(given.model, allSequences(given.task).tokens).sequence.flat()];""",
             {
                 "model": {"weights": one_of(models), "norm": norm},
                 "tokens": tokens.tolist(),

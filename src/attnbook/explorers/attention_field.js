@@ -237,7 +237,7 @@ const tour = [
   },
   {
     set: { ...BY_HAND, steps: 20 },
-    say: "Twenty steps over classes, labels one-hot: the tokens leave and never stop, and the cross-entropy falls like 1/steps (step 20: 0.0645; step 40 has about half of that). ▶ runs on.",
+    say: ({ loss }) => `Twenty steps over classes, labels one-hot: the tokens leave and never stop, and the cross-entropy falls like 1/steps (step 20: ${show(loss, 4)}; step 40 has about half of that). ▶ runs on.`,
   },
   {
     set: { ...BY_HAND, softness: 0.1, selected: 0, steps: 10 },

@@ -1,13 +1,14 @@
 // The 200 trained models as points, and the circuit of the one that is chosen: its integers, embeddings, and clusters.
 
 import {
-  arrow, axes, bytesOf, COLOURS, curve, dot, drawn, gelu, line, mark, minus, rms, show, small, spelledWeights, tidy, title,
+  arrow, axes, bytesOf, COLOURS, curve, dot, drawn, line, mark, show, small, spelledWeights, tidy, title,
 } from "./common.js";
+import { attended, flatOf, margin, pairsOf, weightsIn } from "./model.js";
 import { explorer } from "./shell.js";
 
 const LENGTH = 12, PREFIX = 5, ALL = 2 ** LENGTH, MOST = 60, NEURONS = 32, MODELS = 200;
 const SUCCESS = 0.9, FITS = 0.95, LEARNED = 0.55, NONE = 100;
-const SIZES = { token: [2, 2], position: [LENGTH, 2], query: [2], value: [2, 2], receptors: [NEURONS, 2], assemblers: [2, NEURONS], receptor_biases: [NEURONS], assembler_bias: [2] };
+const SHAPES = { token: [2, 2], position: [LENGTH, 2], query: [2], value: [2, 2], receptors: [NEURONS, 2], assemblers: [2, NEURONS], receptor_biases: [NEURONS], assembler_bias: [2] };
 const bitOf = (number, t) => (number >> (LENGTH - 1 - t)) & 1;
 const LABELS = Array.from({ length: ALL }, (_, number) => [0, 1, 2, 3, 4].reduce((sum, t) => sum + bitOf(number, t), 0) % 2);
 
@@ -15,55 +16,41 @@ const LABELS = Array.from({ length: ALL }, (_, number) => [0, 1, 2, 3, 4].reduce
 let texts = new Map();
 function weightsOf({ weights }, seed) {
   if (!texts.has(weights)) texts = new Map([[weights, new Float32Array(bytesOf(weights).buffer)]]);
-  const all = texts.get(weights), found = {};
-  let at = all.length / MODELS * seed;
-  for (const [name, shape] of Object.entries(SIZES)) {
-    const rows = Array.from({ length: shape[0] }, () => (shape.length === 1 ? all[at++] : Array.from({ length: shape[1] }, () => all[at++])));
-    found[name] = rows;
-  }
-  return found;
+  const all = texts.get(weights);
+  return weightsIn(all, SHAPES, all.length / MODELS * seed);
 }
 
 // What each level of M holds, and ξ of all sequences; the last one is kept.
 let kept = {};
 function overAll({ data, seed }) {
   if (kept.data === data && kept.seed === seed) return kept;
-  const params = weightsOf(data, seed), m = data.m[seed];
-  const table = params.token.map((e) => params.position.map((p) => rms([e[0] + p[0], e[1] + p[1]])));
-  const paid = table.map((row) => row.map((z) => Math.exp(dot(z, params.query) / Math.SQRT2)));
-  const values = table.map((row) => row.map((z) => params.value.map((part) => dot(part, z))));
+  const params = weightsOf(data, seed), m = data.m[seed], model = { weights: params, norm: "rms" }, pairs = pairsOf(model);
   const points = [], of = [], groups = new Map();
   for (let number = 0; number < ALL; number++) {
-    let total = 0, x = 0, y = 0, level = 0;
-    for (let t = 0; t < LENGTH; t++) {
-      const bit = bitOf(number, t), share = paid[bit][t];
-      total += share;
-      x += share * values[bit][t][0];
-      y += share * values[bit][t][1];
-      level += m[t] * bit;
-    }
-    points.push([x / total, y / total]);
+    const tokens = m.map((_, t) => bitOf(number, t)), level = dot(m, tokens), { sequence } = attended(model, pairs, tokens), [x, y] = sequence;
+    points.push(sequence);
     of.push(level);
-    const group = groups.get(level) ?? [0, 0, 0];
-    groups.set(level, [group[0] + 1, group[1] + x / total, group[2] + y / total]);
+    const [count, right, up] = groups.get(level) ?? [0, 0, 0];
+    groups.set(level, [count + 1, right + x, up + y]);
   }
   const levels = [...groups].sort((a, b) => a[0] - b[0]).map(([level, [count, x, y]]) => [level, count / ALL, x / count, y / count]);
   const means = new Map(levels.map(([level, , x, y]) => [level, [x, y]]));
-  return (kept = { data, seed, params, m, table, points, levels, means: of.map((level) => means.get(level)), of });
+  return (kept = { data, seed, model, params, m, table: pairs.embeddings, points, levels, means: of.map((level) => means.get(level)), of });
 }
 
 // How often the answers to points are right; a tie is answered with 0.
-function share({ params }, points) {
-  const e = minus(params.token[1], params.token[0]), pull = params.receptors.map((_, j) => e[0] * params.assemblers[0][j] + e[1] * params.assemblers[1][j]);
-  const bias = dot(e, params.assembler_bias), known = new Map();
-  const answer = (xi) => {
-    if (!known.has(xi)) {
-      const direction = rms(xi);
-      known.set(xi, Number(dot(e, xi) + bias + params.receptors.reduce((sum, w, j) => sum + pull[j] * gelu(dot(w, direction) + params.receptor_biases[j]), 0) > 0));
-    }
+function share({ model }, points) {
+  const known = new Map(), answer = (xi) => {
+    if (!known.has(xi)) known.set(xi, Number(margin(model, xi) > 0));
     return known.get(xi);
   };
   return points.reduce((sum, xi, number) => sum + Number(answer(xi) === LABELS[number]), 0) / ALL;
+}
+
+// How many models are right, how many of these count on the suffix, and how many of those by even integers alone.
+function successes({ m, accuracy }) {
+  const won = m.filter((_, seed) => accuracy[seed] > SUCCESS), some = won.filter((one) => one.slice(PREFIX).some((value) => value));
+  return [won, some, some.filter((one) => one.slice(PREFIX).every((value) => value % 2 === 0))].map((models) => models.length);
 }
 
 // The numbers that the pictures show; the Python class computes the same.
@@ -74,6 +61,7 @@ export function compute(state) {
   return {
     m: all.m, table: all.table, query: all.params.query, sequence: shown.filter((_, number) => number % Math.floor(ALL / 15) === 0), count: all.levels.length,
     levels: all.levels.length <= MOST ? all.levels : [], trained: all.trained, accuracy: state.shown === "levels" ? all.held : all.trained,
+    successful: successes(state.data),
   };
 }
 
@@ -239,19 +227,15 @@ const ZERO = "only 0", EVEN = "even ones", ANY = "any";
 const guess = {
   prompt: "Picture 2 has the integers with which the chosen model counts ones, those of the suffix hidden. The label is the parity of the first five. Which integers do the successful models have on the suffix?",
   options: [ZERO, EVEN, ANY], tells: true,
-  reveal(guessed, now, { data }) {
-    const won = data.m.filter((_, seed) => data.accuracy[seed] > SUCCESS), some = won.filter((m) => m.slice(PREFIX).some((value) => value)), even = some.filter((m) => m.slice(PREFIX).every((value) => value % 2 === 0));
+  reveal(guessed, { successful: [won, some, even] }) {
     const verdict = guessed === undefined ? "" : guessed === EVEN ? "So it is. " : "Not quite. ";
-    return `${verdict}Of ${won.length} successful models ${some.length} have a weight other than 0 on the suffix, ${even.length === some.length ? "in each of them even ones only" : `in ${even.length} of these even ones only`}: they do not change the parity of M. Click points to see their circuits.`;
+    return `${verdict}Of ${won} successful models ${some} have a weight other than 0 on the suffix, ${even === some ? "in each of them even ones only" : `in ${even} of these even ones only`}: they do not change the parity of M. Click points to see their circuits.`;
   },
 };
 
 const elsewhere = {
   label: "open it in the laboratory",
-  to: ({ data, seed }) => {
-    const { token, position, query, value, receptors, receptor_biases: thresholds, assemblers, assembler_bias: shift } = weightsOf(data, seed);
-    return `laboratory.html#sandbox=run:own;start:${encodeURIComponent(spelledWeights([token, position, query, value, receptors, thresholds, assemblers, shift].flat(2)))}`;
-  },
+  to: ({ data, seed }) => `laboratory.html#sandbox=run:own;start:${encodeURIComponent(spelledWeights(flatOf(weightsOf(data, seed))))}`,
 };
 
 export default explorer({ pictures, controls, compute, draw, say, guess, elsewhere });

@@ -66,6 +66,9 @@ class CircuitsExplorer(Explorer):
             for value, count in zip(values, counts, strict=True)
         ]
         share = lambda xi: (answers(model, xi)[0] == (targets == 1)).double().mean().item()  # noqa: E731
+        known = load_overview()
+        won = known["m"][known["accuracy"] > SUCCESS][:, TASK.k :]
+        some = (won != 0).any(1)
         shown = means if self.shown == "levels" else sequence
         return {
             "m": m.tolist(),
@@ -76,6 +79,7 @@ class CircuitsExplorer(Explorer):
             "levels": rows if len(rows) <= MOST else [],
             "trained": share(sequence),
             "accuracy": share(shown),
+            "successful": [len(won), int(some.sum()), int((won[some] % 2 == 0).all(1).sum())],
         }
 
     def draw_still(self, figure: Figure) -> None:

@@ -52,16 +52,19 @@ function nearest(weights, token) {
 
 // Of the linear model: margins of one-hot labels; where soft ones come to rest, and how fast in the end.
 function fates({ model, weights, softness }) {
-  if (model !== "linear") return { margins: null, rests: null, rates: null };
-  if (softness === 0) return { margins: [0, 1, 2].map((token) => Math.hypot(...minus(weights[token], nearest(weights, token)))), rests: null, rates: null };
-  if (Math.abs(area(weights)) <= FLAT) return { margins: null, rests: null, rates: null };
+  const none = { margins: null, growth: null, rests: null, rest_distances: null, rates: null };
+  if (model !== "linear" || (softness > 0 && Math.abs(area(weights)) <= FLAT)) return none;
+  if (softness === 0) {
+    const margins = [0, 1, 2].map((token) => Math.hypot(...minus(weights[token], nearest(weights, token))));
+    return { ...none, margins, growth: Math.min(...margins) > 0.05 ? margins.map((margin) => Math.LN10 / margin) : null };
+  }
   const [u, v] = [minus(weights[0], weights[1]), minus(weights[0], weights[2])], labels = [0, 1, 2].map((token) => labelOf(token, softness));
-  return {
-    margins: null,
-    rests: labels.map(([p, q, r]) => {
+  const rests = labels.map(([p, q, r]) => {
       const [a, b] = [Math.log(p / q), Math.log(p / r)], determinant = u[0] * v[1] - u[1] * v[0];
       return [(a * v[1] - b * u[1]) / determinant, (b * u[0] - a * v[0]) / determinant];
-    }),
+  });
+  return {
+    ...none, rests, rest_distances: rests.map((rest) => Math.hypot(...rest)),
     rates: labels.map((label) => {
       const middle = averaged(label, weights), off = weights.map((weight) => minus(weight, middle));
       const [xx, xy, yy] = [[0, 0], [0, 1], [1, 1]].map(([f, g]) => label.reduce((sum, share, c) => sum + share * off[c][f] * off[c][g], 0));
@@ -97,6 +100,7 @@ export function compute(state) {
     now_losses: now.map((z, index) => three[index].loss(z)),
     gradient_norms: now.map((z, index) => Math.hypot(...three[index].gradient(z))),
     infimum: model === "linear" ? own : three[0].infimum,
+    distances: now.map((z) => Math.hypot(...z)),
     ...fates(state),
   };
 }
@@ -235,11 +239,11 @@ function draw([plane, front], now, state, bounds, asking) {
 const each = (values, digits = 2) => values.map((value, index) => `${MARKS[index]} ${show(value, digits)}`).join(", ");
 
 function sayLinear(now, { time, starts, selected }) {
-  const distances = `${MARKS[selected]} starts at (${starts[selected].map((value) => show(value)).join(", ")}). At time ${show(time, 1)} the distances from 0 are ${each(now.now.map((z) => Math.hypot(...z)))}; cross-entropies ${each(now.now_losses, 3)}. `;
-  if (now.rests) return `${distances}Soft labels: each comes to rest, at the distance ${each(now.rests.map((rest) => Math.hypot(...rest)))}; in the end the way left shrinks like e^(−λt), λ = ${each(now.rates, 3)}.`;
+  const distances = `${MARKS[selected]} starts at (${starts[selected].map((value) => show(value)).join(", ")}). At time ${show(time, 1)} the distances from 0 are ${each(now.distances)}; cross-entropies ${each(now.now_losses, 3)}. `;
+  if (now.rests) return `${distances}Soft labels: each comes to rest, at the distance ${each(now.rest_distances)}; in the end the way left shrinks like e^(−λt), λ = ${each(now.rates, 3)}.`;
   if (!now.margins) return `${distances}The class vectors lie on a line.`;
-  if (Math.min(...now.margins) <= 0.05) return `${distances}One-hot labels, margins ${each(now.margins)}: a class vector lies (almost) between the two others.`;
-  return `${distances}One-hot labels: none comes to rest. In the end tenfold time adds log(10)/margin: ${each(now.margins.map((margin) => Math.LN10 / margin))}.`;
+  if (!now.growth) return `${distances}One-hot labels, margins ${each(now.margins)}: a class vector lies (almost) between the two others.`;
+  return `${distances}One-hot labels: none comes to rest. In the end tenfold time adds log(10)/margin: ${each(now.growth)}.`;
 }
 
 function sayPair(now, { formula, time, starts, selected }) {

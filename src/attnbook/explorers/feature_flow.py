@@ -101,13 +101,16 @@ class FeatureFlowExplorer(Explorer):
     def _fates(self) -> dict:
         """Of the linear model: margins of one-hot labels; where soft ones come to rest, and how fast in the end."""
         weights, labels, axis = self._problem()
-        found = {"margins": None, "rests": None, "rates": None}
+        found = dict.fromkeys(("margins", "growth", "rests", "rest_distances", "rates"))
         if self.model == "linear" and self.softness == 0:
-            found["margins"] = [separation_margin(weights, label, axis) for label in labels]
+            margins = found["margins"] = [separation_margin(weights, label, axis) for label in labels]
+            if min(margins) > 0.05:
+                found["growth"] = [math.log(10) / margin for margin in margins]
         elif self._independent():
             differences = weights[0] - weights[1:]
             logits = labels[:, 0, :1].log() - labels[:, 0, 1:].log()
-            found["rests"] = torch.linalg.solve(differences, logits.mT).mT.tolist()
+            rests = torch.linalg.solve(differences, logits.mT).mT
+            found |= {"rests": rests.tolist(), "rest_distances": rests.norm(dim=1).tolist()}
             hessians = weights.mT @ softmax_jacobian(labels[:, 0]) @ weights
             found["rates"] = torch.linalg.eigvalsh(hessians)[:, 0].tolist()
         return found
@@ -128,6 +131,7 @@ class FeatureFlowExplorer(Explorer):
             "now_losses": self._losses(now).tolist(),
             "gradient_norms": gradient(self._features(now), *self._problem()).flatten(1).norm(dim=1).tolist(),
             "infimum": self._infimum(),
+            "distances": now.flatten(1).norm(dim=1).tolist(),
             **self._fates(),
         }
 

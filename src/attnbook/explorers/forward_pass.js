@@ -118,8 +118,8 @@ const guess = {
   prompt: "One layer has been applied. After many, the examples' entries are near 0. Where is the query's entry then?",
   tells: true,
   options: ["at 0", "at its label", "at minus its label"],
-  reveal(answer, now, state) {
-    const { labels, label } = compute({ ...state, mask: "on" });
+  of: (state) => ({ ...state, mask: "on" }),
+  reveal(answer, now, state, { labels, label }) {
     return `${answer === "at minus its label" ? "Yes, at minus its label." : "At minus its label."} The examples' entries start from their labels and lose ⟨w, x⟩ until nothing is left to explain; `
       + `the query's starts from 0 and loses the same. After ${DEPTH} layers it is ${show(labels[DEPTH].at(-1))}, and its label is ${show(label)}: the prediction is minus the entry.`;
   },

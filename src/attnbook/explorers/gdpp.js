@@ -1,6 +1,6 @@
 // Plain steps beside GD++: what its layers do to eigenvalues and errors, and the losses by depth.
 
-import { axes, clamp, clipped, COLOURS, curve, drawn, line, mark, power, show, ticksUpTo } from "./common.js";
+import { axes, clamp, clipped, COLOURS, curve, drawn, line, mark, power, powers, show, ticksUpTo } from "./common.js";
 import { explorer } from "./shell.js";
 
 const DIM = 5, POINTS = 181, REACH = 1.5, BEYOND = 1e30, FAR = 14;
@@ -51,7 +51,7 @@ export function compute({ context, layers, scale, table }) {
 }
 
 const FRAME = [50, 34, 312, 284], BOX = "0 0 320 322", DECADES = 3;
-const scientific = (value) => `${show(value / 10 ** Math.floor(Math.log10(value)), 1)} · ${power(10 ** Math.floor(Math.log10(value)))}`;
+const scientific = (value) => powers(value, 2, " · ");
 const worded = (value) => (value === null ? "beyond 10³⁰" : value >= 1e4 || value < 1e-4 ? scientific(value) : String(Number(value.toPrecision(3))));
 
 // The left axes do not move with s: from the largest eigenvalue that the sliders allow, down.

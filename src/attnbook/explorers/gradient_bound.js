@@ -74,7 +74,8 @@ function measure({ token, position, query, value, receptors, assemblers }) {
   const ours = [v * through / Math.SQRT2, through, SLOPE * u * mean * diameter, w * mean * diameter];
   const terms = [["query", "value", "receptors", "assemblers"].map((name) => Math.hypot(...sums[name])), ours, factors.map((factor) => factor * size)];
   const totals = [Math.hypot(...terms[0]), Math.hypot(...ours), Math.sqrt(8 * mean) * largest * Math.hypot(...factors)];
-  return { terms, totals, distance: mean, correct, least_length: least };
+  const ratios = totals[0] > 0 ? totals.slice(1).map((bound) => bound / totals[0]) : null;
+  return { terms, totals, ratios, distance: mean, correct, least_length: least };
 }
 
 function scaled(state) {
@@ -174,10 +175,10 @@ function draw([curves, terms], now, state, bounds, asking) {
 
 function say(now) {
   const [gradient, ours, theirs] = now.totals, broken = NAMES.filter((_, term) => now.terms[2][term] < now.terms[0][term] * (1 - 1e-12));
-  const beside = (bound) => (gradient > 0 ? `, ${written(bound / gradient)} times as large` : "");
+  const beside = (bound) => (gradient > 0 ? `, ${written(now.ratios[bound])} times as large` : "");
   return `${now.correct} of 16 sequences correct, mean distance from the labels ${written(now.distance)}, shortest ξ ${written(now.least_length)}. `
-    + `Gradient ${written(gradient)}; true bound ${written(ours)}${beside(ours)}; the paper's bound ${written(theirs)}`
-    + `${theirs < gradient ? ", broken" : beside(theirs)}. `
+    + `Gradient ${written(gradient)}; true bound ${written(ours)}${beside(0)}; the paper's bound ${written(theirs)}`
+    + `${theirs < gradient ? ", broken" : beside(1)}. `
     + (broken.length ? `Of its terms those for ${broken.join(" and ")} are broken.` : "None of its terms is broken.");
 }
 
@@ -185,8 +186,8 @@ const guess = {
   prompt: "This model answers all 16 sequences right. Make V a hundred times shorter: it stays right, and hardly less sure. What does its gradient do?",
   tells: true,
   options: ["it shrinks with V", "it stays about as it is", "it grows"],
-  reveal(answer, now, state) {
-    const [from, to] = [state, { ...state, value: state.value / 100 }].map((one) => measure(scaled(one)).totals[0]);
+  of: (state) => ({ ...state, value: state.value / 100 }),
+  reveal(answer, { totals: [from] }, state, { totals: [to] }) {
     return `${answer === "it grows" ? "Yes, it grows" : "It grows"}: from ${written(from)} to ${written(to)}. V makes ξ, and the layer behind sees the direction of ξ. `
       + "The shorter ξ is, the more a small push turns it. The paper's bound knows the lengths of V, W and U only, and shrinks.";
   },
@@ -195,7 +196,7 @@ const tour = [
   { set: { value: 0.01 }, say: "A hundredth of V: the gradient is almost at the paper's bound. The terms that break first are those for the query and V, which pass through the direction of ξ." },
   { set: { value: 0.001 }, say: "A thousandth: the gradient is eight times the paper's bound. The true bound has 1/‖ξ‖ in it, and stays above." },
   { set: { along: "logits" }, say: "Now V and U together: the logits. The model is right along the whole way, and its gradient falls, ever faster, and never to 0." },
-  { set: { along: "logits", logits: 4 }, say: "Four times the logits: the gradient is down to 0.00006, and still not 0. It keeps asking for longer logits." },
+  { set: { along: "logits", logits: 4 }, say: ({ totals: [gradient] }) => `Four times the logits: the gradient is down to ${gradient.toFixed(5)}, and still not 0. It keeps asking for longer logits.` },
   { set: { model: "initial", along: "logits" }, say: "A model that is wrong on most sequences: with longer logits it is wrong with more confidence, and the gradient grows." },
 ];
 

@@ -92,6 +92,7 @@ class GradientBoundExplorer(Explorer):
         factors = torch.logspace(-3, 1, POINTS, dtype=torch.float64)
         here = torch.tensor([getattr(self, self.along)], dtype=torch.float64)
         now = self._numbers(here)
+        totals = now["totals"][:, 0].tolist()
         tokens, targets = Task(2, 4, 3).all()
         stages = self._models(here).stages(tokens)
         wrong = stages["logits"][0].softmax(-1).gather(1, 1 - targets[:, None])
@@ -99,7 +100,8 @@ class GradientBoundExplorer(Explorer):
             "factors": factors.tolist(),
             "curves": self._numbers(factors)["totals"].tolist(),
             "terms": now["terms"][..., 0].tolist(),
-            "totals": now["totals"][:, 0].tolist(),
+            "totals": totals,
+            "ratios": [bound / totals[0] for bound in totals[1:]] if totals[0] > 0 else None,
             "distance": wrong.mean().item(),
             "correct": int((wrong < 0.5).sum()),
             "least_length": stages["sequence"].norm(dim=-1).min().item(),

@@ -54,7 +54,8 @@ function unroll(state) {
 // The numbers that the picture shows; the Python class computes the same.
 export function compute(state) {
   const { z, coefficients, ...numbers } = unroll(state);
-  return { ...numbers, difference: coefficients[state.iteration] };
+  const { moved, start_norm: norm } = numbers;
+  return { ...numbers, difference: coefficients[state.iteration], shares: norm > 0 ? moved.map((value) => value / norm) : null };
 }
 
 // A square of pixels with a heading above it and a scale below.
@@ -137,11 +138,11 @@ function draw([screens, bars], { probabilities, predicted, moved, imposed }, sta
     `${chosen < 0 ? "" : "★ imposed · "}◀ predicted · outline: at the start`);
 }
 
-function say({ probabilities, predicted, moved, start_norm: norm, imposed }, state) {
+function say({ probabilities, predicted, moved, shares, start_norm: norm, imposed }, state) {
   const { classes, image, label, iteration } = state, chosen = label === "soft" ? -1 : largest(imposed), truth = truthOf(state);
   const source = { true: truth ? ", its true class" : "; a black image has no true class", predicted: ", predicted at the start" }[label] ?? "";
   const held = chosen < 0 ? "its own softmax at the start" : `${classes[chosen]}${source}`;
-  const share = norm > 0 ? `, ${digits(100 * moved[iteration] / norm, 3)} % of the start's norm ${show(norm)}` : "; the norm of the start is 0";
+  const share = shares ? `, ${digits(100 * shares[iteration], 3)} % of the start's norm ${show(norm)}` : "; the norm of the start is 0";
   const travel = chosen < 0 ? `The label is what the classifier says already: the update is exactly zero, and the image does not move from its start of norm ${show(norm)}`
     : `It has moved by ${digits(moved[iteration], 3)}${share}`;
   return `Image ${image} after ${after(state)} of h = ${show(state.step)}: predicted ${classes[predicted[iteration]]} `

@@ -172,13 +172,15 @@ class ImageStepsExplorer(Explorer):
         probabilities = torch.softmax(unroll_logits(logits, weights, imposed, "class", ITERATIONS, self.step), -1)[:, 0]
         taken = (self.step * (imposed - probabilities)).cumsum(0)  # the coefficients after 1, 2, ... steps
         coefficients = torch.cat([torch.zeros_like(first), taken[:-1]])
+        moved = (coefficients @ weights).norm(dim=-1)
         return {
             "probabilities": probabilities.tolist(),
             "predicted": probabilities.argmax(-1).tolist(),
             "imposed": imposed[0].tolist(),
-            "moved": (coefficients @ weights).norm(dim=-1).tolist(),
+            "moved": moved.tolist(),
             "start_norm": z.norm().item(),
             "difference": coefficients[self.iteration].tolist(),
+            "shares": (moved / z.norm()).tolist() if z.norm() > 0 else None,
         }
 
     def draw_still(self, figure: Figure) -> None:

@@ -30,7 +30,7 @@ export function compute(state) {
   const { odds } = layered(points, labels, shown, state), right = odds.map((value, j) => value > 0 === (labels[j] === 1));
   const share = (seen) => tosses().filter((toss) => layered(toss.points, toss.labels, seen, state).odds[QUERY] > 0 === (toss.labels[QUERY] === 1)).length / TOSSES;
   return {
-    odds, own: right.slice(0, shown).filter(Boolean).length, right: right[QUERY],
+    odds, shown, chance: 1 / (1 + Math.exp(-odds[QUERY])), own: right.slice(0, shown).filter(Boolean).length, right: right[QUERY],
     shares: { "put in": share(TOKENS), hidden: share(QUERY) },
     exact: kernel === "linear" && layers === 1 ? (1 + 1 / Math.sqrt(TOKENS)) / 2 : null,
   };
@@ -129,8 +129,7 @@ function draw([plane, bars], now, state, bounds, asking) {
   drawBars(bars, now, state, asking);
 }
 
-function say({ odds, own, right, shares, exact }, { labels, mask, layers }) {
-  const shown = TOKENS - (mask === "hidden" ? 1 : 0), chance = 1 / (1 + Math.exp(-odds[QUERY]));
+function say({ shown, chance, own, right, shares, exact }, { labels, layers }) {
   return `The query is given label 1 with probability ${show(chance, 3)}; its label is ${labels[QUERY]}: ${right ? "right" : "wrong"}. Of the ${shown} labels put in, ${own} come out right. `
     + `Over ${TOSSES} prompts of coin flips, ${layers === 1 ? "one layer is" : `${layers} layers are`} right about the query in ${show(shares["put in"])} with its label put in${exact === null ? "" : ", exactly 2/3 in the mean"}, and in ${show(shares.hidden)} with it hidden, exactly 1/2 in the mean.`;
 }

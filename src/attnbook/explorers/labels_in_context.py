@@ -107,6 +107,8 @@ class LabelsInContextExplorer(Explorer):
             shares[name] = (answers == (tosses()[1][:, -1] == 1)).double().mean().item()
         return {
             "odds": odds.tolist(),
+            "shown": TOKENS - hidden,
+            "chance": odds[-1].sigmoid().item(),
             "own": right[: TOKENS - hidden].sum().item(),
             "right": bool(right[-1]),
             "shares": shares,

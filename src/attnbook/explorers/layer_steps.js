@@ -58,9 +58,10 @@ export function compute(state) {
   const given = problem(state), { covariance, gram, target } = given, path = follow(given, state.method, state);
   const quadratic = (points, matrix) => points.map((point) => dot(apply(matrix, minus(point, target)), minus(point, target)));
   const [large, small] = eigenvalues(gram);
+  const losses = quadratic(path, gram).map((value) => value / 2);
   return {
-    target, gram, path,
-    losses: quadratic(path, gram).map((value) => value / 2),
+    target, gram, path, losses,
+    rise: losses.findIndex((value, layer) => layer > 0 && value > losses[layer - 1] * (1 + 1e-9) + 1e-15),
     errors: Object.fromEntries(METHODS.map((name) => [name, quadratic(follow(given, name, state), covariance)])),
     condition: large / small,
   };
@@ -135,12 +136,12 @@ function draw([left, right], now, { method, layers }) {
 }
 
 function say(now, { method, layers }) {
-  const { low, span } = frameOf(now.target), errors = now.errors[method], rise = now.losses.findIndex((value, layer) => layer > 0 && value > now.losses[layer - 1] * (1 + 1e-9) + 1e-15);
+  const { low, span } = frameOf(now.target), errors = now.errors[method];
   const outside = now.path.filter((point) => point.some((value, f) => value < low[f] || value > low[f] + span)).length;
   return `${LABELS[method]}, ${layers} ${layers === 1 ? "layer" : "layers"}: excess error ${worded(errors[0])} at first, ${worded(errors[layers])} at the end`
     + ` (${METHODS.filter((name) => name !== method).map((name) => `${STYLES[name].name} ${worded(now.errors[name][layers])}`).join(", ")}). `
     + `The prompt's H has the condition number ${show(now.condition, 1)}. `
-    + (rise < 0 ? "No layer raised the loss on this prompt." : `Layer ${rise} is the first that raised the loss on this prompt.`)
+    + (now.rise < 0 ? "No layer raised the loss on this prompt." : `Layer ${now.rise} is the first that raised the loss on this prompt.`)
     + (outside ? ` Outside the picture: ${outside} of ${now.path.length} points.` : "");
 }
 
@@ -148,9 +149,9 @@ const guess = {
   prompt: ({ conditioning }) => `Σ has the condition number ${show(conditioning, 0)} here. Were it 30, for which layers would the error after the last layer be another?`,
   tells: true,
   options: ["for −γ I only", "for all but Newton", "for all four"],
-  reveal(answer, now, state) {
-    const last = (conditioning) => METHODS.map((name) => worded(compute({ ...state, conditioning }).errors[name].at(-1)));
-    const [here, long] = [last(state.conditioning), last(30)];
+  of: (state) => ({ ...state, conditioning: 30 }),
+  reveal(answer, now, state, then) {
+    const [here, long] = [now, then].map(({ errors }) => METHODS.map((name) => worded(errors[name].at(-1))));
     return `${answer === "for −γ I only" ? "Yes, for −γ I only." : "For −γ I only."} Their error goes from ${here[0]} to ${long[0]}. `
       + METHODS.slice(1).map((name, index) => `${STYLES[name].name} stays at ${long[index + 1]}`).join(", ") + ".";
   },

@@ -1,5 +1,6 @@
 """Layers as steps on one prompt in the plane: where four preconditioners lead, and what conditioning does to each."""
 
+import itertools
 import math
 
 import torch
@@ -79,11 +80,14 @@ class LayerStepsExplorer(Explorer):
             apart = points - target
             return ((apart @ matrix) * apart).sum(-1).tolist()
 
+        losses = [value / 2 for value in quadratic(path, gram)]
+        raised = [after > before * (1 + 1e-9) + 1e-15 for before, after in itertools.pairwise(losses)]
         return {
             "target": target.tolist(),
             "gram": gram.tolist(),
             "path": path.tolist(),
-            "losses": [value / 2 for value in quadratic(path, gram)],
+            "losses": losses,
+            "rise": raised.index(True) + 1 if True in raised else -1,
             "errors": {name: quadratic(self._path(name), covariance) for name in STYLES},
             "condition": torch.linalg.cond(gram).item(),
         }

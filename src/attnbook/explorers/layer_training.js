@@ -112,10 +112,15 @@ export function compute(state) {
   const all = Array(k).fill(equal), [[own, other]] = flowOf(row, Array(k).fill(1), 1).jacobian(all);
   const moment = timeAt(state, state.time), now = at(moment), end = reach(state, k), far = reach(state, DEPTH);
   const grid = Array.from({ length: POINTS }, (_, j) => end * j / (POINTS - 1)), places = Array.from({ length: CUTS }, (_, j) => far * ((j + 1) / CUTS) ** 2);
+  const losses = way.map(loss), [here, floor, level] = [now, best, all].map(loss);
+  // What each layer leads to: the optimal sizes in the order of the starts.
+  const goals = state.tied ? all : startsOf(state).map((start, layer, starts) => best[starts.filter((other, i) => other < start || (other === start && i < layer)).length]);
   return {
-    times, moment, now, best, equal, grid, places, density,
+    times, moment, now, best, equal, grid, places, density, goals, losses, floor, level,
     sizes: now.map((_, layer) => way.map((sizes) => sizes[layer])),
-    losses: way.map(loss), loss: loss(now), floor: loss(best), level: loss(all), rate: k > 1 ? own - other : null,
+    loss: here, away: now.map((size, layer) => Math.abs(size - goals[layer])), rate: k > 1 ? own - other : null,
+    tenfold: k > 1 ? Math.LN10 / (own - other) : null,
+    times_floor: { now: here / floor, equal: level / floor, end: losses.at(-1) / floor },
     residual: grid.map((value) => residualAt(now, value)),
     left: places.map((value, j) => density[j] * residualAt(now, value) ** 2),
   };
@@ -185,8 +190,6 @@ const number = (value) => (value < 1e-3 || value >= 1e5 ? value.toExponential(2)
 const clock = (time) => significant(time, 3);
 const three = (value) => show(value, 3);
 const listed = (values) => (values.length > 1 ? `${values.slice(0, -1).map(three).join(", ")} and ${three(values.at(-1))}` : three(values[0]));
-// What each layer leads to: the optimal sizes in the order of the starts.
-const targets = (now, state) => (state.tied ? now.now.map(() => now.equal) : startsOf(state).map((start, layer, all) => now.best[all.filter((other, i) => other < start || (other === start && i < layer)).length]));
 
 function timeAxis(state, label) {
   const bend = bendOf(state), last = Math.round(Math.log10(rowOf(state).horizon[state.layers - 1])), ticks = [0];
@@ -294,15 +297,15 @@ const times = (ratio) => `${ratio < 1.0995 ? show(ratio, 3) : ratio < 100 ? sign
 
 // Where training ends, and by what it was held up.
 function ended(now, state) {
-  const { layers, tied } = state, starts = startsOf(state), end = now.sizes.map((sizes) => sizes.at(-1)), goals = targets(now, state), last = now.losses.at(-1);
+  const { layers, tied } = state, starts = startsOf(state), end = now.sizes.map((sizes) => sizes.at(-1)), { goals, times_floor: above } = now;
   const slow = Math.max(...end.map((size, layer) => Math.abs(size - goals[layer]))) > 0.005;
   const horizon = clock(now.times.at(-1));
   if (layers === 1) return `One layer has one critical point: from every start it ends at ${three(now.equal)}, the optimum.`;
-  if (tied) return `One size for all ends at ${three(now.equal)} from every start, with ${times(now.level / now.floor)} the loss of the best ${layers} sizes.`;
+  if (tied) return `One size for all ends at ${three(now.equal)} from every start, with ${times(above.equal)} the loss of the best ${layers} sizes.`;
   const different = new Set(starts).size;
-  if (different === 1) return `Equal layers have equal gradients and stay equal: they end at ${three(end[0])}, the best equal size, with ${times(now.level / now.floor)} the least loss. `
+  if (different === 1) return `Equal layers have equal gradients and stay equal: they end at ${three(end[0])}, the best equal size, with ${times(above.equal)} the least loss. `
     + `It is a saddle: a difference of two layers grows there as exp(${significant(now.rate, 2)} t).`;
-  if (different < layers) return `Layers that start equal stay equal: they end at ${listed(end)}, a saddle with ${times(last / now.floor)} the least loss.`;
+  if (different < layers) return `Layers that start equal stay equal: they end at ${listed(end)}, a saddle with ${times(above.end)} the least loss.`;
   if (slow) return `At time ${horizon} they have come to ${listed(end)}, on their way to the optimum, ${listed(goals)}.`;
   const stay = now.times.filter((_, k) => Math.abs(now.losses[k] / now.level - 1) < 0.05), held = stay.length > 1 && stay.at(-1) > 2 * stay[0] && now.level > 1.2 * now.floor;
   return `They end at the optimum, ${listed(goals)}: different starts keep their order. `
@@ -312,10 +315,10 @@ function ended(now, state) {
 function say(now, state) {
   const { dim, n_context: context, layers, tied } = state, one = tied || layers === 1;
   if (!now) return `Python computes the spectrum for d = ${dim}, n = ${context} …`;
-  const goals = targets(now, state), away = now.now.map((size, layer) => Math.abs(size - goals[layer])), most = Math.max(...away);
+  const { away } = now, most = Math.max(...away);
   const shown = (values) => listed(one ? values.slice(0, 1) : values), place = tied && layers > 1 ? "the best equal size" : "its place in the optimum";
   return `d = ${dim}, n = ${context}, ${layers} ${layers === 1 ? "layer" : "layers"}${tied && layers > 1 ? " with one step size" : ""}, started at ${shown(startsOf(state))}. `
-    + `At time ${clock(now.moment)} ${one ? "the size is" : "the sizes are"} ${shown(now.now)} and the loss is ${number(now.loss)}, ${times(now.loss / now.floor)} the least; `
+    + `At time ${clock(now.moment)} ${one ? "the size is" : "the sizes are"} ${shown(now.now)} and the loss is ${number(now.loss)}, ${times(now.times_floor.now)} the least; `
     + (most < 5e-4 ? `${one ? "it has" : "all have"} come to ${one ? place : "their places in the optimum"}. ` : `${one ? "it" : `layer ${away.indexOf(most) + 1}`} is ${three(most)} from ${place}. `)
     + ended(now, state);
 }
@@ -328,7 +331,7 @@ const guess = {
 };
 const tour = [
   { set: { starts: [0.3, 0.3, 0.9, 0], time: 1 }, say: "Equal starts: nothing tells the layers apart, and they stay equal for ever. They end on the dotted line, at a saddle." },
-  { set: { starts: [0.3, 0.301, 0.9, 0], time: 0.55 }, say: "A thousandth between them: first the same plateau, then they part. A tenth of the difference would make the plateau longer by log 10 over the rate, 0.96." },
+  { set: { starts: [0.3, 0.301, 0.9, 0], time: 0.55 }, say: ({ tenfold }) => `A thousandth between them: first the same plateau, then they part. A tenth of the difference would make the plateau longer by log 10 over the rate, ${show(tenfold)}.` },
   { set: { layers: 3, starts: [2.1, -0.3, 0.7, 0.1], time: 0.2 }, say: "Three layers from far away, one of them with a step uphill: they end at the three best sizes, in the order in which they started." },
   { set: { layers: 3, n_context: 100, starts: [0.3, 0.31, 0.32, 0], time: 0.7 }, say: "More examples, a narrower spectrum: the best sizes lie closer, differences matter less, and training takes longer to tell the layers apart." },
 ];

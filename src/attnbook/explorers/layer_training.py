@@ -116,21 +116,29 @@ class LayerTrainingExplorer(SpectrumExplorer):
         all_times, rank = np.unique(bend * np.expm1(places * math.log1p(row["horizon"][k - 1] / bend)), return_inverse=True)
         seen = self._follow(all_times)[rank]
         now = seen[-1]
+        rate = float(2 * (weights * nodes**2) @ (1 - equal * nodes) ** (2 * k - 2)) if k > 1 else None
+        starts = self.starts[:k]
+        goals = np.full(k, equal) if self.tied else best[np.argsort(np.argsort(starts, kind="stable"))]
+        losses, here, floor, level = loss(seen[:-1]), loss(now), loss(best), loss(np.full(k, equal))
         grid = np.linspace(0, step_sizes.axis_end(self.dim, self.n_context, row["optimal"][k - 1]), POINTS)
         cuts = np.arange(1, step_sizes.CUTS + 1) / step_sizes.CUTS
         spectrum = step_sizes.axis_end(self.dim, self.n_context, row["optimal"][-1]) * cuts**2
         return {
             "times": all_times[rank][:-1].tolist(),
             "sizes": seen[:-1].T.tolist(),
-            "losses": loss(seen[:-1]).tolist(),
+            "losses": losses.tolist(),
             "moment": float(all_times[rank][-1]),
             "now": now.tolist(),
-            "loss": float(loss(now)),
+            "loss": float(here),
+            "goals": goals.tolist(),
+            "away": np.abs(now - goals).tolist(),
             "best": best.tolist(),
-            "floor": float(loss(best)),
+            "floor": float(floor),
             "equal": equal,
-            "level": float(loss(np.full(k, equal))),
-            "rate": float(2 * (weights * nodes**2) @ (1 - equal * nodes) ** (2 * k - 2)) if k > 1 else None,
+            "level": float(level),
+            "times_floor": {"now": float(here / floor), "equal": float(level / floor), "end": float(losses[-1] / floor)},
+            "rate": rate,
+            "tenfold": rate and math.log(10) / rate,
             "grid": grid.tolist(),
             "residual": residual(now, grid).tolist(),
             "places": spectrum.tolist(),

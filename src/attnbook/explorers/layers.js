@@ -112,6 +112,7 @@ export function compute({ model, scheme, step, layers, scale, softness, tokens }
     exact: flow.map((z) => bounded(problem.loss(z))),
     errors: errorsOf(problem, start, velocity, `${model} ${scale} ${softness} ${start}`),
     operator_norm_squared: problem.norm,
+    stretch: step * problem.norm,
   };
 }
 
@@ -264,11 +265,11 @@ function draw([plane, front], now, state, bounds, asking) {
 const firstRise = (losses) => losses.findIndex((value, layer) => layer > 0 && (value === null || value > losses[layer - 1] + 1e-9 * (1 + value)));
 
 function say(now, { model, scheme, step, layers, tokens }) {
-  const style = STYLES[scheme], rise = firstRise(now.losses), stable = step * now.operator_norm_squared;
+  const style = STYLES[scheme], rise = firstRise(now.losses);
   const worded = (value) => (value === null ? "beyond a million" : show(value, 3));
   const ends = now.path.at(-1).map((end, index) => `${MARKS[index]} ${end[0] === null ? "far away" : `(${end.map((value) => show(value)).join(", ")})`}`).join(", ");
-  const bound = model === "linear" && ["euler", "printed"].includes(scheme) ? `, times the step ${show(stable)}: ${stable <= 4 ? "at most 4, so no layer can climb" : "above 4, so a layer may climb"}` : "";
-  return `${style.name}, ${layers} ${layers === 1 ? "layer" : "layers"} of step ${show(step, 3)}, time ${show(step * layers)}: cross-entropy ${worded(now.losses.at(-1))}; exact flow ${worded(now.exact.at(-1))}. `
+  const bound = model === "linear" && ["euler", "printed"].includes(scheme) ? `, times the step ${show(now.stretch)}: ${now.stretch <= 4 ? "at most 4, so no layer can climb" : "above 4, so a layer may climb"}` : "";
+  return `${style.name}, ${layers} ${layers === 1 ? "layer" : "layers"} of step ${show(step, 3)}, time ${show(now.times.at(-1))}: cross-entropy ${worded(now.losses.at(-1))}; exact flow ${worded(now.exact.at(-1))}. `
     + `‖θ‖² = ${show(now.operator_norm_squared)}${bound}. `
     + `${rise < 0 ? "No layer raised the cross-entropy." : `Layer ${rise} is the first after which the cross-entropy has risen.`} `
     + `From ${tokens.map((token, index) => `${MARKS[index]} (${token.map((value) => show(value)).join(", ")})`).join(", ")} to ${ends}.`;

@@ -81,6 +81,7 @@ class LayersExplorer(Explorer):
             return (unroll(*problem, "class", count, TOTAL / count, scheme, self.model)[-1] - final).norm()
 
         flow = feature_flow(*problem, "class", times, self.model)
+        norm = torch.linalg.matrix_norm(problem[1], 2).square().item()
         return {
             "path": _near(network),
             "flow": _near(flow),
@@ -89,7 +90,8 @@ class LayersExplorer(Explorer):
             "times": times.tolist(),
             "exact": self._losses(flow),
             "errors": {name: _bounded(torch.stack([error(name, count) for count in COUNTS]), FAR) for name in STYLES},
-            "operator_norm_squared": torch.linalg.matrix_norm(problem[1], 2).square().item(),
+            "operator_norm_squared": norm,
+            "stretch": self.step * norm,
         }
 
     def _rests(self) -> list | None:

@@ -40,7 +40,7 @@ export function compute(state) {
   const shift = plus(minus(averaged(twice.weights, theta), between), within);
   const covariance = theta.reduce((total, one, k) => plus(total, scaled(twice.weights[k], outer(plus(minus(one, between), within)))), sigma);
   return {
-    everyone, mates, pull: mates && minus(everyone, mates), shares, belief: once.weights, between, within, gradient: minus(between, theta[0]),
+    everyone, mates, pull: mates && minus(everyone, mates), shares, belief: once.weights, between, within, limit: plus(between, within), gradient: minus(between, theta[0]),
     count: 1 / weights.reduce((total, weight) => total + weight * weight, 0), effective: tokens / spread,
     bias: scaled(-spread / tokens, shift), covariance: scaled(spread / tokens, covariance),
   };
@@ -118,7 +118,7 @@ function drawPlane(picture, now, state, asking) {
     drawn("circle", { cx: qx, cy: qy, r: 7, fill: LOOKS[0], stroke: "currentColor", "stroke-width": 1.5 }, field);
     return;
   }
-  const limit = plus(now.between, now.within), shifted = plus(means[0], now.within);
+  const { limit } = now, shifted = plus(means[0], now.within);
   for (const [from, to] of [[now.between, limit], [means[0], shifted]]) line(field, place(from), place(to), { "stroke-dasharray": "2 3" });
   drawn("polygon", { points: around(plus(limit, now.bias), now.covariance, NINE_IN_TEN).map((point) => point.map((value) => value.toFixed(1)).join(",")).join(" "), fill: "currentColor", "fill-opacity": 0.15, class: "ao-error" }, field);
   arrow(field, place(now.between), place(means[0]), { stroke: GREY, "stroke-width": 3, class: "ao-first" });
@@ -159,8 +159,8 @@ function draw([plane, bars], now, state, bounds, asking) {
   drawBars(bars, now, state, asking);
 }
 
-function say({ everyone, between, within, pull, gradient, count, effective }, { tokens }) {
-  return `Attention returns ${pair(everyone)}. In a long context it is ${pair(plus(between, within))}: ${pair(between)} between the clusters and ${pair(within)} within them. `
+function say({ everyone, limit, between, within, pull, gradient, count, effective }, { tokens }) {
+  return `Attention returns ${pair(everyone)}. In a long context it is ${pair(limit)}: ${pair(between)} between the clusters and ${pair(within)} within them. `
     + `${pull ? `Everyone minus the classmates is ${pair(pull)}` : "The query has no classmates here"}; Part I's gradient is ${pair(gradient)}. `
     + `The ${tokens} tokens count like ${show(count, 1)} here, ${show(effective, 1)} expected; nine contexts in ten end in the shaded ellipse, roughly.`;
 }

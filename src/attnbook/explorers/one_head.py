@@ -96,6 +96,7 @@ class OneHeadExplorer(Explorer):
             "belief": limit.belief[0].tolist(),
             "between": limit.between[0].tolist(),
             "within": limit.within[0].tolist(),
+            "limit": (limit.between[0] + limit.within[0]).tolist(),
             "gradient": (limit.between[0] - mixture["means"][0]).tolist(),
             "count": 1 / weights.square().sum().item(),
             "effective": self.tokens / error.spread.item(),

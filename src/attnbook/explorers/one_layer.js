@@ -1,6 +1,6 @@
 // One optimal layer: its step in every direction between Newton's method and gradient descent, and three exact losses.
 
-import { axes, clipped, COLOURS, curve, drawn, line, mark, MARKS } from "./common.js";
+import { axes, clipped, COLOURS, curve, drawn, line, mark, MARKS, show } from "./common.js";
 import { explorer } from "./shell.js";
 
 const COUNTS = Array.from({ length: 31 }, (_, k) => Math.round(10 ** (k / 10)));
@@ -87,7 +87,7 @@ function draw([left, right], now, state, { first: { low, high } }) {
 }
 
 function say(now, { examples: n }) {
-  const shares = now.of_newton.map((share, i) => `${MARKS[i]} ${figures(now.steps[i])} (${Math.round(100 * share)} %)`).join(", ");
+  const shares = now.of_newton.map((share, i) => `${MARKS[i]} ${figures(now.steps[i])} (${show(100 * share, 0)} %)`).join(", ");
   const { newton, plain } = now.losses, tied = Math.abs(newton / plain - 1) < 1e-9 ? "Σ⁻¹ and I do as well" : figures(newton) === figures(plain) ? "these two are equal to the digits shown" : "";
   const ahead = tied || (newton < plain ? "Σ⁻¹ beats I" : "I beats Σ⁻¹");
   return `Steps, and their share of Newton's: ${shares}; the common step is ${figures(now.common)}. `

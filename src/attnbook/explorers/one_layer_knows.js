@@ -47,7 +47,7 @@ export function compute({ length, weight, sharpness, decades }) {
   const of = (part) => Object.fromEntries(NAMES.map((name) => [name, part(name)])), rest = length - k;
   const inner = k < rest, hypotheses = chosenOf(length)[k];
   return {
-    numbers, now, hypotheses, number: own,
+    numbers, now, hypotheses, number: own, cells: Object.fromEntries(Object.entries(kinds).map(([name, kind]) => [name, sum(kind.map(([, number]) => number))])),
     curves: of((name) => numbers.map((n) => left(name, n))), left: of((name) => left(name, now)), needed: of(needed),
     least: Math.max(0, 1 - now / hypotheses),
     best: inner ? (length / rest) ** length * (rest / k) ** k : 2 ** length,
@@ -58,7 +58,7 @@ export function compute({ length, weight, sharpness, decades }) {
 
 const FIELD = [46, 26, 346, 262], BOX = "0 0 360 306", put = ([n, value]) => [FIELD[0] + (FIELD[2] - FIELD[0]) * Math.log10(n) / DECADES, FIELD[3] - (FIELD[3] - FIELD[1]) * value];
 const TITLES = { nothing: "tokens, softly", sequences: "tokens, sharply", positions: "the positions", counts: "the count", parity: "the parity" };
-const many = (value) => (value < 1e5 ? String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, ",") : value.toExponential(1).replace(/e\+?(\d+)/, (_, exponent) => `·${power(10 ** exponent)}`));
+const many = (value) => (value < 1e5 ? value.toFixed(0).replace(/\B(?=(\d{3})+$)/g, ",") : value.toExponential(1).replace(/e\+?(\d+)/, (_, exponent) => `·${power(10 ** exponent)}`));
 const isOpen = ({ knows }) => knows === "nothing";
 const isBlind = ({ knows }) => knows === "nothing" || knows === "sequences";
 
@@ -148,7 +148,7 @@ function say(now, { knows, length, weight, sharpness }) {
     return `${rules}A head that counts equal tokens, and divides by the expected sum, has ν = ${many(now.number)} at sharpness ${show(sharpness)}; ${best}, with ν = ${many(now.best)}. `
       + `${after}${bound}. A fifth is left after ${many(now.needed.nothing)}.`;
   }
-  const count = sum(cellsOf(knows, k, length).map(([, number]) => number));
+  const count = now.cells[knows];
   if (knows === "sequences") {
     return `${rules}The head compares all tokens, which makes ${many(count)} cells; it knows a label once it has seen the query. ${after}${bound}. A fifth is left after ${many(now.needed.sequences)}.`;
   }

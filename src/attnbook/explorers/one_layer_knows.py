@@ -69,6 +69,7 @@ class OneLayerKnowsExplorer(Explorer):
             "needed": {name: needed[name] for name in NAMES},
             "now": now,
             "number": own,
+            "cells": {"counts": weight + 1} | {name: 2**digits for name, digits in bits.items()},
             "hypotheses": hypotheses,
             "least": max(0.0, 1 - now / hypotheses),
             "best": best,

@@ -105,8 +105,8 @@ const tour = [
   { set: { context: 0 }, say: "Part I. Each class is a point, attention their mean by resemblance: the first term of a gradient. Contours of K are soft triangles." },
   { set: { context: 0.5 }, say: "Half way: each class a normal cloud of the same shape. Attention has two parts, one between the clusters and one within them. Attention is always the sum of these two." },
   { set: { context: 1 }, say: "Part II. One cloud: only the part within is left, and it is linear. With labels as values it is a gradient step on the examples. Contours are ellipses." },
-  { set: { context: 2 }, say: "Part III. Tokens coincide, and a sharp query scores two clusters alike: attention is (0.60, 0.40), which says 3 to 2 and nothing else." },
-  { set: { context: 2, ones: 4 }, say: "Another sentence, with four ▲ of the five: attention is (0.20, 0.80). Such a head passes on counts, and forgets the order and all of ■." },
+  { set: { context: 2 }, say: ({ attention }) => `Part III. Tokens coincide, and a sharp query scores two clusters alike: attention is ${pair(attention)}, which says 3 to 2 and nothing else.` },
+  { set: { context: 2, ones: 4 }, say: ({ attention }) => `Another sentence, with four ▲ of the five: attention is ${pair(attention)}. Such a head passes on counts, and forgets the order and all of ■.` },
 ];
 
 export default explorer({ pictures, controls, compute, draw, say, guess, tour });

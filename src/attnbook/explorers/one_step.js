@@ -14,16 +14,18 @@ export function compute({ weights, query, examples: n, prompt, step, spread }) {
   const [a, b, c] = [mean(([u]) => u * u), mean(([u, v]) => u * v), mean(([, v]) => v * v)];
   const middle = (a + c) / 2, radius = Math.hypot((a - c) / 2, b), slope = [a * weights[0] + b * weights[1], b * weights[0] + c * weights[1]];
   const reached = slope.map((value) => step * value);
-  const trained = slope.map((value, i) => n * value / ((n + 1) * [1, spread][i] + 1 + spread));
+  const steps = [1, spread].map((value) => n / ((n + 1) * value + 1 + spread)), trained = slope.map((value, i) => steps[i] * value);
   const loss = (w) => covariates.reduce((sum, x, i) => sum + (dot(w, x) - labels[i]) ** 2, 0) / (2 * n);
   return {
-    covariates, labels, reached, trained,
+    covariates, labels, reached, steps, trained,
     pushes: covariates.map((x, i) => x.map((value) => step / n * labels[i] * value)),
     gram: [a, b, c],
     curvatures: [middle + radius, Math.max(middle - radius, 0)],
     losses: { start: loss([0, 0]), reached: loss(reached), trained: loss(trained) },
     label: dot(weights, query),
     predictions: { reached: dot(reached, query), trained: dot(trained, query) },
+    longest: 2 / (middle + radius),
+    turned: Math.abs(Math.atan2(weights[0] * reached[1] - weights[1] * reached[0], dot(weights, reached) || 0)) * 180 / Math.PI,
   };
 }
 
@@ -126,12 +128,12 @@ function draw([prompt, weights], now, state, bounds, asking) {
 const figures = (value) => (value < 0.0005 ? "0.000" : value < 1 ? show(value, 3) : String(Number(value.toPrecision(4))));
 
 function say(now, { examples: n, step }) {
-  const { start, reached, trained } = now.losses, beyond = step * now.curvatures[0] > 2;
+  const { start, reached, trained } = now.losses, beyond = step > now.longest;
   const moves = figures(reached) === figures(start) ? "leaves the loss on" : reached < start ? "lowers the loss on" : "raises the loss on";
   return `The layer predicts ${show(now.predictions.reached)} for the query; the label is ${show(now.label)}. `
     + `It predicts with w₁ = ${pair(now.reached)}${inside(now.reached, WEIGHTS) ? "" : ", outside the picture"}: one step of size ${show(step)} from 0, which ${moves} the ${n === 1 ? "example" : `${n} examples`} `
     + (figures(reached) === figures(start) ? `at ${figures(start)}. ` : `from ${figures(start)} to ${figures(reached)}. `)
-    + (beyond ? `Beyond ${show(2 / now.curvatures[0])}, two over the largest curvature, a step overshoots so far that the error in that direction grows. ` : "")
+    + (beyond ? `Beyond ${show(now.longest)}, two over the largest curvature, a step overshoots so far that the error in that direction grows. ` : "")
     + `The best layer for prompts of this kind (Theorem 1) comes to ${figures(trained)} and predicts ${show(now.predictions.trained)}. `
     + (n === 1 ? "One example leaves w⋆ open across x₁." : "Least squares would find w⋆.");
 }
@@ -139,9 +141,8 @@ function say(now, { examples: n, step }) {
 const guess = {
   prompt: "What the layer predicts with is where one gradient step of size η from 0 lands, on the loss whose contours are drawn. Where is that? Drag the cross.",
   picture: 1, start: WEIGHTS.place([-1, -1]),
-  reveal(point, { reached }, { weights }) {
+  reveal(point, { reached, turned }, { weights }) {
     const marked = WEIGHTS.back(...point), away = Math.hypot(marked[0] - reached[0], marked[1] - reached[1]);
-    const turned = Math.abs(Math.atan2(weights[0] * reached[1] - weights[1] * reached[0], dot(weights, reached))) * 180 / Math.PI;
     return `You marked ${pair(marked)}, ${show(away)} away from w₁ = ${pair(reached)}. The step leaves 0 at a right angle to the contour there, ${show(turned, 0)}° off the way to w⋆ = ${pair(weights)}.`;
   },
 };
@@ -150,7 +151,7 @@ const tour = [
   { set: { examples: 30, spread: 1, step: 1 }, say: "Thirty examples, Σ = I: w₁ = η H w⋆, and H is nearly I. A step of size 1 almost lands." },
   { set: { examples: 30, spread: 1, step: 2.5 }, say: "Too large a step: w₁ flies past w⋆ and leaves the dashed contour, on which the loss is that at 0. The loss has risen." },
   { set: { examples: 30, spread: 0.1, step: 1 }, say: "Unequal directions: the step that serves the first weight hardly moves the second. The step that would serve the second is too large for the first." },
-  { set: { examples: 30, spread: 0.1, step: 1, weights: [-1.4, 1.6] }, say: "The best layer (diamond) has a step for each direction, whatever w⋆ is: here 0.93 along the first weight and 7.14 along the second." },
+  { set: { examples: 30, spread: 0.1, step: 1, weights: [-1.4, 1.6] }, say: ({ steps: [first, second] }) => `The best layer (diamond) has a step for each direction, whatever w⋆ is: here ${show(first)} along the first weight and ${show(second)} along the second.` },
 ];
 
 export default explorer({ pictures, controls, compute, draw, say, guess, tour });

@@ -88,8 +88,10 @@ class OneStepExplorer(Explorer):
         y, gram = X @ weights, X.mT @ X / n
         pushes = self.step / n * y[:, None] * X
         reached = self.step * gram @ weights
-        trained = -one_layer_optimum(torch.diag(spectrum), n) @ gram @ weights
+        best = -one_layer_optimum(torch.diag(spectrum), n)
+        trained = best @ gram @ weights
         curvatures = torch.linalg.eigvalsh(gram).clamp_min(0)
+        (u, v), (right, up) = self.weights, reached.tolist()
 
         def loss(w: Tensor) -> float:
             return (X @ w - y).square().sum().item() / (2 * n)
@@ -101,9 +103,12 @@ class OneStepExplorer(Explorer):
             "gram": [gram[0, 0].item(), gram[0, 1].item(), gram[1, 1].item()],
             "curvatures": curvatures.flip(0).tolist(),
             "reached": reached.tolist(),
+            "steps": best.diagonal().tolist(),
             "trained": trained.tolist(),
             "losses": {"start": loss(0 * weights), "reached": loss(reached), "trained": loss(trained)},
             "label": (weights @ query).item(),
+            "longest": 2 / curvatures[-1].item(),
+            "turned": abs(math.degrees(math.atan2(u * up - v * right, u * right + v * up or 0.0))),
             "predictions": {"reached": (reached @ query).item(), "trained": (trained @ query).item()},
         }
 

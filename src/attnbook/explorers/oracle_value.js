@@ -36,12 +36,13 @@ export function compute(state) {
   const label = mean((world) => sum(three.map((c) => world.real[c] * squared(away(world, three.map((k) => Number(k === c)))))));
   const value = over((world, o) => squared(away(world, world.posterior[o]))), off = mean((world) => squared(away(world, world.real)));
   const remaining = over(({ posterior }, o) => entropy(posterior[o]));
+  const slope = over((world, o) => -dot(away(world, world.posterior[o]), world.moves[o])), square = over((world, o) => squared(world.moves[o]));
   return {
     beliefs: worlds.map(({ belief }) => belief), shares: worlds.map(({ shares }) => shares), labels: worlds.map(({ labels }) => labels),
     ends: worlds.map(({ z, moves }) => moves.map((move) => z.map((one, f) => one + step * move[f]))),
     parts: [off, value - off, label - value], label,
     trace: mean((world) => { const middle = averaged(world.belief, CLASSES); return sum(world.belief.map((s, k) => s * squared(minus(CLASSES[k], middle)))); }),
-    slope: over((world, o) => -dot(away(world, world.posterior[o]), world.moves[o])), square: over((world, o) => squared(world.moves[o])),
+    slope, square, bounds: [step * slope - 0.625 * square * step * step, step * slope],
     gain: gain(step), gains: Array.from({ length: POINTS }, (_, k) => gain(LONGEST * k / (POINTS - 1))),
     limit: over(({ posterior, labels, belief }, o) => sum(posterior[o].map((p, c) => (p > 0 ? p * Math.log(labels[o][c] / belief[c]) : 0)))),
     entropies: [remaining, mean(({ real }) => entropy(real)) - remaining, mean(({ real, belief }) => sum(real.map((p, c) => p * Math.log(p / belief[c]))))],
@@ -132,7 +133,7 @@ function say(now, { oracle, step, truth, temperature, reliability }) {
   const who = oracle === "own" ? `Labels are the own belief at temperature ${show(temperature)}: a function of the features. ` : `The oracle ${oracle === "witness" ? "names the class" : `says if the class is ${MARKS[2]}`}, with reliability ${show(reliability)}. `;
   const worth = `The label is worth ${show(now.label, 3)}${calibrated ? ", the trace" : `, the trace ${show(now.trace, 3)}: the belief is not calibrated`}. `
     + `Of that the oracle has ${show(own, 3)}, miscalibration ${show(off, 3)}, and ${show(left, 3)} is left. `;
-  const between = oracle === "own" ? `between ${show(step * now.slope - 0.625 * now.square * step * step, 3)} and ${show(step * now.slope, 3)}` : `between h(1 − ⅝h)V = ${show(step * now.slope - 0.625 * now.square * step * step, 3)} and hV = ${show(step * now.slope, 3)}`;
+  const [low, high] = now.bounds.map((bound) => show(bound, 3)), between = oracle === "own" ? `between ${low} and ${high}` : `between h(1 − ⅝h)V = ${low} and hV = ${high}`;
   const falls = now.gain > -5e-4 ? "lowers" : "raises";
   return `${who}${worth}A step of ${show(step)} ${falls} the expected cross-entropy by ${show(Math.abs(now.gain), 3)}: the gain is ${between}. `
     + `The flow gains ${show(now.limit, 3)} in the end${oracle === "own" ? "" : `, ${show(now.entropies[1], 3)} of information and ${show(now.entropies[2], 3)} of miscalibration`}.`;
@@ -145,7 +146,7 @@ const guess = {
 };
 const tour = [
   { set: { oracle: "own", temperature: 0.5 }, say: "Labels that are the belief itself, sharpened. The gain is below 0 at every step: all that they add is false confidence." },
-  { set: { oracle: "hint", reliability: 1 }, say: "An oracle that says whether the class is ■, always rightly. It is worth 0.705 of 1.070; the rest is what it leaves open between ● and ▲." },
+  { set: { oracle: "hint", reliability: 1 }, say: ({ parts: [, own], label }) => `An oracle that says whether the class is ■, always rightly. It is worth ${show(own, 3)} of ${show(label, 3)}; the rest is what it leaves open between ● and ▲.` },
   { set: { oracle: "witness", reliability: 1 }, say: "The label itself: all is the oracle’s, and all of it equals the trace. The flow removes all cross-entropy." },
   { set: { oracle: "own", temperature: 2, truth: 2 }, say: "The world is less certain than the belief: the bars part. Now the own belief at temperature 2 is worth something, without an oracle, since it mends the miscalibration." },
   { set: { oracle: "witness", reliability: 0.6, step: 3 }, say: "A step far beyond 2/L = 8/5: the lower bound says nothing any more, and the gain is past its best." },

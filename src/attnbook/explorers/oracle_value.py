@@ -105,6 +105,7 @@ class OracleValueExplorer(Explorer):
             "trace": attention_spread(theta, belief).mean().item(),
             "slope": slope,
             "square": square,
+            "bounds": [self.step * slope - 5 / 8 * square * self.step**2, self.step * slope],
             "gain": gain(self.step),
             "gains": [gain(LONGEST * k / (POINTS - 1)) for k in range(POINTS)],
             "limit": mean(end.sum(-1)),

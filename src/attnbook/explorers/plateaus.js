@@ -1,7 +1,7 @@
 // Plateaus of two or three linear layers in training, from steps that start almost equal: the time at which gradient flow
 // tells them apart is said first, and the run follows.
 
-import { axes, clamp, clipped, COLOURS, curve, drawn, integrate, line, mark, power, show, small, sum, ticksUpTo, tidy } from "./common.js";
+import { axes, clamp, clipped, COLOURS, curve, drawn, integrate, line, mark, power, powers, show, small, sum, ticksUpTo, tidy } from "./common.js";
 import { explorer } from "./shell.js";
 
 const MOMENTS = 401, SHARE = 0.1, TIGHTEST = -9, WIDEST = -2, REST = 9, PIECES = 400, AHEAD = "#CC79A7";
@@ -73,7 +73,7 @@ export function compute(state) {
   const logs = way.map((sizes) => Math.log(sizes.at(-1) - sizes[0])), passed = logs.findIndex((log) => log >= Math.log(reached));
   const share = (Math.log(reached) - logs[passed - 1]) / (logs[passed] - logs[passed - 1]);
   return {
-    times, best, equal, rate, reached, first,
+    times, best, equal, rate, reached, first, late: (WIDEST - state.spread) * Math.LN10 / rate, hundred: Math.log(100) / rate,
     sizes: best.map((_, layer) => way.map((sizes) => sizes[layer])),
     losses: way.map((sizes) => lossAt(row, sizes)),
     wide: ran(state, WIDEST, times).map((sizes) => lossAt(row, sizes)),
@@ -88,13 +88,9 @@ const pictures = [
   { label: "The loss against time, with the time that is said beforehand", box: BOX },
   { label: "The step sizes against time, with the optimal sizes and the best equal one", box: BOX },
 ];
-const spelled = (exponent) => {
-  const whole = Math.floor(exponent), part = (10 ** (exponent - whole)).toFixed(1);
-  return Number.isInteger(exponent) ? power(10 ** exponent) : part === "10.0" ? power(10 ** (whole + 1)) : `${part}·${power(10 ** whole)}`;
-};
+const spelled = (exponent) => (Number.isInteger(exponent) ? power(10 ** exponent) : powers(10 ** exponent, 2, "·"));
 const clock = (time) => String(Number(time.toPrecision(3)));
 const three = (value) => show(value, 3);
-const lateness = (state, now) => (WIDEST - state.spread) * Math.LN10 / now.rate;
 
 const controls = [
   {
@@ -175,7 +171,7 @@ function draw([loss, sizes], now, state, bounds, asking) {
 
 function say(now, state) {
   if (!now) return `Python computes the spectrum for d = ${state.dim}, n = ${state.n_context} …`;
-  const { dim, n_context: context, layers, pair } = state, late = lateness(state, now);
+  const { dim, n_context: context, layers, pair } = state, { late } = now;
   const counted = `${layers === 2 ? "Two" : "Three"} layers, d = ${dim}, n = ${context}, start ${spelled(state.spread)} apart.`;
   const stays = layers === 3 && Math.abs(pair) >= 0.5
     ? ` The ${pair < 0 ? "lower" : "upper"} two, ${spelled(-Math.abs(pair))} of the other gap apart, repel at the rate ${three(now.pair_rate)} where they alone are equal, and part at about ${clock(now.second)}.` : "";
@@ -188,7 +184,7 @@ const OPTIONS = ["a hundred times later", "later by a fixed amount", "at the sam
 const guess = {
   prompt: (state) => `Grey: a run from steps that are ${spelled(WIDEST)} apart. Purple: when a formula says that ${state.layers === 2 ? "two" : "three"} steps that start ${spelled(state.spread)} apart will part. Where will it stand for a start a hundred times closer?`,
   options: OPTIONS,
-  reveal: (told, now) => `${told === OPTIONS[1] ? "So it is" : "No"}: later by log(100) / ${three(now.rate)} = ${show(Math.log(100) / now.rate, 2)}, whatever the start; ${three(now.rate)} is the rate at which differences grow. Drag the triangle.`,
+  reveal: (told, now) => `${told === OPTIONS[1] ? "So it is" : "No"}: later by log(100) / ${three(now.rate)} = ${show(now.hundred, 2)}, whatever the start; ${three(now.rate)} is the rate at which differences grow. Drag the triangle.`,
 };
 
 export default explorer({ pictures, controls, compute, draw, say, guess });

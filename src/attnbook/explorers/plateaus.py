@@ -136,6 +136,8 @@ class PlateausExplorer(SpectrumExplorer):
             "rate": repulsion,
             "reached": reached,
             "first": first,
+            "late": (WIDEST - self.spread) * math.log(10) / repulsion,
+            "hundred": math.log(100) / repulsion,
             "second": first + wait if k == 3 else None,
             "pair_rate": pair_rate,
             "pair_level": pair_level,

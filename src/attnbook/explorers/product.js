@@ -1,7 +1,8 @@
 // A recorded training run: the influences of the five counted tokens, the parity coefficient with its factors and its cost,
 // and the loss, over the epochs and, as bars to be dragged, at one of them.
 
-import { axes, clamp, clipped, COLOURS, curve, dot, drawn, gelu, line, power, rms, show, small, tidy } from "./common.js";
+import { axes, clamp, clipped, COLOURS, curve, drawn, line, power, powers, show, small, tidy } from "./common.js";
+import { margin, pairsOf } from "./model.js";
 import { explorer } from "./shell.js";
 
 const LENGTH = 12, PREFIX = 5, ALL = 2 ** LENGTH, PURPLE = "#CC79A7", GREEN = COLOURS[2], BLUE = COLOURS[0], FLOOR = 1e-15;
@@ -15,11 +16,9 @@ function logCoshHalf(m) {
 }
 
 // What token x at position t adds to the two sums whose ratio is ξ: the weight, and the weighted value.
-function sumsOf({ token, position, query, value }) {
-  return token.map((e) => position.map((p) => {
-    const z = rms([e[0] + p[0], e[1] + p[1]]), weight = Math.exp(dot(z, query) / Math.SQRT2);
-    return [weight, weight * dot(value[0], z), weight * dot(value[1], z)];
-  }));
+function sumsOf(model) {
+  const { scores, values } = pairsOf(model);
+  return scores.map((row, x) => row.map((score, t) => [1, ...values[x][t]].map((part) => Math.exp(score) * part)));
 }
 
 // How far each influence at the chosen epoch can be multiplied: to twice what it is, or to what it is at the end of the run.
@@ -35,10 +34,9 @@ export function compute(state) {
   const key = [run, frame, ...factors].join();
   if (kept.key === key && kept.record === record) return kept.numbers;
   const weights = Object.fromEntries(Object.entries(record[run].weights).map(([name, values]) => [name, values[frame]]));
-  const { token, receptors, assemblers, receptor_biases: thresholds, assembler_bias: shift } = weights, sums = sumsOf(weights);
+  const model = { weights, norm: "rms" }, sums = sumsOf(model);
   const halves = sums[0].map((low, t) => low.map((part, axis) => (t < PREFIX ? factors[t] : 1) * (sums[1][t][axis] - part) / 2));
   const ends = [-1, 1].map((sign) => sums[0].map((low, t) => low.map((part, axis) => (part + sums[1][t][axis]) / 2 + sign * halves[t][axis])));
-  const e = [token[1][0] - token[0][0], token[1][1] - token[0][1]], pushes = receptors.map((_, n) => e[0] * assemblers[0][n] + e[1] * assemblers[1][n]);
   let parity = 0, cost = 0;
   for (let number = 0; number < ALL; number++) {
     let a = 0, b = 0, c = 0;
@@ -48,9 +46,7 @@ export function compute(state) {
       b += part[1];
       c += part[2];
     }
-    const xi = [b / a, c / a], direction = rms(xi);
-    let m = e[0] * (xi[0] + shift[0]) + e[1] * (xi[1] + shift[1]);
-    for (let n = 0; n < receptors.length; n++) m += pushes[n] * gelu(receptors[n][0] * direction[0] + receptors[n][1] * direction[1] + thresholds[n]);
+    const m = margin(model, [b / a, c / a]);
     parity += ones(number >> (LENGTH - PREFIX)) % 2 ? m : -m;
     cost += 2 * logCoshHalf(m);
   }
@@ -58,7 +54,8 @@ export function compute(state) {
   cost /= ALL;
   const influences = halves.slice(0, PREFIX).map((half) => 2 * Math.hypot(...half)), [product, grown] = [influences, factors].map((values) => values.reduce((all, value) => all * value, 1));
   const before = record[run].parity[frame], change = grown && Math.abs(before) > FLOOR ? parity / before : 0;
-  const numbers = { influences, product, readout: product ? parity / product : 0, parity, cost, loss: Math.LN2 + (cost - parity) / 2, changes: [grown, grown ? change / grown : 0, change] };
+  const numbers = { influences, product, readout: product ? parity / product : 0, parity, cost, loss: Math.LN2 + (cost - parity) / 2, changes: [grown, grown ? change / grown : 0, change],
+    times: influences.map((size, t) => size / record[run].influences[frame][t]) };
   kept = { key, record, numbers };
   return numbers;
 }
@@ -200,17 +197,15 @@ function draw([left, right], now, state, bounds, asking) {
 function worded(value, figures = 1) {
   const size = Math.abs(value);
   if (size < FLOOR) return "0";
-  if (size >= 0.1) return show(value, 2);
-  const places = Math.floor(Math.log10(size) + 1e-9), digits = show(value / 10 ** places, figures - 1);
-  return digits.replace("−", "").startsWith("10") ? worded(Math.sign(value) * 10 ** (places + 1), figures) : `${digits} × ${power(10 ** places)}`;
+  return size >= 0.1 ? show(value, 2) : powers(value, figures);
 }
 const listed = (words) => (words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`);
 
 function say(now, state) {
-  const { run, record, factors } = state, frame = frameOf(state), moved = factors.flatMap((factor, t) => (factor === 1 ? [] : [t])), base = record[run].influences[frame];
+  const { run, record, factors } = state, frame = frameOf(state), moved = factors.flatMap((factor, t) => (factor === 1 ? [] : [t]));
   const start = `Epoch ${record[run].epochs[frame]}: the influences are ${listed(now.influences.map((value) => (value < 0.1 ? show(value, 3) : show(value))))}. `;
   const blind = moved.filter((t) => factors[t] === 0).map((t) => String(t + 1)), times = (value) => (value >= 1000 || value < 0.01 ? worded(value, 2) : show(value, value < 0.1 ? 3 : 2));
-  const those = moved.length > 2 ? "these influences" : listed(moved.map((t) => `${times(now.influences[t] / base[t])} times that of token ${t + 1}`)), [product, readout, parity] = now.changes.map((value) => (value < 0 ? `changes sign and is ${times(-value)} times as large` : `is ${times(value)} times what it was`));
+  const those = moved.length > 2 ? "these influences" : listed(moved.map((t) => `${times(now.times[t])} times that of token ${t + 1}`)), [product, readout, parity] = now.changes.map((value) => (value < 0 ? `changes sign and is ${times(-value)} times as large` : `is ${times(value)} times what it was`));
   const change = !moved.length ? "" : blind.length ? `Without the influence of token ${listed(blind)}, π is 0, whatever the others are. `
     : `With ${those}, the product ${product}, the readout ${readout}, and so π ${parity}. `;
   const factored = blind.length ? "π = 0. " : `π = product × readout = ${worded(now.product, 2)} × ${now.readout < 0 ? `(${worded(now.readout, 2)})` : worded(now.readout, 2)} = ${worded(now.parity, 2)}. `;

@@ -132,6 +132,7 @@ class ProductExplorer(Explorer):
         change = parity / before if grown and abs(before) > FLOOR else 0.0
         return {
             "influences": sizes.tolist(),
+            "times": (sizes / here).tolist(),
             "product": product,
             "readout": parity / product if product else 0.0,
             "parity": parity,

@@ -156,7 +156,7 @@ const guess = {
 const tour = [
   {
     set: {},
-    say: "Where the chapter starts. Along minus the gradient (blue) the cross-entropy falls from 0.965 to 0.002; along minus the paper's formula (orange, dashed) it climbs to equal tokens, 2 log 2 = 1.386.",
+    say: ({ losses }) => `Where the chapter starts. Along minus the gradient (blue) the cross-entropy falls from ${ends(losses.true).join(" to ")}; along minus the paper's formula (orange, dashed) it climbs to equal tokens, 2 log 2 = ${ends(losses.paper)[1]}.`,
   },
   {
     set: { point: [0.5, -2] },
@@ -164,7 +164,7 @@ const tour = [
   },
   {
     set: { point: [1.25, 1.15] },
-    say: "Near the diagonal, where both vanish, they are almost opposite, with cosine −0.994: minus the gradient leads away from equal tokens, minus the paper's formula to them.",
+    say: ({ cosine }) => `Near the diagonal, where both vanish, they are almost opposite, with cosine ${show(cosine, 3)}: minus the gradient leads away from equal tokens, minus the paper's formula to them.`,
   },
   {
     set: { point: [1, 0], theta: Math.log(3), labels: "opposed" },

@@ -6,7 +6,7 @@ import { button, explorer, numberIn } from "./shell.js";
 import { asFile, Bench, benchOf, editsOf, fits, fromFile, held, liveOf, OWN, sentencesOf, settingsOf, SIZES, startOf, told, unpack } from "./bench.js";
 import { drawPanels, panels, sentenceOf, spelled } from "./panels.js";
 import { open, stepsPerEpoch } from "./runner.js";
-import { classify } from "./trainer.js";
+import { classify } from "./model.js";
 
 const CELLS = 24, SEEDS = 20, SUCCESS = 0.9, REPLAY = 300;  // epochs a second at which what is trained is gone through
 const PACES = [["as fast as it goes", Infinity], ["25 epochs a second", 25], ["5 epochs a second", 5], ["1 epoch a second", 1], ["10 steps a second", null]];

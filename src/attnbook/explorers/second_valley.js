@@ -69,6 +69,7 @@ export function compute(state) {
     times: TIMES, path: states.map(([b, beta]) => [b, beta]), losses,
     angles: ANGLES, along: ANGLES.map((angle) => along(DEGREE * angle)), floor,
     second_angle: dip && dip[0] / DEGREE, second_floor: dip && dip[1],
+    times_floor: dip && dip[1] / floor, end_angle: Math.atan2(...states.at(-1).slice(0, 2)) / DEGREE,
     valley: end < floor + near ? 0 : dip && Math.abs(end - dip[1]) < near ? 1 : -1,
   };
 }
@@ -206,13 +207,13 @@ function draw([starts, descent], now, state, bounds, asking) {
 }
 
 function times(now) {
-  const ratio = now.second_floor / now.floor;
+  const ratio = now.times_floor;
   return show(ratio, ratio < 1.1 ? 2 : ratio < 9.95 ? 1 : 0);
 }
 const degrees = (value) => `${show(value, 1)}°`;
 
 function ended(now, [b, beta]) {
-  const end = now.losses.at(-1), angle = degrees(Math.atan2(...now.path.at(-1)) / DEGREE);
+  const end = now.losses.at(-1), angle = degrees(now.end_angle);
   if (b === 0 && beta === 0) return `At b = 0 and A = 0 the gradient is 0: nothing moves, and the loss stays ${three(end)}. This is a saddle.`;
   if (now.valley === 0) return `Training ends at the optimum, ${three(end)}. `
     + (now.second_floor === null ? "There is no second valley here." : `The second valley's floor, ${three(now.second_floor)}, is ${times(now)} times as high.`);
@@ -233,8 +234,8 @@ const guess = {
 const tour = [
   { set: { start: [0.4, 1.2] }, say: "A start near the β axis: training ends at the optimum, where b₁ = 0." },
   { set: { start: [1.2, 0.4] }, say: "A start near the b₁ axis: training ends on the dashed ray, in the second valley, where the layer hardly reads the second coordinate. A hill lies between." },
-  { set: { start: [1.2, 0.4], second: 1 }, say: "Equal eigenvalues: with two directions and 20 examples the second valley stays, at 75.5°." },
-  { set: { examples: 200 }, say: "More examples lower both floors, the optimum's faster: the second valley is 9.8 times as high, with 20 examples 2.9 times." },
+  { set: { start: [1.2, 0.4], second: 1 }, say: ({ end_angle: angle }) => `Equal eigenvalues: with two directions and 20 examples the second valley stays, at ${degrees(angle)}.` },
+  { set: { examples: 200 }, say: (now) => `More examples lower both floors, the optimum's faster: the second valley is ${times(now)} times as high, with 20 examples 2.9 times.` },
 ];
 
 export default explorer({ pictures, controls, compute, draw, say, guess, tour });

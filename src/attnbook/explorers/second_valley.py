@@ -106,6 +106,8 @@ class SecondValleyExplorer(Explorer):
             "floor": floor,
             "second_angle": None if angle is None else math.degrees(angle),
             "second_floor": other,
+            "times_floor": other / floor if found else None,
+            "end_angle": math.degrees(math.atan2(*states[-1, :2])),
             "valley": valley,
         }
 

@@ -9,7 +9,7 @@ const jacobian = (weights, v) => weights.map((weight, index) => weight * (v[inde
 // The numbers that the picture shows; the Python class computes the same.
 export function compute({ logits, before, temperature }) {
   const [{ weights, lse }, old] = [logits, before].map((scores) => softmaxOf(scores.map((score) => score / temperature)));
-  const nudge = minus(logits, before), [across, up] = [jacobian(weights, ACROSS), jacobian(weights, UP)];
+  const nudge = minus(logits, before), step = jacobian(old.weights, nudge).map((value) => value / temperature), [across, up] = [jacobian(weights, ACROSS), jacobian(weights, UP)];
   const [a, b, c] = [dot(ACROSS, across), dot(ACROSS, up), dot(UP, up)];
   const middle = (a + c) / 2, radius = Math.hypot((a - c) / 2, b), angle = 0.5 * Math.atan2(2 * b, a - c);
   const plane = [[Math.cos(angle), Math.sin(angle)], [-Math.sin(angle), Math.cos(angle)]];
@@ -19,7 +19,11 @@ export function compute({ logits, before, temperature }) {
     smooth_maximum: temperature * lse,
     rise: temperature * (lse - old.lse),
     slope: dot(old.weights, nudge),
-    step: jacobian(old.weights, nudge).map((value) => value / temperature),
+    step, nudge,
+    moved: Math.hypot(...minus(weights, old.weights)),
+    first_order: Math.hypot(...step),
+    excess: temperature * lse - Math.max(...logits),
+    most: temperature * Math.log(3),
     eigenvalues: [middle + radius, middle - radius],
     eigenvectors: plane.map(([x, y]) => ACROSS.map((value, index) => x * value + y * UP[index])),
   };
@@ -150,21 +154,21 @@ function draw([simplex, bars], now, state, bounds, asking) {
 const triple = (values) => `(${values.map((value) => show(value)).join(", ")})`;
 
 // What a nudge does, in words; one of a single score or of all alike has words of its own.
-function course({ softmax, start, rise, slope, step }, state) {
+function course({ nudge, moved: distance, first_order: straight, rise, slope }, state) {
   if (!moved(state)) return "";
-  const nudge = minus(state.logits, state.before), touched = nudge.flatMap((value, index) => (Math.abs(value) > 1e-9 ? index : []));
+  const touched = nudge.flatMap((value, index) => (Math.abs(value) > 1e-9 ? index : []));
   const alike = Math.max(...nudge) - Math.min(...nudge) < 1e-9, [one] = touched;
   const way = alike ? "All scores have moved alike, and the weights stay where they were. "
     : touched.length === 1 ? `Only the score of ${CLASSES[one]} has moved, and the weights go straight ${nudge[one] > 0 ? "towards" : "away from"} its corner. ` : "";
-  return `${way}The scores have moved by ${triple(nudge)}, the weights by ${show(Math.hypot(...minus(softmax, start)))} (to first order, purple, ${show(Math.hypot(...step))}). `
+  return `${way}The scores have moved by ${triple(nudge)}, the weights by ${show(distance)} (to first order, purple, ${show(straight)}). `
     + `Log-sum-exp has ${rise < 0 ? "fallen" : "risen"} by ${show(Math.abs(rise), 3)}; the old weights' average of the nudge is ${show(slope, 3)}. `;
 }
 
 function say(now, state) {
-  const { softmax, smooth_maximum, eigenvalues } = now, top = Math.max(...state.logits);
+  const { softmax, excess, most, eigenvalues } = now;
   return `The weights are ${triple(softmax)}. ${course(now, state)}`
     + `Half-axes of the ellipse: ${show(eigenvalues[0])} and ${show(eigenvalues[1])}, never above ½. `
-    + `T·LSE exceeds the maximum by ${show(smooth_maximum - top, 3)} of at most ${show(state.temperature * Math.log(3), 3)}.`;
+    + `T·LSE exceeds the maximum by ${show(excess, 3)} of at most ${show(most, 3)}.`;
 }
 
 const guess = {

@@ -53,6 +53,11 @@ class SoftmaxExplorer(Explorer):
             "rise": (height - smooth_maximum(before, self.temperature)).item(),
             "slope": (start @ (scores - before)).item(),
             "step": step.tolist(),
+            "nudge": (scores - before).tolist(),
+            "moved": (now - start).norm().item(),
+            "first_order": step.norm().item(),
+            "excess": (height - scores.max()).item(),
+            "most": self.temperature * math.log(3),
             "eigenvalues": values[kept].tolist(),
             "eigenvectors": vectors.T[kept].tolist(),
         }

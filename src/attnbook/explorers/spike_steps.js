@@ -1,12 +1,12 @@
 // One loss spike, step by step: the loss and the length of Adam's steps, and the plane of sequence embeddings.
 
-import { axes, bytesOf, clamp, clipped, COLOURS, curve, dot, drawn, gelu, line, power, show, sum } from "./common.js";
+import { axes, bytesOf, clamp, clipped, COLOURS, curve, drawn, line, power, powers, show, sum } from "./common.js";
+import { attended, margin, normalized, pairsOf, weightsIn } from "./model.js";
 import { explorer } from "./shell.js";
 
 const LAST = 64, PEAK = 32, TURNS = 240, LENGTH = 12, PREFIX = 5, RATE = 3e-3, PURPLE = "#CC79A7", GREY = "#8a8a8a", GREEN = COLOURS[2];
-const SIZES = { token: 4, position: 24, query: 2, value: 4, receptors: 64, assemblers: 64, thresholds: 32, shift: 2 };
-const COUNT = Object.values(SIZES).reduce((sum, size) => sum + size, 0), LAYER = ["receptors", "assemblers", "thresholds", "shift"];
-const pairs = (flat) => Array.from({ length: flat.length / 2 }, (_, row) => [flat[2 * row], flat[2 * row + 1]]);
+const SHAPES = { token: [2, 2], position: [12, 2], query: [2], value: [2, 2], receptors: [32, 2], assemblers: [2, 32], receptor_biases: [32], assembler_bias: [2] };
+const COUNT = sum(Object.values(SHAPES).map(([rows, columns = 1]) => rows * columns)), LAYER = ["receptors", "assemblers", "receptor_biases", "assembler_bias"];
 const bits = (number, length) => Array.from({ length }, (_, t) => (number >> (length - 1 - t)) & 1);
 
 // The sentences of the picture: every count in up to three orders, each with four suffixes.
@@ -40,52 +40,19 @@ function unpack(data) {
   return found;
 }
 
-function weightsAfter({ flat }, step) {
-  const parts = {};
-  let at = step * COUNT;
-  for (const [name, size] of Object.entries(SIZES)) {
-    parts[name] = Array.from(flat.subarray(at, at + size));
-    at += size;
-  }
-  for (const name of ["token", "position", "value", "receptors"]) parts[name] = pairs(parts[name]);
-  return parts;
-}
+const modelAfter = ({ flat }, step) => ({ norm: "rms", weights: weightsIn(flat, SHAPES, step * COUNT) });
 
-function normalized([x, y]) {
-  const by = Math.hypot(x, y) / Math.SQRT2 + 1e-5;
-  return [x / by, y / by];
-}
-
-// ξ of sequences: what each token adds at each position is computed once.
-function embedded({ token, position, query, value }, sequences) {
-  const table = token.map((e) => position.map((p) => {
-    const z = normalized([e[0] + p[0], e[1] + p[1]]), weight = Math.exp(dot(z, query) / Math.SQRT2);
-    return [weight * dot(value[0], z), weight * dot(value[1], z), weight];
-  }));
-  return sequences.map((tokens) => {
-    const all = [0, 0, 0];
-    for (let t = 0; t < LENGTH; t++) for (let part = 0; part < 3; part++) all[part] += table[tokens[t]][t][part];
-    return [all[0] / all[2], all[1] / all[2]];
-  });
-}
-
-// The difference of the two logits, that of label 1 less that of label 0.
-function margin({ token, receptors, assemblers, thresholds, shift }, xi, direction) {
-  const out = [xi[0] + shift[0], xi[1] + shift[1]], many = receptors.length;
-  for (let neuron = 0; neuron < many; neuron++) {
-    const active = gelu(dot(receptors[neuron], direction) + thresholds[neuron]);
-    out[0] += assemblers[neuron] * active;
-    out[1] += assemblers[many + neuron] * active;
-  }
-  return dot(token[1], out) - dot(token[0], out);
-}
+const embedded = (model, sequences) => {
+  const pairs = pairsOf(model);
+  return sequences.map((tokens) => attended(model, pairs, tokens).sequence);
+};
 const softplus = (value) => Math.max(value, 0) + Math.log1p(Math.exp(-Math.abs(value)));
 const crossEntropy = (lead, label) => softplus(label ? -lead : lead);
 
 // The change of ξ since `held`, carried out as if vectors shorter than 1 had been of length 1.
 const kept = (held, xi) => {
   const by = Math.max(1, 1 / Math.hypot(...held));
-  return normalized([by * held[0] + xi[0] - held[0], by * held[1] + xi[1] - held[1]]);
+  return normalized("rms", [by * held[0] + xi[0] - held[0], by * held[1] + xi[1] - held[1]]);
 };
 function turned([a, b], [c, d]) {
   return Math.abs(Math.atan2(a * d - b * c, a * c + b * d)) * 180 / Math.PI;
@@ -93,33 +60,34 @@ function turned([a, b], [c, d]) {
 
 // The numbers that the picture shows; the Python class computes the same.
 export function compute({ data, step }) {
-  const held = unpack(data), { set, loss, lengths } = held, weights = weightsAfter(held, step), sequences = set.map(({ tokens }) => tokens);
+  const held = unpack(data), { set, loss, lengths } = held, model = modelAfter(held, step), sequences = set.map(({ tokens }) => tokens);
   const mean = (part) => set.reduce((total, { share }, index) => total + share * part(index), 0);
-  const meanLoss = (model, xis, directions) => mean((index) => crossEntropy(margin(model, xis[index], directions[index]), set[index].label));
-  const xi = embedded(weights, sequences), sizes = xi.map(([x, y]) => Math.hypot(x, y)), shown = embedded(weights, SHOWN), size = mean((index) => sizes[index]);
+  const meanLoss = (other, xis, directions = []) => mean((index) => crossEntropy(margin(other, xis[index], directions[index]), set[index].label));
+  const xi = embedded(model, sequences), sizes = xi.map(([x, y]) => Math.hypot(x, y)), shown = embedded(model, SHOWN), size = mean((index) => sizes[index]);
   const found = {
     loss: loss[step],
-    wrong: mean((index) => Number((margin(weights, xi[index], normalized(xi[index])) > 0) !== (set[index].label === 1))),
+    wrong: mean((index) => Number((margin(model, xi[index]) > 0) !== (set[index].label === 1))),
     length: size,
     shortest: Math.min(...sizes),
     sequence: shown,
-    answers: shown.map((one) => Number(margin(weights, one, normalized(one)) > 0)),
+    answers: shown.map((one) => Number(margin(model, one) > 0)),
     ring: Array.from({ length: TURNS }, (_, k) => {
       const angle = (k + 0.5) * 2 * Math.PI / TURNS, point = [size * Math.cos(angle), size * Math.sin(angle)];
-      return Number(margin(weights, point, normalized(point)) > 0);
+      return Number(margin(model, point) > 0);
     }),
   };
-  if (step === 0) return { ...found, step_length: null, turn: null, largest: null, far: null, layer: null, others: null };
-  const before = weightsAfter(held, step - 1), old = embedded(before, sequences), turns = xi.map((one, index) => turned(old[index], one));
-  const mixed = (first, second) => ({ ...first, ...Object.fromEntries(LAYER.map((name) => [name, second[name]])) });
+  if (step === 0) return { ...found, loss_before: null, step_length: null, turn: null, largest: null, far: null, layer: null, others: null };
+  const before = modelAfter(held, step - 1), old = embedded(before, sequences), turns = xi.map((one, index) => turned(old[index], one));
+  const mixed = (first, { weights }) => ({ ...first, weights: { ...first.weights, ...Object.fromEntries(LAYER.map((name) => [name, weights[name]])) } });
   return {
     ...found,
+    loss_before: loss[step - 1],
     step_length: lengths[step - 1],
     turn: mean((index) => turns[index]),
     largest: Math.max(...turns),
-    far: meanLoss(weights, xi, xi.map((one, index) => kept(old[index], one))),
-    layer: meanLoss(mixed(before, weights), old, old.map(normalized)),
-    others: meanLoss(mixed(weights, before), xi, xi.map(normalized)),
+    far: meanLoss(model, xi, xi.map((one, index) => kept(old[index], one))),
+    layer: meanLoss(mixed(before, model), old),
+    others: meanLoss(mixed(model, before), xi),
   };
 }
 
@@ -217,16 +185,15 @@ function draw([curves, plane], now, state, bounds, asking) {
 
 function small(value) {
   if (value >= 1e-3) return show(value, value >= 0.1 ? 2 : 4);
-  const unit = 10 ** Math.floor(Math.log10(value));
-  return `${show(value / unit, 1)} × ${power(unit)}`;
+  return powers(value, 2);
 }
 const percent = (value) => (value > 0 ? `${show(100 * value, value < 0.01 ? 1 : 0)} % are wrong` : "all are right");
 
-function say(now, { step, data }) {
-  const { loss } = unpack(data), start = `After step ${step} the loss is ${small(now.loss)}`;
+function say(now, { step }) {
+  const start = `After step ${step} the loss is ${small(now.loss)}`;
   const plane = `Of the answers on the training set ${percent(now.wrong)}; ξ is ${show(now.length)} long on average. `;
   if (step === 0) return `${start}. ${plane}The run has been quiet for long.`;
-  return `${start}, before it was ${small(loss[step - 1])}. ${plane}The step is ${show(now.step_length)} learning rates long; it turns the directions ξ/‖ξ‖ by ${show(now.turn, 1)}° on average, `
+  return `${start}, before it was ${small(now.loss_before)}. ${plane}The step is ${show(now.step_length)} learning rates long; it turns the directions ξ/‖ξ‖ by ${show(now.turn, 1)}° on average, `
     + `by ${show(now.largest, 1)}° at most. Had ξ been kept at length 1 or more, the loss would be ${small(now.far)}; had only the layer's weights stepped, ${small(now.layer)}; all but them, ${small(now.others)}.`;
 }
 
@@ -234,8 +201,9 @@ const guess = {
   prompt: "From step 31 to 32 the loss grows a hundredfold. What makes it jump?",
   tells: true,
   options: ["some ξ flip across the origin", "all ξ turn a few degrees", "the layer moves its boundaries"],
-  reveal(answer, _, state) {
-    const now = compute({ ...state, step: PEAK }), right = answer === "all ξ turn a few degrees";
+  of: (state) => ({ ...state, step: PEAK }),
+  reveal(answer, _, state, now) {
+    const right = answer === "all ξ turn a few degrees";
     return `${right ? "Yes, a few degrees do it." : "A few degrees do it."} Nothing flips: directions turn by ${show(now.turn, 1)}° on average, by ${show(now.largest, 1)}° at most, across a boundary of the layer. `
       + `With the layer's weights alone stepping, the loss would be ${small(now.layer)} instead of ${small(now.loss)}; with ξ at length 1 or more, where the same change turns it less, ${small(now.far)}.`;
   },

@@ -108,7 +108,7 @@ class SpikeStepsExplorer(Explorer):
         ring = found["length"] * torch.stack([angles.cos(), angles.sin()], -1).double()
         found["ring"] = model.classify(ring[None])[0].argmax(-1).tolist()
         if k == 0:
-            return found | dict.fromkeys(("step_length", "turn", "largest", "far", "layer", "others"))
+            return found | dict.fromkeys(("loss_before", "step_length", "turn", "largest", "far", "layer", "others"))
         before = models[k - 1]
         held = stages(before, marked)
         cosines = torch.cosine_similarity(now["direction"][0], held["direction"][0], dim=-1).clamp(-1, 1)
@@ -120,6 +120,7 @@ class SpikeStepsExplorer(Explorer):
         only = {name: model.weights[name] for name in GROUPS["feed-forward"]}
         stay = {name: before.weights[name] for name in GROUPS["feed-forward"]}
         return found | {
+            "loss_before": curves()[0][k - 1],
             "step_length": curves()[1][k - 1],
             "turn": (turns @ share).item(),
             "largest": turns.max().item(),

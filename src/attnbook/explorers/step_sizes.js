@@ -26,15 +26,20 @@ export function compute(state) {
   const grid = Array.from({ length: POINTS }, (_, k) => end * k / (POINTS - 1));
   const places = Array.from({ length: CUTS }, (_, k) => far * ((k + 1) / CUTS) ** 2);
   const byDepth = (name) => Array.from({ length: DEPTH }, (_, k) => loss(sizesOf(state, name, k + 1)));
+  const optimal = sizesOf(state, "optimal", state.layers), [reached, best] = [sizes, optimal].map(loss), equal = byDepth("constant");
   return {
-    sizes,
-    loss: loss(sizes),
-    best: loss(sizesOf(state, "optimal", state.layers)),
+    sizes, best,
+    loss: reached,
+    roots: sizes.map((size) => 1 / size),
+    best_roots: optimal.map((size) => 1 / size),
+    shares: { own: reached / state.dim, best: best / state.dim, constant: equal[state.layers - 1] / state.dim },
+    ratio: reached / best,
+    above: reached / best - 1,
     grid,
     residual: grid.map((value) => residualAt(sizes, value)),
     places, density,
     left: places.map((value, k) => density[k] * residualAt(sizes, value) ** 2),
-    losses: { optimal: byDepth("optimal"), constant: byDepth("constant"), chebyshev: byDepth("chebyshev") },
+    losses: { optimal: byDepth("optimal"), constant: equal, chebyshev: byDepth("chebyshev") },
   };
 }
 
@@ -169,11 +174,10 @@ function draw([left, right], now, state, bounds, asking) {
 
 function say(now, { dim, n_context: context, layers, scheme }) {
   if (!now) return `Python computes the spectrum for d = ${dim}, n = ${context} …`;
-  const above = 100 * (now.loss / now.best - 1), share = 100 * now.loss / dim;
-  const roots = now.sizes.map((size) => show(1 / size)).join(", ");
+  const above = 100 * now.above, roots = now.roots.map((root) => show(root)).join(", ");
   return `d = ${dim}, n = ${context}, ${layers} ${layers === 1 ? "layer" : "layers"}, ${STYLES[scheme]?.name ?? "own"} steps of size ${now.sizes.map((size) => show(size, 3)).join(", ")}: `
-    + `loss ${number(now.loss)}, ${number(share)} % of the loss without layers. `
-    + (above < 0.005 ? "That is the optimum. " : `The optimum is ${number(now.best)}; this is ${above < 1000 ? `${show(above, above < 10 ? 2 : 0)} % above` : `${number(now.loss / now.best)} times as much`}. `)
+    + `loss ${number(now.loss)}, ${number(100 * now.shares.own)} % of the loss without layers. `
+    + (above < 0.005 ? "That is the optimum. " : `The optimum is ${number(now.best)}; this is ${above < 1000 ? `${show(above, above < 10 ? 2 : 0)} % above` : `${number(now.ratio)} times as much`}. `)
     + `Errors of curvature ${roots} are removed.`
     + (context < dim ? ` No steps come below ${dim - context}: the examples leave as many directions unseen.` : "");
 }
@@ -182,10 +186,10 @@ const guess = {
   prompt: "An error component of curvature λ is multiplied by r(λ), the coloured curve, which is 1 at 0. Drag its three roots, one a layer, until the coloured area is as small as you can make it.",
   options: ["these are my roots"],
   tells: true,
-  reveal(own, { sizes, loss, best, losses }, state) {
-    const roots = (values) => values.map((size) => 1 / size).sort((a, b) => a - b).map((value) => show(value)).join(", "), { dim, layers } = state;
-    return `${own ? "Your roots" : "The roots"} ${roots(sizes)} leave ${percent(100 * loss / dim)} % of the error; the best, ${roots(sizesOf(state, "optimal", layers))}, leave ${percent(100 * best / dim)} %. `
-      + `One root for all layers leaves at least ${percent(100 * losses.constant[layers - 1] / dim)} %.`;
+  reveal(own, { roots, best_roots: best, shares }) {
+    const sorted = (values) => [...values].sort((a, b) => a - b).map((value) => show(value)).join(", ");
+    return `${own ? "Your roots" : "The roots"} ${sorted(roots)} leave ${percent(100 * shares.own)} % of the error; the best, ${sorted(best)}, leave ${percent(100 * shares.best)} %. `
+      + `One root for all layers leaves at least ${percent(100 * shares.constant)} %.`;
   },
 };
 

@@ -146,10 +146,17 @@ class StepSizesExplorer(SpectrumExplorer):
         grid = np.linspace(0, axis_end(self.dim, self.n_context, row["optimal"][self.layers - 1]), POINTS)
         places = axis_end(self.dim, self.n_context, row["optimal"][-1]) * (np.arange(1, CUTS + 1) / CUTS) ** 2
         depths = range(1, DEPTH + 1)
+        optimal = self._sizes("optimal", self.layers)
+        reached, best, equal = (loss(steps) for steps in (sizes, optimal, self._sizes("constant", self.layers)))
         return {
             "sizes": sizes,
-            "loss": loss(sizes),
-            "best": loss(self._sizes("optimal", self.layers)),
+            "loss": reached,
+            "best": best,
+            "roots": [1 / size for size in sizes],
+            "best_roots": [1 / size for size in optimal],
+            "shares": {"own": reached / self.dim, "best": best / self.dim, "constant": equal / self.dim},
+            "ratio": reached / best,
+            "above": reached / best - 1,
             "grid": grid.tolist(),
             "residual": residual(sizes, grid).tolist(),
             "places": places.tolist(),

@@ -1,63 +1,61 @@
 // A sentence of zeros and ones on its way through the model in the plane: embeddings, attention, ξ, neurons, logits, answer.
 
 import {
-  arrow, axes, clipped, COLOURS, dot, drawn, gelu, line, mark, minus, pair, show, small, softmaxOf, spelledWeights, sum, ticksUpTo, tidy,
+  arrow, axes, clipped, COLOURS, dot, drawn, line, mark, minus, pair, show, small, softmaxOf, spelledWeights, sum, ticksUpTo, tidy,
   title,
 } from "./common.js";
+import { answered, attended, flatOf, margin, pairsOf } from "./model.js";
 import { explorer } from "./shell.js";
 
 const LENGTH = 12, PREFIX = 5, ALL = 2 ** LENGTH, CELLS = 96, RING = 720;
-const normalized = (v) => (Math.hypot(...v) > 0 ? v.map((value) => value / Math.hypot(...v)) : [0, 0]);  // zero stays zero
 const bitsOf = (number) => Array.from({ length: LENGTH }, (_, t) => (number >> (LENGTH - 1 - t)) & 1);
 const labelOf = (tokens) => sum(tokens.slice(0, PREFIX)) % 2;
 
-// The chosen model with its factors, and what its parts make of vectors.
+// The chosen model with its factors.
 function scaled({ weights, model, query_scale, value_scale, neuron_scale }) {
   const chosen = weights[model], by = (factor, rows) => rows.map((row) => row.map((value) => factor * value));
-  const { token, position, receptors } = chosen, thresholds = chosen.receptor_biases ?? receptors.map(() => 0), shift = chosen.assembler_bias ?? [0, 0];
-  const query = chosen.query.map((value) => query_scale * value), value = by(value_scale, chosen.value), assemblers = by(neuron_scale, chosen.assemblers);
-  const table = token.map((e) => position.map((p) => normalized(e.map((part, index) => part + p[index]))));
-  const active = (direction) => receptors.map((row, index) => gelu(dot(row, direction) + thresholds[index]));
-  const added = (activations) => assemblers.map((row, axis) => dot(row, activations) + shift[axis]);
-  return { token, query, value, receptors, assemblers, table, active, added, difference: minus(token[1], token[0]) };
+  return {
+    norm: "unit",
+    weights: {
+      ...chosen, query: chosen.query.map((value) => query_scale * value), value: by(value_scale, chosen.value),
+      assemblers: by(neuron_scale, chosen.assemblers), receptor_biases: chosen.receptor_biases ?? chosen.receptors.map(() => 0),
+      assembler_bias: chosen.assembler_bias ?? [0, 0],
+    },
+  };
 }
 
 // From a sentence to its answer.
-function pass({ token, query, value, table, active, added }, tokens) {
-  const embeddings = tokens.map((x, t) => table[x][t]);
-  const attention = softmaxOf(embeddings.map((z) => dot(z, query) / Math.SQRT2)).weights;
-  const mixture = [0, 1].map((index) => sum(embeddings.map((z, t) => attention[t] * z[index])));
-  const sequence = value.map((row) => dot(row, mixture)), direction = normalized(sequence), activations = active(direction);
-  const output = added(activations).map((part, index) => sequence[index] + part), logits = token.map((row) => dot(row, output));
-  return { embeddings, attention, sequence, direction, activations, output, logits };
+function pass(params, pairs, tokens) {
+  const { attention, sequence } = attended(params, pairs, tokens), { direction, fired, output, logits } = answered(params, sequence);
+  return { embeddings: tokens.map((x, t) => pairs.embeddings[x][t]), attention, sequence, direction, activations: fired, output, logits };
 }
-const answerOf = ([zero, one]) => Number(one > zero);
+const answerOf = ([zero, one]) => Number(one - zero > 1e-12);  // a tie is answered with 0, whatever its rounding
 
 // What does not depend on the sentence: ξ and the answers of all of them. The last one is kept.
 let kept = { key: null };
 function overAll(state) {
   const key = [state.model, state.query_scale, state.value_scale, state.neuron_scale].join();
   if (kept.key === key && kept.weights === state.weights) return kept;
-  const params = scaled(state), points = [];
+  const params = scaled(state), pairs = pairsOf(params), points = [];
   let right = 0;
   for (let number = 0; number < ALL; number++) {
-    const tokens = bitsOf(number), { sequence, logits } = pass(params, tokens);
+    const tokens = bitsOf(number), { sequence, logits } = pass(params, pairs, tokens);
     points.push(sequence);
     if (answerOf(logits) === labelOf(tokens)) right += 1;
   }
-  return (kept = { key, weights: state.weights, params, points, accuracy: right / ALL });
+  return (kept = { key, weights: state.weights, params, pairs, points, accuracy: right / ALL });
 }
 
 // The numbers that the picture shows; the Python class computes the same.
 export function compute(state) {
-  const { tokens } = state, { params, accuracy } = overAll(state), found = pass(params, tokens), answer = answerOf(found.logits);
-  const turned = tokens.map((_, t) => tokens.map((x, other) => (other === t ? 1 - x : x)));
+  const { tokens } = state, { params, pairs, accuracy } = overAll(state), found = pass(params, pairs, tokens), answer = answerOf(found.logits);
+  const { token, assemblers } = params.weights, turned = tokens.map((_, t) => tokens.map((x, other) => (other === t ? 1 - x : x)));
   return {
     ...found,
-    pushes: found.activations.map((value, index) => value * dot(params.difference, params.assemblers.map((row) => row[index]))),
+    pushes: found.activations.map((value, index) => value * dot(minus(token[1], token[0]), assemblers.map((row) => row[index]))),
     probabilities: softmaxOf(found.logits).weights,
-    label: labelOf(tokens),
-    flips: turned.map((other) => Number(answerOf(pass(params, other).logits) !== answer)),
+    label: labelOf(tokens), ones: sum(tokens.slice(0, PREFIX)), on_prefix: sum(found.attention.slice(0, PREFIX)), length: Math.hypot(...found.sequence),
+    flips: turned.map((other) => Number(answerOf(pass(params, pairs, other).logits) !== answer)),
     accuracy,
   };
 }
@@ -67,19 +65,19 @@ export function compute(state) {
 function planeOf(state) {
   const all = overAll(state);
   if (all.plane) return all.plane;
-  const { points, params } = all, extent = Math.max(...points.flat().map(Math.abs));
+  const { points, params } = all, { token } = params.weights, difference = minus(token[1], token[0]), extent = Math.max(...points.flat().map(Math.abs));
   const reach = 1.15 * Math.max(extent / Math.min(1, Math.abs(state.value_scale) || 1), 1e-3);
   const turns = Array.from({ length: RING + 1 }, (_, index) => {
     const turn = 2 * Math.PI * index / RING;
-    return dot(params.difference, params.added(params.active([Math.cos(turn), Math.sin(turn)])));
+    return margin(params, [0, 0], [Math.cos(turn), Math.sin(turn)]);
   });
-  const margin = (xi) => {
+  const lead = (xi) => {
     const turn = (Math.atan2(xi[1], xi[0]) / (2 * Math.PI) + 1) % 1 * RING, low = Math.floor(turn);
-    return dot(params.difference, xi) + turns[low] + (turn - low) * (turns[low + 1] - turns[low]);
+    return dot(difference, xi) + turns[low] + (turn - low) * (turns[low + 1] - turns[low]);
   };
   const cell = (index) => ((index + 0.5) * 2 / CELLS - 1) * reach, regions = [];
   for (let row = 0; row < CELLS; row++) {
-    const ahead = Array.from({ length: CELLS }, (_, column) => Number(margin([cell(column), cell(row)]) > 0));
+    const ahead = Array.from({ length: CELLS }, (_, column) => Number(lead([cell(column), cell(row)]) > 0));
     for (let start = 0, end = 1; start < CELLS; start = end, end += 1) {
       while (end < CELLS && ahead[end] === ahead[start]) end += 1;
       regions.push([row, start, end, ahead[start]]);
@@ -284,7 +282,7 @@ function drawNeurons(picture, now, { receptors }, asking) {
 }
 
 function draw([first, second, third, fourth], now, state, bounds, asking) {
-  const { params } = overAll(state);
+  const { params: { weights: params } } = overAll(state);
   drawEmbeddings(first, now, state, params);
   drawAttention(second, now, state, asking);
   drawPlane(third, now, state);
@@ -297,10 +295,10 @@ function which(flips) {
   return found.length === 1 ? `Of all single tokens, a change of token ${found[0]} alone changes the answer` : `A change of any one of the tokens ${ranges(found)} changes the answer, and of no other`;
 }
 
-function say({ attention, sequence, output, probabilities, label, flips, accuracy }, { tokens }) {
-  const onPrefix = sum(attention.slice(0, PREFIX)), count = sum(tokens.slice(0, PREFIX)), lead = probabilities[label] - 0.5;
-  return `The prefix holds ${count} ${count === 1 ? "one" : "ones"}: label ${label}. Attention on the prefix ${show(100 * onPrefix)} %. `
-    + `ξ = ${pair(sequence)}, length ${show(Math.hypot(...sequence), 3)}; ψ = ${pair(output)}. Answer 1 with probability ${show(probabilities[1], 4)}, so the model is ${Math.abs(lead) < 1e-12 ? "undecided" : lead > 0 ? "right" : "not right"}. `
+function say({ sequence, length, output, probabilities, label, ones, on_prefix: onPrefix, flips, accuracy }) {
+  const lead = probabilities[label] - 0.5;
+  return `The prefix holds ${ones} ${ones === 1 ? "one" : "ones"}: label ${label}. Attention on the prefix ${show(100 * onPrefix)} %. `
+    + `ξ = ${pair(sequence)}, length ${show(length, 3)}; ψ = ${pair(output)}. Answer 1 with probability ${show(probabilities[1], 4)}, so the model is ${Math.abs(lead) < 1e-12 ? "undecided" : lead > 0 ? "right" : "not right"}. `
     + `${which(flips)}. Of all 4096 sentences it gets ${show(100 * accuracy, accuracy === 1 ? 0 : 1)} % right.`;
 }
 
@@ -318,9 +316,8 @@ const guess = {
 const elsewhere = {
   label: "open it in the laboratory",
   to(state) {
-    const { token, query, value, receptors, assemblers } = scaled(state), { position, receptor_biases: thresholds = receptors.map(() => 0), assembler_bias: shift = [0, 0] } = state.weights[state.model];
-    const flat = [token, position, query, value, receptors, thresholds, assemblers, shift].flat(2);
-    return `laboratory.html#sandbox=run:own;norm:unit${receptors.length === 32 ? "" : `;width:${receptors.length}`};start:${encodeURIComponent(spelledWeights(flat))}`;
+    const { weights } = scaled(state), width = weights.receptors.length;
+    return `laboratory.html#sandbox=run:own;norm:unit${width === 32 ? "" : `;width:${width}`};start:${encodeURIComponent(spelledWeights(flatOf(weights)))}`;
   },
 };
 

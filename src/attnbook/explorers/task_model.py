@@ -114,6 +114,9 @@ class TaskModelExplorer(Explorer):
             "logits": logits[0, 0].tolist(),
             "probabilities": logits[0, 0].softmax(-1).tolist(),
             "label": sum(self.tokens[:PREFIX]) % 2,
+            "ones": sum(self.tokens[:PREFIX]),
+            "on_prefix": stages["attention"][0, 0, :PREFIX].sum().item(),
+            "length": stages["sequence"][0, 0].norm().item(),
             "flips": (answers(turned) ^ _answers(logits[0])).tolist(),
             "accuracy": (answers(tokens) == labels).double().mean().item(),
         }
@@ -156,8 +159,8 @@ def _as_model(weights: dict) -> Models:
 
 
 def _answers(logits: torch.Tensor) -> torch.Tensor:
-    """The answers to logits (…, 2): 1 where its logit is the larger one, otherwise 0."""
-    return (logits[..., 1] > logits[..., 0]).long()
+    """The answers to logits (…, 2): 1 where its logit is the larger one, and 0 otherwise, ties up to rounding included."""
+    return (logits[..., 1] - logits[..., 0] > 1e-12).long()
 
 
 def _draw_clusters(axis: Axes, model: Models, chosen: list[float]) -> None:

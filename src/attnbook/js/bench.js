@@ -4,7 +4,8 @@
 import { bytesOf, clamp, dot, spelledWeights, sum } from "./common.js";
 import { numberIn } from "./shell.js";
 import { open, sizesOf, stepsPerEpoch } from "./runner.js";
-import { countingForm, flatten, random, stages, unflatten } from "./trainer.js";
+import { stages } from "./model.js";
+import { countingForm, flatten, random, unflatten } from "./trainer.js";
 
 export const OWN = "own", LISTED = 8192, SAMPLE = 2048, PREFIXES = 40;
 export const LAYERS = [["token", "E"], ["position", "P"], ["query", "q"], ["value", "V"], ["receptors", "W"], ["assemblers", "U"]];

@@ -138,9 +138,6 @@ export const spelledWeights = (flat) => `w:${btoa(String.fromCharCode(...new Uin
 
 export const sum = (values) => values.reduce((total, value) => total + value, 0);
 
-// RMS-norm in the plane, as `normalize` has it.
-export const rms = (v) => v.map((part) => part / (Math.hypot(...v) / Math.SQRT2 + 1e-5));
-
 // Of vectors: the inner product, the difference, and the average under shares.
 export const dot = (a, b) => a.reduce((sum, value, index) => sum + value * b[index], 0);
 export const minus = (a, b) => a.map((value, index) => value - b[index]);
@@ -162,6 +159,12 @@ export const show = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=[
 export const pair = (values) => `(${values.map((value) => show(value)).join(", ")})`;
 export const tidy = (value) => String(Number(value.toPrecision(6))).replace("-", "−");
 export const power = (value) => `10${String(Math.round(Math.log10(value))).replace(/./g, (sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)])}`;
+
+// A number of some figures times a power of ten: 3.1 × 10⁻⁴, with another sign between them if one is given.
+export function powers(value, figures, times = " × ") {
+  const [digits, exponent] = value.toExponential(figures - 1).split("e");
+  return `${digits.replace("-", "−")}${times}${power(10 ** exponent)}`;
+}
 
 export function softmaxOf(scores) {
   const top = Math.max(...scores);

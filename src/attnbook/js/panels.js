@@ -3,7 +3,7 @@
 import { arrow, clamp, COLOURS, curve, dot, drawn, element, line, mark, show, small, softmaxOf } from "./common.js";
 import { movable } from "./shell.js";
 import { curvesOf, everySequence, LAYERS, OWN, ramp, sentencesOf, stepped } from "./bench.js";
-import { below, classify } from "./trainer.js";
+import { below, classify } from "./model.js";
 
 const FINE = 220, ROUGH = 56, RING = 1440, BINS = 240;  // cells a side of the regions, directions tabulated for them, of curves
 const HUES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"];

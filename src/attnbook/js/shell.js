@@ -8,9 +8,10 @@
 //   say       (numbers, state, layers) => the sentence that says what is drawn
 //   guess     { prompt, reveal: (guess, numbers, state) => sentence } with `options`, or with a point to mark in a picture:
 //             { picture, start: [x, y] }; prompt and options may be functions of the state; with `tells`, reveal answers
-//             without a guess, too; until it is answered or passed over, draw is called with `asking`
-//   tour      a list of steps { set, say, light }: values of traits where they are not those at the start, a sentence, and the
-//             class of what is meant, which is framed; or a function of the state
+//             without a guess, too; with `of`, a function of the state, reveal is also given the numbers of the state that this
+//             returns; until it is answered or passed over, draw is called with `asking`
+//   tour      a list of steps { set, say, light }: values of traits where they are not those at the start, a sentence, or a
+//             function of the numbers that is one, and the class of what is meant, which is framed; or a function of the state
 //   fits      (state, bounds) => what is wrong with a state whose values do not go together, or nothing
 //   kept      names of further traits that the address tells
 //   elsewhere { label, to: (state) => address }: a link to another page of the book, from its root
@@ -323,8 +324,12 @@ function question({ prompt, options, picture, start }, { root, svgs, done }) {
   return end;
 }
 
+// What is said after a guess, and at a step of a tour.
+export const revealed = (guessed, compute, { reveal, of }, state) => reveal(guessed, compute(state), state, of && compute(of(state)));
+export const told = ({ say }, compute, state) => (typeof say === "function" ? say(compute(state), state) : say);
+
 // Back and next through the steps of a tour, each a state and a sentence.
-function guide(steps, { link, reset, root }) {
+function guide(steps, { link, reset, root, compute }) {
   let at = -1, before = null;
   const said = element("span", { "aria-live": "polite" }), node = element("div", { class: "ao-tour" });
   const dim = () => { for (const lit of root.querySelectorAll(".ao-lit")) lit.classList.remove("ao-lit"); };
@@ -337,9 +342,9 @@ function guide(steps, { link, reset, root }) {
     back.disabled = at <= 0;
     next.disabled = at === steps.length - 1;
     next.textContent = at < 0 ? "tour" : "next";
-    said.textContent = at < 0 ? "" : `${at + 1} of ${steps.length}: ${steps[at].say}`;
+    if (at >= 0) link.update({ ...reset, ...steps[at].set }, node);
+    said.textContent = at < 0 ? "" : `${at + 1} of ${steps.length}: ${told(steps[at], compute, link.state())}`;
     if (at < 0) return;
-    link.update({ ...reset, ...steps[at].set }, node);
     dim();
     const lit = steps[at].light && root.querySelector(`.${steps[at].light}`);
     lit?.classList.add("ao-lit");
@@ -444,7 +449,7 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
       if (way) foot.append(way);
       const steps = called(tour, state());
       if (steps) {
-        const tourist = guide(steps, { link, reset: start, root });
+        const tourist = guide(steps, { link, reset: start, root, compute });
         if (steps.some(({ light }) => light)) root.prepend(tourist);
         else foot.prepend(tourist);
       }
@@ -455,7 +460,7 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
         asking = false;
         root.classList.remove("ao-asking");
         redraw();
-        if (guessed !== undefined || guess.tells) root.prepend(element("p", { class: "ao-guess ao-guessed", role: "note" }, guess.reveal(guessed, compute(state()), state())));
+        if (guessed !== undefined || guess.tells) root.prepend(element("p", { class: "ao-guess ao-guessed", role: "note" }, revealed(guessed, compute, guess, state())));
         const clear = () => { for (const one of root.querySelectorAll(".ao-guessed")) one.remove(); };  // of another state it says nothing
         link.watch(() => (root.querySelector(".ao-held") ? addEventListener("pointerup", clear, { once: true }) : clear()));  // nor moves the picture under a pointer
         if (elsewhere) return;
@@ -514,5 +519,5 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
       clearTimeout(timer);
     };
   }
-  return { render };
+  return { render, parts: { say, guess, tour } };
 }

@@ -2,7 +2,8 @@
 // Nothing is drawn and nothing asked of a page, so it runs in a worker as well. Weights have the names and shapes of the
 // Python package's `Models`, for one model; as one array they stand in the order of `shapes`.
 
-import { normalBelow, softmaxOf, sum } from "./common.js";
+import { sum } from "./common.js";
+import { below, checkNorm, density, weightsIn } from "./model.js";
 
 const LISTED = 2 ** 13, SAMPLE = 2 ** 11;  // up to so many sequences all are judged, beyond them a sample of so many
 const SPREAD = 600;                        // scores further apart than this are exponentiated sequence by sequence
@@ -35,10 +36,6 @@ function given(name, value, known) {
 function checkTask(task) {
   const { p, length, k } = given("task", task, ["p", "length", "k"]);
   return { p: whole("task.p", p, 2), length: whole("task.length", length, 1), k: whole("task.k", k, 1, length) };
-}
-function checkNorm(norm) {
-  if (norm !== "rms" && norm !== "unit") throw new RangeError(`norm must be "rms" or "unit", got ${told(norm)}`);
-  return norm;
 }
 const RATES = {
   learningRate: positive, eps: positive, discount: positive, batchSize: (name, value) => whole(name, value, 1),
@@ -92,14 +89,9 @@ const numbers = (shape) => shape.reduce((product, size) => product * size, 1);
 
 // The weights of one array as nested lists by name, and the way back.
 export function unflatten(flat, sizes) {
-  let start = 0;
-  const found = {};
-  for (const [name, shape] of Object.entries(shapes(sizes))) {
-    const part = Array.from(flat.slice(start, start += numbers(shape)));
-    found[name] = shape.length === 1 ? part : Array.from({ length: shape[0] }, (_, row) => part.slice(row * shape[1], (row + 1) * shape[1]));
-  }
-  if (start !== flat.length) throw new RangeError(`flat must have ${start} numbers, got ${flat.length}`);
-  return found;
+  const shape = shapes(sizes), size = sum(Object.values(shape).map(numbers));
+  if (flat.length !== size) throw new RangeError(`flat must have ${size} numbers, got ${flat.length}`);
+  return weightsIn(flat, shape);
 }
 
 function sizesOf(weights) {
@@ -117,24 +109,6 @@ export function flatten(weights) {
     if (!flat.every(Number.isFinite)) throw new RangeError(`weights.${name} must be finite numbers, got ${told(flat.find((value) => !Number.isFinite(value)))}`);
   }
   return Float64Array.from(flat);
-}
-
-// Φ and its density φ: tabulated at every 256th from -9 to 9, between these by Taylor's formula, whose terms are Hermite
-// polynomials; the error is of the size of rounding. Beyond 9 Φ is 0 or 1 and φ 0.
-const FINE = 256, END = 9;
-const BELOW = Float64Array.from({ length: 2 * END * FINE + 1 }, (_, index) => normalBelow(index / FINE - END));
-const DENSITY = Float64Array.from({ length: 2 * END * FINE + 1 }, (_, index) => Math.exp(-((index / FINE - END) ** 2) / 2) / Math.sqrt(2 * Math.PI));
-
-export function below(x) {
-  if (!(x > -END && x < END)) return x >= END ? 1 : x <= -END ? 0 : NaN;
-  const node = (x * FINE + END * FINE + 0.5) | 0, at = node / FINE - END, step = x - at, square = at * at;
-  return BELOW[node] + DENSITY[node] * step * (1 - step * (at / 2 - step * ((square - 1) / 6 - step * (at * (square - 3) / 24 - step * ((square - 6) * square + 3) / 120))));
-}
-
-export function density(x) {
-  if (!(x > -END && x < END)) return x === x ? 0 : NaN;
-  const node = (x * FINE + END * FINE + 0.5) | 0, at = node / FINE - END, step = x - at, square = at * at;
-  return DENSITY[node] * (1 - step * (at - step * ((square - 1) / 2 - step * (at * (square - 3) / 6 - step * ((square - 6) * square + 3) / 24))));
 }
 
 // All sequences of a task in lexicographic order, and their labels.
@@ -253,54 +227,6 @@ export function countingForm(xi, task) {
     for (let f = 0; f < dim; f++) within += (xi[n * dim + f] - entry[f] / entry[dim]) ** 2;
   }
   return { m, explained: 1 - within / count / total };
-}
-
-// The forward pass, written as it is read; `neurons` and `positions` are masks of zeros and ones, all ones unless given.
-const inner = (a, b) => a.reduce((total, value, f) => total + value * b[f], 0);
-function normalized(norm, vector) {
-  const length = Math.sqrt(inner(vector, vector)), by = checkNorm(norm) === "rms" ? length / Math.sqrt(vector.length) + 1e-5 : length || 1;
-  return vector.map((value) => value / by);
-}
-
-function pairsOf({ weights: { token, position, query, value }, norm }) {
-  const embeddings = token.map((e) => position.map((at) => normalized(norm, e.map((part, f) => part + at[f]))));
-  const values = embeddings.map((row) => row.map((z) => value.map((part) => inner(part, z))));
-  return { embeddings, values, scores: embeddings.map((row) => row.map((z) => inner(query, z) / Math.sqrt(query.length))) };
-}
-
-function attended({ positions }, { scores, values }, tokens) {
-  const on = tokens.map((_, t) => t).filter((t) => !positions || positions[t]), { weights } = softmaxOf(on.map((t) => scores[tokens[t]][t]));
-  const attention = tokens.map(() => 0), sequence = values[0][0].map((_, f) => sum(on.map((t, index) => weights[index] * values[tokens[t]][t][f])));
-  on.forEach((t, index) => { attention[t] = weights[index]; });
-  return { attention, sequence };
-}
-
-function answered({ weights: { token, receptors, receptor_biases: thresholds, assemblers, assembler_bias: shift }, norm, neurons }, xi) {
-  const direction = normalized(norm, xi), activations = receptors.map((row, i) => inner(row, direction) + thresholds[i]);
-  const fired = activations.map((value, i) => (neurons && !neurons[i] ? 0 : value * below(value)));
-  const output = xi.map((value, f) => value + inner(assemblers[f], fired) + shift[f]);
-  const logits = token.map((e) => inner(e, output));
-  return { activations, logits, probabilities: softmaxOf(logits).weights };
-}
-
-// What each stage holds on the way from sentences to probabilities: of all pairs of token and position the normalized
-// embeddings, values Vz and scores, of the sentences the attention, ξ, neurons before the GELU, logits and probabilities.
-export function stages(model, tokens) {
-  const pairs = pairsOf(model), found = tokens.map((row) => {
-    const { attention, sequence } = attended(model, pairs, row);
-    return { attention, sequence, ...answered(model, sequence) };
-  });
-  const each = (name) => found.map((one) => one[name]);
-  return { ...pairs, ...Object.fromEntries(["attention", "sequence", "activations", "logits", "probabilities"].map((name) => [name, each(name)])) };
-}
-
-// The probabilities of the labels at one ξ.
-export const classify = (model, xi) => answered(model, xi).probabilities;
-
-// ξ of all sequences of a task in lexicographic order, as one array.
-export function sequences(model, task) {
-  const pairs = pairsOf(model);
-  return Float64Array.from(allSequences(task).tokens.flatMap((row) => attended(model, pairs, row).sequence));
 }
 
 function randomWeights(sizes, { uniform, normal }) {

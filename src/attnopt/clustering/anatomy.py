@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, one_hot
 
-from attnopt.checks import as_numbers, check_count, check_integers, check_matrices
+from attnopt.checks import as_numbers, check_count, check_integers, check_matrices, check_tensors
 from attnopt.clustering.task import Task, check_all_sequences
 
 
@@ -23,8 +23,11 @@ def attention_by_pair(attention: Tensor, tokens: Tensor) -> Tensor:
     Raises:
         ValueError: if a token never stands at some position.
     """
-    if attention.ndim != 3 or attention.shape[1:] != tokens.shape:
+    check_tensors(attention=attention)
+    check_integers("tokens", tokens)
+    if attention.ndim != 3 or attention.shape[1:] != tokens.shape or not tokens.numel():
         raise ValueError(f"attention must have shape (M, *{tuple(tokens.shape)}), got {tuple(attention.shape)}")
+    check_integers("tokens", tokens, len(tokens))  # of more tokens one would be missing somewhere
     there = torch.stack([tokens == token for token in range(int(tokens.max()) + 1)]).to(attention.dtype)
     if (there.sum(1) == 0).any():
         raise ValueError("tokens must have every token at every position, got none of one of them somewhere")
@@ -125,7 +128,11 @@ def token_effects(sequence: Tensor, tokens: Tensor, p: int) -> tuple[Tensor, Ten
 
     Source: the chapter "What decides success".
     """
+    check_tensors(sequence=sequence)
     check_integers("tokens", tokens, check_count("p", p, 2))
+    if sequence.ndim != 3 or tokens.ndim != 2 or sequence.shape[1] != len(tokens) or not sequence.numel():
+        shapes = f"{tuple(sequence.shape)} and {tuple(tokens.shape)}"
+        raise ValueError(f"sequence and tokens must have shapes (M, n, d) and (n, L), got {shapes}")
     pairs = one_hot(tokens, p).flatten(1).to(sequence.dtype)
     if not pairs.any(0).all():
         raise ValueError("tokens must have every token at every position")

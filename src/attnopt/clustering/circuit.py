@@ -71,7 +71,7 @@ def ideal_circuit(
     check_word("clusters", clusters, ("counts", "sums"))
     size = math.comb(k + p - 1, k) if clusters == "counts" else k * (p - 1) + 1
     check_cost("task", f"{task} with {size} clusters", 4.7e-11 * float(size) ** 3, 24 * size**2 / 2**30)
-    if not isinstance(dim, int) or dim not in (2, 3):
+    if check_count("dim", dim, 2) > 3:
         raise ValueError(f"dim must be 2 or 3, got {dim!r}")
     exact = {"dtype": torch.float64}
     levels = torch.arange(p, **exact)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from attnopt.checks import check_count, check_dtype, check_generator, check_integers, check_tensors, check_word
+from attnopt.checks import check_count, check_dtype, check_flag, check_generator, check_integers, check_tensors, check_word
 from attnopt.clustering.anatomy import counting_form
 from attnopt.clustering.files import read_arrays, write_arrays, write_text
 from attnopt.clustering.task import Task, check_task
@@ -75,6 +75,7 @@ class Models:
         """
         check_generator("generator", generator)
         check_dtype("dtype", dtype)
+        check_flag("biases", biases)
         models, p, length = check_count("count", count), check_count("p", p, 2), check_count("length", length)
         dim, width = check_count("dim", dim), check_count("width", width)
         like = {"dtype": dtype, "device": generator.device, "generator": generator}
@@ -171,6 +172,7 @@ class Models:
     def scores(self, embeddings: Tensor | None = None) -> Tensor:
         """Attention scores (M, …) of embeddings (M, …, d), those of the table unless given."""
         embeddings = self.table() if embeddings is None else embeddings
+        self.check_vectors("embeddings", embeddings)
         return torch.einsum("m...d,md->m...", embeddings, self.weights["query"]) / self.dim**0.5
 
     def summands(self, embeddings: Tensor | None = None) -> Tensor:
@@ -197,6 +199,7 @@ class Models:
 
     def feed_forward(self, sequence: Tensor) -> Tensor:
         """ψ from sequence embeddings ξ, both (M, n, d): the feed-forward layer with its residual connection."""
+        self.check_vectors("sequence", sequence)
         return self.output(sequence, self.activations(normalize(sequence, self.norm)))
 
     def classify(self, sequence: Tensor) -> Tensor:
@@ -373,6 +376,12 @@ class Models:
             raise ValueError(f"tokens must have shape {shapes}, got {tuple(tokens.shape)}")
         if tokens.ndim == 3 and len(tokens) != len(self):
             raise ValueError(f"tokens must have one set of sequences a model, {len(self)}, got {len(tokens)}")
+
+    def check_vectors(self, name: str, vectors: Tensor) -> None:
+        """Require vectors of d components for each model, (M, …, d), or the same for all, (1, …, d)."""
+        check_tensors(**{"the models' weights": self.weights["token"], name: vectors})
+        if vectors.ndim < 2 or vectors.shape[-1] != self.dim or len(vectors) not in (1, len(self)):
+            raise ValueError(f"{name} must have shape ({len(self)}, …, {self.dim}), got {tuple(vectors.shape)}")
 
     def check_task(self, task: Task) -> None:
         """Require a task whose sequences the models can read."""

@@ -63,10 +63,7 @@ def walsh(values: Tensor) -> Tensor:
     Returns:
         Coefficients, shape (…, 2ᴸ), at S as a number whose binary digits say, as a sequence does, which positions it holds.
     """
-    count = values.shape[-1]
-    if count == 0 or count & (count - 1):
-        raise ValueError(f"values must be 2ᴸ numbers, got {count}")
-    half = 1
+    count, half = 2 ** _length("values", values), 1
     while half < count:
         pairs = values.unflatten(-1, (-1, 2, half))
         values = torch.stack([pairs.sum(-2), pairs[..., 0, :] - pairs[..., 1, :]], -2).flatten(-3)
@@ -76,8 +73,7 @@ def walsh(values: Tensor) -> Tensor:
 
 def parity_coefficient(margin: Tensor, k: int) -> Tensor:
     """π = E[(2y - 1)(ζ₁ - ζ₀)] over all sequences, y the parity of the first k tokens; shape (…) from (…, 2ᴸ)."""
-    length = margin.shape[-1].bit_length() - 1
-    sign = 2 * Task(2, length, k).all()[1].to(margin.dtype) - 1
+    sign = 2 * Task(2, _length("margin", margin), k).all()[1].to(margin.dtype) - 1
     return (margin * sign).mean(-1)
 
 
@@ -177,6 +173,15 @@ def find_drops(loss: Tensor, fall: float = 0.1, window: int = 20, smooth: int = 
         top = int(part.argmax())
         drops.append((first + top, first + top + int(part[top:].argmin())))
     return drops
+
+
+def _length(name: str, values: Tensor) -> int:
+    """L, of values on all 2ᴸ sequences."""
+    check_tensors(**{name: values})
+    count = values.shape[-1] if values.ndim else 0
+    if count == 0 or count & (count - 1):
+        raise ValueError(f"{name} must be 2ᴸ numbers, got {count}")
+    return count.bit_length() - 1
 
 
 def _check_two_tokens(models: Models) -> None:

@@ -85,13 +85,14 @@ def spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
     Source: the bidiagonal model is Dumitriu and Edelman (2002), Matrix models for beta ensembles, Theorem 3.1.
     """
     dim, dof, count = check_count("dim", dim), check_count("dof", dof), check_count("count", count)
-    check_cost("count", f"{count} with dim {dim} and dof {dof}", _seconds_of_moments(dim, dof, count))
+    gib = 2 * min(dim, dof) * (80 + 36 * count) / 2**30
+    check_cost("count", f"{count} with dim {dim} and dof {dof}", _seconds_of_moments(dim, dof, count), gib)
     return _spectral_moments(dim, dof, count)
 
 
 def _seconds_of_moments(dim: int, dof: int, count: int) -> float:
     """About how long exact moments take, as measured."""
-    return 7e-10 * min(dim, dof) * float(count) ** 4
+    return min(dim, dof) * (8e-6 * count + 7e-10 * float(count) ** 4)
 
 
 @functools.cache
@@ -144,7 +145,7 @@ def wishart_recurrence(dim: int, n_context: int, degree: int) -> tuple[tuple[Fra
 
 def check_degree(name: str, value: int, dim: int, n_context: int, degree: int) -> None:
     """Require the recurrence up to a degree for which an argument asks to be a matter of minutes."""
-    seconds = 5e-10 * float(degree) ** 5 * math.log2(n_context + 1) + _seconds_of_moments(dim, n_context, 2 * degree)
+    seconds = 2.5e-10 * float(degree) ** 5 * math.log2(n_context + 1) + _seconds_of_moments(dim, n_context, 2 * degree)
     check_cost(name, f"{value} with dimension {dim} and {n_context} examples", seconds)
 
 
@@ -233,7 +234,9 @@ def gram_quadrature(dim: int, n_context: int, degree: int) -> tuple[np.ndarray, 
     below = dim * columns - columns * (columns + 1) // 2
     matrices = math.exp(min(columns * math.log(degree // 2 + 1) + below * math.log(degree + 1), 700))
     numbers = matrices * (dim * (dim + columns) + columns + below)
-    check_cost("dim, n_context and degree", f"{dim}, {n_context} and {degree}", gib=8 * numbers / 2**30)
+    rule = float(degree // 2 + 1)  # nodes on the diagonal, from an eigenvalue problem of that size
+    gib = (8 * numbers + 16 * rule**2) / 2**30
+    check_cost("dim, n_context and degree", f"{dim}, {n_context} and {degree}", 4e-11 * columns * rule**3, gib)
     rules, places = [], []
     for j in range(columns):
         # odd powers of a diagonal entry come with odd powers of normal ones, whose symmetric rule makes them vanish

@@ -9,7 +9,7 @@ import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from attnopt.checks import Axis, axis_dim, check_word
+from attnopt.checks import Axis, axis_dim, check_flag, check_word
 from attnopt.regression.gradients import (
     linear_gradient,
     quadratic_gradient,
@@ -41,6 +41,7 @@ def feature_gradient(model: Model, printed: bool = False) -> Formula:
         One of `linear_gradient`, `quadratic_gradient` and `quadratic_gradient_of_paper`.
     """
     check_word("model", model, get_args(Model))
+    check_flag("printed", printed)
     if model == "linear":
         return linear_gradient
     return quadratic_gradient_of_paper if printed else quadratic_gradient

@@ -102,7 +102,7 @@ def _check_quadratic(features: Tensor, weights: Tensor, labels: Tensor, axis: Ax
     check_matrices(features=features, weights=weights, labels=labels)
     tokens, width = features.shape[-2:]
     check_matrix_shape("weights", weights, (width, width), "to match features")
-    check_symmetric("weights", weights)
+    check_symmetric("weights", weights, factored=False)
     check_matrix_shape("labels", labels, (tokens, tokens), "to match features")
     check_broadcast(features=features, weights=weights, labels=labels)
     check_labels(labels, axis)

@@ -148,6 +148,8 @@ def _check_number(name: str, value: Any) -> None:
         check_count(name, value)
     elif is_truth(value) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number, got {value!r}")
+    elif isinstance(value, int) and value >= 2**1023:
+        raise ValueError(f"{name} must be a number that float64 can hold, got {value.bit_length()} bits")
     elif not (value >= 0 if name == "weight_decay" else value > 0) or (value == math.inf and name != "clip"):
         least = "0 or more" if name == "weight_decay" else "positive"
         raise ValueError(f"{name} must be {least}{'' if name == 'clip' else ' and finite'}, got {value}")

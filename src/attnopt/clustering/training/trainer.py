@@ -10,7 +10,7 @@ import torch
 from joblib import Parallel, delayed
 from tqdm import tqdm
 
-from attnopt.checks import check_count, check_device, check_entries
+from attnopt.checks import check_count, check_device, check_entries, check_flag
 from attnopt.clustering.model import Models
 from attnopt.clustering.training.backward import SPREAD, Layout, too_far
 from attnopt.clustering.training.compiled import Kernel
@@ -74,7 +74,7 @@ def train(
 
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.
     """
-    seeds, grid = checked(seeds, settings, watch, device, dtype, compiled)
+    seeds, grid = checked(seeds, settings, watch, device, dtype, compiled, progress)
     how = {"every": check_count("checkpoint_every", checkpoint_every), "progress": progress, "compiled": compiled}
     training = train_quietly(seeds, grid, watch, start, checkpoint, device=device, dtype=dtype, **how)
     warn_of_stopped(training, seeds, grid)
@@ -121,7 +121,7 @@ def ensemble(
     Warns:
         RuntimeWarning: as `train`, also of models in chunks that are read.
     """
-    seeds, grid = checked(seeds, settings, watch, "cpu", dtype, compiled)
+    seeds, grid = checked(seeds, settings, watch, "cpu", dtype, compiled, progress)
     if start is not None:
         fitting(start, grid, "cpu", dtype)  # before the first task begins
     check_count("chunk", chunk)
@@ -258,8 +258,9 @@ def warn_of_stopped(training: Training, seeds: Sequence[int], settings: Grid) ->
 
 
 def checked(
-    seeds: Sequence[int], settings: Settings, watch: Watch, device: torch.device | str, dtype: torch.dtype, compiled: bool
-) -> tuple[list[int], Grid]:
+    seeds: Sequence[int], settings: Settings, watch: Watch, device: torch.device | str, dtype: torch.dtype, compiled: bool,
+    progress: bool,
+) -> tuple[list[int], Grid]:  # fmt: skip
     """The seeds as a list and the settings with a value for each, if a training can be made of all this."""
     seeds = check_seeds(seeds)
     for name, value, kind in (("settings", settings, Settings), ("watch", watch, Watch)):
@@ -270,8 +271,8 @@ def checked(
     grid = settings.each(len(seeds))
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
-    if not isinstance(compiled, bool):
-        raise TypeError(f"compiled must be True or False, got {compiled!r}")
+    check_flag("compiled", compiled)
+    check_flag("progress", progress)
     if compiled and (str(device).partition(":")[0] != "cpu" or dtype != torch.float32):
         raise ValueError(f"compiled must be False except on the CPU in torch.float32, got {device} and {dtype}")
     check_device("device", device)
