@@ -310,3 +310,39 @@ def test_overflowing_logits_end_in_an_error_and_not_in_endless_small_steps():
     weights = torch.tensor([[1e160], [-1e160]], dtype=torch.float64)
     with pytest.raises((RuntimeError, ValueError), match="not finite|must be finite"):
         feature_flow(features, weights, torch.tensor([[0.5, 0.5]], dtype=torch.float64), "class", torch.tensor([1.0]))
+
+
+def test_dtype_device_and_broadcasting(generator):
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    times = torch.tensor([0.2, 1.0])
+    for (model, axis), device in itertools.product(BOTH, devices):
+        start, weights, labels = problem(generator, model, axis)
+        precise = feature_flow(start, weights, labels, axis, times.double(), model)
+        for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-7)):  # 0.2 in float32 is off by 3e-9
+            arguments = [value.to(device, dtype) for value in (start, weights, labels)]
+            path = feature_flow(*arguments, axis, times, model)
+            assert path.dtype == dtype
+            assert path.device == arguments[0].device
+            assert path.shape == (2, *start.shape)
+            torch.testing.assert_close(path.double().cpu(), precise, rtol=tolerance, atol=tolerance)
+        # leading dimensions broadcast: each member has a flow of its own
+        starts, two = torch.stack([start, -start, start / 2])[:, None], torch.stack([weights, weights / 2])
+        batch = feature_flow(starts, two, labels, axis, times.double(), model)
+        assert batch.shape == (2, 3, 2, *start.shape)
+        for i, j in itertools.product(range(3), range(2)):
+            alone = feature_flow(starts[i, 0], two[j], labels, axis, times.double(), model)
+            torch.testing.assert_close(batch[:, i, j], alone, rtol=1e-8, atol=1e-8)
+    # the arguments stay as they were, time zero is the start, and gradients are neither needed nor in the way
+    kept = [value.clone() for value in (start, weights, labels)]
+    nowhere = feature_flow(start.clone().requires_grad_(), weights, labels, axis, torch.zeros(1).double(), model)
+    assert not nowhere.requires_grad
+    assert (nowhere[0] == start).all()
+    for value, copy in zip((start, weights, labels), kept, strict=True):
+        assert (value == copy).all()
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        feature_flow(start, weights, labels, axis, times, model)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
