@@ -1,15 +1,12 @@
-import io
 import json
 import math
-import shutil
 
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 from attnbook.explorers import Sandbox
-from attnbook.video import draw_frame, main, prefix_colours, write_video
+from attnbook.video import main
 from attnopt.clustering import Models, Task, invariance, load_run, normalize, run_names
 from attnopt.clustering.sandbox import DATA, LARGEST, PARTS, pack, read_frames, save_runs, sentence_parts
 
@@ -199,32 +196,12 @@ def test_planes_hold_what_is_drawn_and_change_slowly(name):
     assert np.abs(np.diff(np.log(run.reaches["embeddings"]))).max() < 0.3
 
 
-def test_prefixes_of_one_multiset_have_similar_colours():
-    run = load_run("success")
-    colours = prefix_colours(run)
-    assert len(set(colours)) == len(run.sentences[0])
-
-
 def test_regions_are_those_of_directions():
     """The picture tabulates directions: what the layer adds depends on them alone, but for a 1e-5."""
     run = load_run("success")
     points = torch.randn(50, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     torch.testing.assert_close(normalize(points, "rms"), 2**0.5 * normalize(points, "unit"), rtol=1e-3, atol=1e-3)
     assert run.classify(3, points).shape == (50, 2)
-
-
-@pytest.mark.parametrize("name", ["success", "fine_tuning"])
-def test_a_frame_is_drawn(name):
-    run = load_run(name)
-    pictures = []
-    for frame in (0, len(run.epochs) - 1):
-        figure = Figure(figsize=(4, 4), dpi=50)
-        draw_frame(figure, run, frame, sentence=3)
-        assert len(figure.axes) == 10
-        picture = io.BytesIO()
-        figure.savefig(picture, format="raw")
-        pictures.append(picture.getvalue())
-    assert pictures[0] != pictures[1]
 
 
 def test_video_names_the_package_that_is_missing(tmp_path, monkeypatch, capsys):
@@ -237,10 +214,3 @@ def test_video_names_the_package_that_is_missing(tmp_path, monkeypatch, capsys):
 def test_video_names_the_runs_there_are():
     with pytest.raises(SystemExit, match="must be one of the recorded runs .*success.*got 'other'"):
         main(["other"])
-
-
-@pytest.mark.skipif(not shutil.which("ffmpeg"), reason="ffmpeg is not installed")
-def test_video_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("attnbook.video.draw_frame", lambda figure, run, frame: figure.text(0.5, 0.5, str(frame)))
-    write_video(load_run("success"), tmp_path / "out.mp4")
-    assert (tmp_path / "out.mp4").read_bytes()[4:8] == b"ftyp"
