@@ -172,14 +172,15 @@ def environment() -> None:
     STAMP.write_text(wanted)
 
 
-def apt(package: str) -> bool:
-    """Install one of Debian's packages where that can be done; say whether it was."""
+def apt(*packages: str) -> bool:
+    """Install some of Debian's packages where that can be done; say whether they were."""
     if not (shutil.which("apt-get") and hasattr(os, "geteuid") and os.geteuid() == 0):
         return False
-    say(f"installing Debian's {package}")
+    names = " and ".join(packages)
+    say(f"installing Debian's {names}")
     try:
-        for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", package]):
-            call(["apt-get", *command], f"apt-get could not install {package}.", DEBIAN_FRONTEND="noninteractive")
+        for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *packages]):
+            call(["apt-get", *command], f"apt-get could not install {names}.", DEBIAN_FRONTEND="noninteractive")
     except Failure as failure:
         say(str(failure))
         return False
@@ -196,6 +197,12 @@ def browser() -> None:
         "No Chromium for the site tests: none is on the PATH, apt-get as root could not install it here and Playwright "
         "could not download its own. Install Chromium or Chrome and call again.",
     )
+
+
+def other_browsers() -> None:
+    """Make Firefox and WebKit available to a few of the site tests, on Debian; elsewhere these are skipped."""
+    if not all(map(shutil.which, ("firefox-esr", "WebKitWebDriver", "Xvfb"))):
+        apt("firefox-esr", "webkit2gtk-driver", "xvfb")
 
 
 def data() -> None:
@@ -306,6 +313,7 @@ def lint() -> None:
     for command, what in (
         (["-m", "ruff", "check", "."], "Style: `.venv/bin/ruff check --fix .` mends most of what ruff says."),
         (["-m", "ruff", "format", "--check", "."], "Style: `.venv/bin/ruff format .` formats the files named."),
+        (["-m", "pyrefly", "check", "--summary=none"], "Types: see the lines above."),
         (["tools/prose.py"], "Style of the chapters: see the lines above."),
         (["tools/notebooks.py", "--check"], "Chapters and notebooks differ: `python3 run.py notebooks`."),
     ):
@@ -355,10 +363,10 @@ def test(arguments: list) -> None:
     steps = [
         ("style and pairs", lint),
         ("Fashion-MNIST for the tests", data),
-        ("a browser for the book's pages", browser),
+        ("browsers for the book's pages", lambda: (browser(), other_browsers())),
         ("unit and property tests", lambda: call(unit, "Some tests failed: see above.", **one_thread)),
         ("notebooks executed and compared, the book built", lambda: together(notebooks, build)),
-        ("the built site in Chromium", lambda: call(site, "The built site is at fault: see above.", **one_thread)),
+        ("the built site in browsers", lambda: call(site, "The built site is at fault: see above.", **one_thread)),
     ]
     start = time.perf_counter()
     for number, (name, step) in enumerate(steps, 1):

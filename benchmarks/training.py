@@ -38,7 +38,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from attnopt.clustering import PAPER, Settings, Task, Watch, initial_models, train, training_data
 from attnopt.clustering.training.compiled import compiler
-from attnopt.clustering.training.group import Group, one_thread
+from attnopt.clustering.training.trainer import advance, begin, one_thread
 
 TRANSLATED = "loop translated by torch.compile, fused Adam, batches fetched at once"
 RUNS, ROUNDS, PROCESSES, BACKEND = 100, 3, 2, "inductor"
@@ -348,19 +348,22 @@ def whereabouts() -> dict:
     arrays = f"adding arrays of {one.numel() * 4 / 1e6:.1g} MB, gigabytes a second"
     found = {"this processor, one thread": {arrays: rate / 1e9, "matrix products, 10⁹ operations a second": power / 1e9}}
     for compiled in (False, True) if compiler() is not None else (False,):
-        group = Group(list(range(RUNS)), PAPER.each(RUNS), Watch(), initial_models(range(RUNS)), compiled)
+        parts = _, state, _, record = begin(
+            list(range(RUNS)), PAPER.each(RUNS), Watch(), initial_models(range(RUNS)), compiled
+        )
+        pass_through, evaluate = partial(advance, *parts), partial(record.keep, state.rows)
         each = RUNS * 1e-3
-        spent = median_seconds(group.pass_through) / each
-        entry = {"milliseconds of a model's epoch": spent, "of its evaluation": median_seconds(group.record) / each}
+        spent = median_seconds(pass_through) / each
+        entry = {"milliseconds of a model's epoch": spent, "of its evaluation": median_seconds(evaluate) / each}
         if not compiled:
             with profile(activities=[ProfilerActivity.CPU]) as measured:
-                group.pass_through()
+                pass_through()
             times = {event.key.removeprefix("aten::"): event.self_cpu_time_total for event in measured.key_averages()}
             known = {kind: sum(times.get(name, 0) for name in names) for kind, names in KINDS.items()}
             known[REST] = sum(times.values()) - sum(known.values())
             entry["shares, under the profiler"] = {kind: time / sum(times.values()) for kind, time in known.items()}
             with Moved() as moved, FlopCounterMode(display=False) as products:
-                group.pass_through()
+                pass_through()
             entry |= {"megabytes moved": moved.bytes / RUNS / 1e6, "10⁶ operations in products": 0.0}
             entry["10⁶ operations in products"] = in_products = products.get_total_flops() / RUNS / 1e6
             at_best = max(moved.bytes / RUNS / rate, 1e6 * in_products / power)

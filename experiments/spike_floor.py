@@ -15,7 +15,6 @@ the beginning, the factors, and the highest loss on the training set after any s
 """
 
 import math
-from types import SimpleNamespace
 
 import torch
 from ensembles import finished
@@ -38,7 +37,7 @@ def train_on(course: Course, state: State, floor: float = 0.0, rates: Tensor | f
         mean squares.
     """
     state = State(*(part.clone() for part in state))
-    course.settings = SimpleNamespace(**vars(course.settings) | {"learning_rate": rates})
+    course.pace = course.pace._replace(rates=rates)
     state.second.clamp_min_(floor**2)
     last, peak, lengths = state.rows.clone(), mean_loss(course, state.rows), []
     for _ in range(EPOCHS):

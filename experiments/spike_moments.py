@@ -86,8 +86,8 @@ from torch import Tensor
 from attnopt.clustering import PAPER, Course, Settings, State, ensemble, find_spikes
 from attnopt.clustering.sharpness import gradients, sharpness
 from attnopt.clustering.spikes import stages
-from attnopt.clustering.training.evaluate import Evaluation
-from attnopt.clustering.training.group import ORDER_SEED
+from attnopt.clustering.training.record import Evaluation
+from attnopt.clustering.training.step import order_of
 
 RECORD = Record("spike_moments", digits=4)
 CACHE = lab.CACHE / "spike_moments"
@@ -201,10 +201,10 @@ class Moment(NamedTuple):
 def follow(seeds: list[int], epochs: int) -> Followed:
     """Train runs as the ensembles were, and keep every epoch's end."""
     course = Course(seeds)
-    evaluation = Evaluation(course.settings, course.tokens, course.marks, course.truth)
+    evaluation = Evaluation(course.engine, course.settings.task, course.tokens)
     state, kept = course.initial(), []
     for epoch in range(epochs + 1):
-        found = evaluation.of(course.layout.views(state.rows), course.norm)
+        found = evaluation.of(state.rows)
         kept.append([*(part.clone() for part in state[:3]), found["loss"], found["accuracy_all"]])
         if epoch < epochs:
             for _ in course.epoch(state):
@@ -276,16 +276,13 @@ def control_moments(spikes: list[Moment], runs: Followed) -> list[Moment]:
     return found
 
 
-@cache
-def order(epoch: int) -> Tensor:
-    """Of the training sequences in an epoch."""
-    return torch.randperm(PAPER.n_train, generator=torch.Generator().manual_seed(ORDER_SEED + epoch))
+order = cache(order_of)  # of the training sequences in an epoch
 
 
 def batches(course: Course, steps: list[int], runs: list[int] | None = None) -> tuple[Tensor, Tensor]:
     """Marks (M, B, pL) and labels (M, B, p) of the step after so many, of each of the course's runs or of those named."""
     size, runs = PAPER.batch_size, list(range(len(steps))) if runs is None else runs
-    at = torch.stack([order(step // STEPS)[step % STEPS * size :][:size] for step in steps])
+    at = torch.stack([order(step // STEPS, PAPER.n_train)[step % STEPS * size :][:size] for step in steps])
     owner = torch.tensor(runs)[:, None]
     return course.marks[owner, at], course.truth[owner, at]
 

@@ -60,6 +60,8 @@ def make(folder: Path) -> Path:
     for name in ("bibliography.md", "references.bib", "conftest.py"):
         shutil.copy(ROOT / "book" / name, folder / "book")
     (folder / ".venv").symlink_to(VENV)
+    (folder / "src" / "attnopt").mkdir(parents=True)
+    (folder / "src" / "attnopt" / "__init__.py").write_text('"""What is typed."""\n', encoding="utf-8")
     (folder / "_toc.yml").write_text(CONTENTS, encoding="utf-8")
     (folder / "book" / "ledger.md").write_text(PAGE, encoding="utf-8")
     (folder / "book" / "index.md").write_text(INDEX, encoding="utf-8")

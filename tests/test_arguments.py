@@ -7,23 +7,27 @@ of one, both precisions, strided memory and extreme magnitudes, and for every ar
 import inspect
 import itertools
 import math
+import random
 import re
 import time
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
 import torch
+from definitions import DEFINITIONS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import attnopt
 from attnopt import clustering, in_context, regression, softmax, synthesis
 from attnopt.clustering import Settings, Task, Watch, training
+from attnopt.in_context.wishart import check_degree
 from attnopt.regression import flows
 
 PACKAGE = Path(attnopt.__file__).parent
@@ -90,6 +94,13 @@ class Word:
     """One of some words."""
 
     value: str
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or False."""
+
+    value: bool
 
 
 @dataclass(frozen=True)
@@ -190,8 +201,10 @@ TABLE = {
         "weights": Array("KF", batch=False, least=(2, 1)), "labels": Array("SK", "one-hot", batch=False, least=(2, 2)),
         "axis": AXIS,
     },
-    regression.feature_gradient: {"model": Word("linear")},
-    regression.feature_flow: LINEAR | {"times": Given(torch.tensor([0, 0.5], dtype=torch.float64)), "model": Word("linear")},
+    regression.feature_gradient: {"model": Word("linear"), "printed": Flag(False)},
+    regression.feature_flow: LINEAR | {
+        "times": Given(torch.tensor([0, 0.5], dtype=torch.float64)), "model": Word("linear"), "printed": Flag(False),
+    },
     regression.block_step: LINEAR | {"step": Real(0.3), "scheme": Word("euler"), "model": Word("linear")},
     regression.unroll: LINEAR | {"layers": Whole(2, 0), "step": Real(0.3), "scheme": Word("euler"), "model": Word("linear")},
     regression.unroll_logits: {
@@ -255,7 +268,7 @@ TABLE = {
     clustering.Models: {"weights": Weights(), "norm": NORM},
     clustering.Models.random: {
         "count": Whole(2), "p": Whole(2, 2), "length": Whole(4), "dim": Whole(2), "width": Whole(3), "norm": NORM,
-        "generator": Draws(), "dtype": Kind(),
+        "generator": Draws(), "dtype": Kind(), "biases": Flag(True),
     },
     MODELS.logits: {"tokens": SEQUENCES},
     MODELS.stages: {"tokens": SEQUENCES},
@@ -286,11 +299,11 @@ TABLE = {
     clustering.training_data: {"seeds": Wholes((0, 1)), "task": OfTask(), "n_train": Whole(5)},
     clustering.train: {
         "seeds": Wholes((0, 1)), "settings": Given(SMALL), "watch": Given(Watch(snapshots=[0])),
-        "checkpoint_every": Whole(1), "dtype": Kind(),
+        "checkpoint_every": Whole(1), "dtype": Kind(), "progress": Flag(False), "compiled": Flag(False),
     },
     clustering.ensemble: {
         "seeds": Wholes((0, 1)), "settings": Given(SMALL), "chunk": Whole(1), "jobs": Given(1),
-        "dtype": Given(torch.float64),
+        "dtype": Given(torch.float64), "progress": Flag(False), "compiled": Flag(False),
     },
     clustering.margins: {"models": Ensemble()},
     clustering.parity_coefficient: {"margin": Given(torch.arange(16.0, dtype=torch.float64)), "k": Whole(2, 1, 4)},
@@ -382,7 +395,7 @@ def arguments(function, seed=0, sizes=None, batch=(), dtype=torch.float64, axis=
                 found[name] = rule.draw(generator, sizes, axis, batch, dtype)
             case Word() if name == "axis":
                 found[name] = axis
-            case Whole() | Real() | Word() | Given():
+            case Whole() | Real() | Word() | Flag() | Given():
                 found[name] = rule.value
             case Wholes() | Reals():
                 found[name] = list(rule.value)
@@ -409,6 +422,10 @@ def spoiled_array(rule, value, others):
     yield "whole numbers", value.long()
     yield "complex", value.to(torch.complex128)
     yield "on the meta device", value.to("meta")
+    if rule.shape:
+        yield "sparse", value.to_sparse()
+    if rule.kind in ("spd", "psd"):
+        yield "of half precision", value.half()
     if any(isinstance(other, Array) for other in others) and not rule.cast:
         yield "of another dtype", value.float()
     for number in (math.nan, math.inf, -math.inf) if rule.finite else ():
@@ -475,6 +492,8 @@ def spoiled(rule, value, others) -> Iterator[tuple[str, object]]:
                 *TRUTHS,
             ):
                 yield repr(bad), bad
+            yield "of hundreds of digits", 10**400
+            yield "of thousands of digits", 10**5000
             if rule.largest is not None:
                 yield "too large", rule.largest + 1
         case Real():
@@ -482,8 +501,12 @@ def spoiled(rule, value, others) -> Iterator[tuple[str, object]]:
                 yield repr(bad), bad
             for bad in (math.nan, True, "1") if rule.many else ():
                 yield repr([bad]), [bad]
+            yield "of hundreds of digits", 10**400
             if not rule.infinite:
                 yield "inf", math.inf
+        case Flag():
+            for bad in (0, 1, None, "yes", [], torch.tensor(True)):
+                yield repr(bad), bad
         case Word():
             yield from (("another word", "nonsense"), ("None", None), ("a number", 3), ("a list", [value]))
         case Tokens():
@@ -492,6 +515,7 @@ def spoiled(rule, value, others) -> Iterator[tuple[str, object]]:
             yield "a list", value.tolist()
             yield "None", None
             yield "on the meta device", value.to("meta")
+            yield "sparse", value.to_sparse()
             yield "negative", value - 1
             yield "too large", value + 2
             yield "of one dimension more", value.expand(1, 1, *value.shape)
@@ -502,9 +526,24 @@ def spoiled(rule, value, others) -> Iterator[tuple[str, object]]:
         case Wholes():
             for bad in (None, 3, "12", [0.5], [None], [rule.least - 1], torch.ones(2), *([truth] for truth in TRUTHS)):
                 yield repr(bad), bad
+            yield "of hundreds of digits", [10**400]
         case Reals():
-            for bad in (None, 3, True, "12", [], [None], ["1"], [math.nan], [-math.inf], [True, False], [0.5, True]):
+            for bad in (
+                None,
+                3,
+                True,
+                "12",
+                [],
+                [None],
+                ["1"],
+                [math.nan],
+                [-math.inf],
+                [True, False],
+                [0.5, True],
+                [[0.5, True]],
+            ):
                 yield repr(bad), bad
+            yield "of hundreds of digits", [10**400]
         case Weights():
             yield "None", None
             yield "a list", list(value.values())
@@ -591,7 +630,8 @@ def test_every_number_of_a_public_function_is_spoiled():
     for function in {*TABLE, *EXEMPT}:
         for name, parameter in inspect.signature(function).parameters.items():
             rule = TABLE.get(function, {}).get(name)
-            if kinds(parameter.annotation) & {int, float} and not isinstance(rule, Whole | Real | Wholes | Reals | Array):
+            known = isinstance(rule, Whole | Real | Wholes | Reals | Array | Flag)
+            if kinds(parameter.annotation) & {int, float, bool} and not known:
                 left.add((function, name))
     assert left - NOT_SPOILED == set()
 
@@ -634,6 +674,9 @@ def test_a_bad_argument_is_named(function, name):
         (in_context.wishart_trace_moment, ((80,), 4, 15), "partition"),
         (in_context.gram_quadrature, (5, 10, 6), "dim, n_context and degree"),
         (in_context.gram_quadrature, (100, 100, 60), "dim, n_context and degree"),
+        (in_context.gram_quadrature, (1, 5, 10**8), "dim, n_context and degree"),
+        (in_context.spectral_moments, (10**8, 10**8, 2), "count"),
+        (in_context.optimal_step_sizes, (10**7, 10**7, 2), "n_layers"),
         (in_context.transverse_hessians, ([-0.1] * 30, 4, 15), "steps"),
         (in_context.step_loss, ([-0.1] * 200, 4, 15), "degree"),
         (synthesis.tied_optimum, (4, 15, 200), "layers"),
@@ -650,6 +693,41 @@ def test_what_would_take_hours_or_terabytes_is_refused_at_once(function, given, 
     with pytest.raises(ValueError, match=rf"^{named} must be such that a call takes at most [0-9]+ (seconds|GiB), got "):
         function(*given)
     assert time.monotonic() - began < 5
+
+
+def test_what_takes_seconds_is_not_refused():
+    steps, loss = in_context.optimal_step_sizes(1, 1, 100)
+    assert len(steps) == 100
+    assert 0 < loss < 1
+    check_degree("n_layers", 222, 1, 1, 223)
+
+
+ODD = {  # valid calls, and what of the odd is none
+    clustering.walsh: ({"values": torch.ones(3, 4)}, {"without a dimension"}),
+    clustering.parity_coefficient: ({"margin": torch.ones(3, 4), "k": 1}, {"without a dimension"}),
+    clustering.attention_by_pair: ({"attention": torch.ones(2, 16, 4), "tokens": TASK.all()[0]}, set()),
+    clustering.token_effects: (
+        {"sequence": MODELS.sequences(TASK.all()[0]), "tokens": TASK.all()[0], "p": 2}, {"longer"},
+    ),
+    clustering.position_effects: ({"sequence": MODELS.sequences(TASK.all()[0]), "task": TASK}, {"longer"}),
+    MODELS.scores: ({"embeddings": MODELS.table()[:, 0]}, {"None"}),
+    MODELS.classify: ({"sequence": MODELS.sequences(TASK.all()[0])}, set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("function", ODD, ids=lambda f: f.__name__)
+def test_odd_tensors_are_named_where_others_have_made_the_usual_ones(function):
+    valid, legal = ODD[function]
+    function(**valid)
+    for name, value in valid.items():
+        if not isinstance(value, torch.Tensor):
+            continue
+        other = value.long() if value.is_floating_point() else value.double()
+        odd = {"None": None, "a list": value.tolist(), "other numbers": other, "one number": value.flatten()[0]}
+        odd |= {"sparse": value.to_sparse(), "longer": torch.cat([value, value[..., :1]], -1)}
+        odd |= {"without a dimension": value[0], "meta": value.to("meta"), "complex": value.to(torch.complex128)}
+        said = {label: complaint(function, valid, name, bad) for label, bad in odd.items()}
+        assert {label for label, wrong in said.items() if wrong} <= legal, said
 
 
 RANDOM = [f for f, rules in TABLE.items() if any(isinstance(rule, Draws) for rule in rules.values())]
@@ -680,13 +758,13 @@ def numbers(result):
     match result:
         case torch.Tensor():
             return [result]
-        case tuple() | list():
+        case tuple() | list() | np.ndarray():
             return [array for part in result for array in numbers(part)]
         case clustering.Models():
             return numbers(result.weights)
         case dict():
             return [array for part in result.values() for array in numbers(part)]
-        case float() | int():
+        case float() | int() | Fraction():
             return [torch.tensor(float(result), dtype=torch.float64)]
         case _ if hasattr(result, "coef"):  # a polynomial
             return [torch.from_numpy(result.coef)]
@@ -714,6 +792,21 @@ def close(one, other, rtol):
 
 
 seeds, axes = st.integers(0, 10**6), st.sampled_from(["sequence", "class"])
+
+
+@pytest.mark.parametrize("function", DEFINITIONS, ids=lambda f: f.__name__)
+@settings(max_examples=15)
+@given(seed=seeds, axis=axes)
+def test_a_function_is_what_its_definition_says(function, seed, axis):
+    """On drawn numbers, sizes from 1 to 4, and the other arguments' choices."""
+    definition, choices = DEFINITIONS[function]
+    draw = random.Random(seed)
+    given = arguments(function, seed, random_sizes(function, seed), axis=axis)
+    given |= {name: draw.choice(values) for name, values in choices.items()}
+    found, expected = numbers(function(**given)), numbers(definition(**given))
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        close(one, other, 1e-8)
 
 
 @pytest.mark.parametrize("function", BATCHED, ids=lambda f: f.__name__)

@@ -9,10 +9,9 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from conftest import unproven
 
 from attnbook import folder
-from attnbook.claims import VERDICTS, Claim, claim, claims, claims_of_chapter, counts, evidence, parse
+from attnbook.claims import Claim, claim, claims, claims_of_chapter, evidence, parse
 from attnbook.graph import nodes
 from attnbook.ledger import Ledger, as_csv, as_json
 
@@ -71,25 +70,6 @@ def test_every_settled_claim_shows_its_card_beside_its_evidence():
     assert unshown(claims().values(), read_chapter) == []
 
 
-NUMBER = r"(?:\d[\d,]*|one|two|three|four|five|six|seven|eight|nine|ten)"
-OF_HOW_MANY = re.compile(
-    rf"\d(?: %)? to \d"  # an interval
-    rf"|\b{NUMBER} of (?:the |these )?{NUMBER}\b"
-    rf"|\b{NUMBER} (?:successful |random )?(?:runs|models|seeds|pairs|images?|spikes)\b",
-    re.IGNORECASE,
-)
-
-
-def bare(rows):
-    """Experiments that are judged without an interval or a count of how many, and undecided claims without an interval."""
-    return [
-        row.id
-        for row in rows
-        if (row.kind == "experiment" and row.verdict != "open" and not OF_HOW_MANY.search(row.finding))
-        or (row.verdict == "undecided" and not re.search(r"\d to \d", row.finding))
-    ]
-
-
 def test_open_claims_name_no_evidence_and_settled_ones_all_of_it():
     assert inconsistent(claims().values()) == []
 
@@ -102,23 +82,6 @@ def test_the_ledger_page_lists_every_claim():
         for output in cell.get("outputs", [])
     )
     assert unlisted(claims().values(), html) == [], "python3 run.py notebooks ledger"
-
-
-def test_a_claim_without_its_row_its_card_or_its_test_is_noticed():
-    rows = dict(claims())
-    settled = next(row for row in rows.values() if row.verdict != "open" and row.covers)
-    without = [row for row in rows.values() if row.id != settled.id]
-    assert [item for _, item in uncovered(without, PAPERS)[0]] == sorted(settled.covers)
-    assert settled.id in unshown([settled], lambda name: "no card here")
-    assert settled.id in unshown([settled], lambda name: None)
-    passed = {test + "[case]" for test in settled.tests}
-    assert unproven([settled], passed) == []
-    assert unproven([settled], set()) == [(settled.id, test) for test in settled.tests]
-    reopened = parse(tomllib.loads(TEXT.replace(f'verdict = "{settled.verdict}"', 'verdict = "open"', 1)), evidence(ROOT))
-    assert settled.id in inconsistent(reopened.values())
-    assert inconsistent(parse(tomllib.loads(TEXT), {}).values()) == [
-        row.id for row in rows.values() if row.verdict != "open"
-    ]
 
 
 @pytest.mark.parametrize(
@@ -155,11 +118,6 @@ def test_evidence_is_read_from_marks_and_an_unknown_claim_is_named(tmp_path):
     }
     with pytest.raises(ValueError, match="test_it.py::test_a is marked as evidence for 'one', which is no claim of"):
         parse({"papers": {}}, {"one": found["one"]})
-
-
-def test_counts_add_up():
-    assert sum(number for row in counts().values() for number in row.values()) == len(claims())
-    assert set(next(iter(counts().values()))) == set(VERDICTS)
 
 
 def test_the_ledger_as_files_says_the_same():

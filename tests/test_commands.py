@@ -141,15 +141,24 @@ def test_notebooks_executes_what_is_stale_what_is_named_and_all(project):
 def test_lint_passes_and_names_all_that_is_wrong(project):
     assert "All checks passed!" in command(project, "lint")
     script, text = project / "tools" / "wrong.py", project / "book" / f"{CHAPTER}.md"
-    whole = text.read_text(encoding="utf-8")
+    whole, module = text.read_text(encoding="utf-8"), project / "src" / "attnopt" / "wrong.py"
     script.write_text("import os\nx = 'one'\n", encoding="utf-8")
+    module.write_text('"""Two."""\n\ntwo: int = "2"\n', encoding="utf-8")
     text.write_text(whole.replace("The answer in words.", "One sentence. And another."), encoding="utf-8")
     try:
         said = command(project, "lint", code=1)
     finally:
         script.unlink()
+        module.unlink()
         text.write_text(whole, encoding="utf-8")
-    for word in ("F401", "1 file would be reformatted", "one sentence a line", "differs from its notebook"):
+    for word in (
+        "F401",
+        "1 file would be reformatted",
+        "Types: see the lines above",
+        "bad-assignment",
+        "one sentence a line",
+        "differs from its notebook",
+    ):
         assert word in said
     assert said.count("Style") == 3
     assert "Chapters and notebooks differ: `python3 run.py notebooks`." in said
@@ -267,23 +276,9 @@ def test_bench_runs_all_benchmarks_and_quickly_writes_nothing(tmp_path):
     assert not list((folder / "results").iterdir())
 
 
-def test_a_benchmark_forgets_the_exact_moments_before_it_times_them():
-    specification = importlib.util.spec_from_file_location("in_context_benchmark", ROOT / "benchmarks" / "in_context.py")
-    bench = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(bench)
-    cached = [function for function in vars(bench.wishart).values() if hasattr(function, "cache_info")]
-    assert len(cached) == 4
-    bench.wishart_trace_moment([4], 3, 5)
-    bench.wishart.wishart_quadrature(3, 5, 2)
-    assert all(function.cache_info().currsize for function in cached)
-    bench.forget()
-    assert not any(function.cache_info().currsize for function in cached)
-
-
 def test_mutants_of_modules_are_tried(tmp_path):
     folder = commands.make(tmp_path)
     package = folder / "src" / "attnopt"
-    package.mkdir(parents=True)
     (folder / "tests").mkdir()
     (package / "__init__.py").write_text('"""A package."""\n', encoding="utf-8")
     for name, holds in (("double", "== 8"), ("twice", "> 0")):

@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 from notebooks import colab_cell
 
 from attnbook.chapter_map import chapters
-from attnbook.claims import claims
+from attnbook.claims import FIELDS, claims
 from attnbook.folder import cited
 from attnbook.graph import Graph, Table, carried, cycle, joined, nodes, overstated, read, statements
-from attnbook.ledger import Ledger, as_csv, bibtex, downstream, graph_json, made, minutes, source_page
+from attnbook.ledger import Ledger, as_csv, bibtex, downstream, graph_json, made, source_page
 from attnbook.sources import root, shown, sources
 
 BOOK = Path(__file__).parent.parent / "book"
-ROWS = tomllib.loads((BOOK / "graph.toml").read_text(encoding="utf-8"))
+TABLE = tomllib.loads((BOOK / "claims.toml").read_text(encoding="utf-8"))
+ROWS = {name: {key: row[key] for key in row.keys() & FIELDS} for name, row in TABLE.items() if name in claims()}
+ROWS |= TABLE["statements"]
 TEXT = """
 :::{prf:theorem} First
 :label: thm-first
@@ -210,17 +212,6 @@ def test_a_card_leads_to_everything_behind_it():
     assert measured.results
     assert as_csv().count("\n") > len(claims())
     assert f'"id": "{node.id}"' in graph_json()
-
-
-def test_times_are_told_in_words():
-    assert minutes(None) == "time not recorded"
-    assert minutes(0.4) == "less than a minute"
-    assert minutes(44.1) == "44 minutes"
-    assert minutes(240) == "4 hours"
-    ((command, time),) = made("fourier")
-    assert command == "python experiments/fourier.py"
-    assert time == pytest.approx(44.1, abs=0.1)
-    assert dict(made("softmax_attention")) == {"python experiments/softmax_attention.py": None}
 
 
 def test_sources_hold_every_test_that_is_evidence_as_an_anchor():

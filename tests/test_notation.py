@@ -56,19 +56,6 @@ def written(name: str) -> Counter:
     return Counter(letter for formula in mathematics(story(text)) for letter in letters(formula))
 
 
-def test_letters_are_found():
-    assert letters(r"\bar A_i = \Sigma^{1/2} A_i \tilde{\theta}, \operatorname{tr}(S) \tfrac1n x^\top") == [
-        *(r"\barA", r"\Sigma", "A", r"\tilde\theta", "S", "n", "x"),
-    ]
-    assert story("a $x$\n\n(fold-b)=\n### B\n$y$\n\n## C\n$z$\n\n## Exercises\n$w$").split() == [
-        "a",
-        "$x$",
-        "##",
-        "C",
-        "$z$",
-    ]
-
-
 @pytest.mark.parametrize("name", sorted(CHAPTERS))
 def test_what_a_chapter_writes_stands_among_its_symbols(name):
     part, chapter = CHAPTERS[name]
@@ -105,10 +92,3 @@ def test_a_letter_has_one_meaning_in_a_chapter(name):
     part, chapter = CHAPTERS[name]
     counted = Counter(head for row in symbols(part, chapter["symbols"]) for head in heads(row) if head not in SAME)
     assert [head for head, rows in counted.items() if rows > 1] == []
-
-
-def test_what_a_row_defines_is_read_off():
-    assert heads("$R(w)$") == ["R"]
-    assert heads(r"$x_i$, $y_i$, $w_\star$") == ["x_i", "y_i", r"w_\star"]
-    assert heads(r"$\theta \in \mathbb{R}^{K \times F}$") == [r"\theta"]
-    assert heads(r"$K = \mathbb{E}[H^2]$") == ["K"]

@@ -1,17 +1,13 @@
 """What the built pages owe to their readers elsewhere."""
 
 import struct
-from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
-from docutils import nodes
 from docutils.core import publish_doctree
 
 from attnbook import pages
-
-ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
@@ -26,15 +22,6 @@ def app(folder, address="", **builder):
     known = {"images": {}, "get_target_uri": "{}.html".format, "format": "html"} | builder
     environment = SimpleNamespace(found_docs={"index", "part/chapter"})
     return SimpleNamespace(config=config, builder=SimpleNamespace(**known), srcdir=folder, outdir=folder, env=environment)
-
-
-def test_description_is_the_first_paragraph_in_whole_words():
-    assert pages.description(publish_doctree("Title\n=====\n\nOne\n*two*.\n\nThree.")) == "One two."
-    long = pages.description(publish_doctree("word " * 100))
-    assert long.endswith("word …")
-    assert len(long) <= pages.LENGTH + 2
-    assert pages.description(None) == ""
-    assert pages.description(nodes.document(None, None)) == ""
 
 
 def test_images_get_their_size_and_load_late(picture):

@@ -12,7 +12,7 @@ TOOL = Path(__file__).parents[1] / "tools" / "rounding"
 PROBE = """
 import json, os, sys
 import rounding
-import numpy as np, scipy.optimize, scipy.stats, torch
+import numpy as np, torch
 seed, *others = sys.argv[1:]
 while others and os.fork():  # each seed in a process of its own that has seen no other
     os.wait()
@@ -27,23 +27,12 @@ def units(one, other):  # in the last place
     return float(((one - other).abs() / torch.finfo(one.dtype).eps / torch.maximum(one.abs(), other.abs())).max())
 for name, make in {
     "product": lambda: a @ a, "exp": lambda: a.exp(), "sum": lambda: a.sum(0), "single": lambda: a.float().exp(),
-    "transposed": lambda: a.mT.exp(), "numpy": lambda: torch.from_numpy(np.exp(a.numpy())),
-    "mean": lambda: torch.tensor(np.mean(a.numpy(), 0)),
-    "gradient": lambda: torch.func.grad(lambda x: (x @ x).exp().sum())(a / 9),
+    "numpy": lambda: torch.from_numpy(np.exp(a.numpy())), "mean": lambda: torch.tensor(np.mean(a.numpy(), 0)),
 }.items():
     found[name] = units(make(), make())
 sums = torch.tensor([24.0, 28.0, 32.0, 36.0])
 found["exact"] = bool((whole @ whole == (whole @ whole).round()).all()) and torch.equal(whole.sum(0), sums)
 found["zero"] = float((a * 0).sum()) == 0 and float((a - a).exp().sum()) == 36
-tiny = torch.full((50,), 1.1e-310)
-found["subnormal"] = torch.equal(tiny.sum(), tiny.sum()) and not torch.isnan(tiny.mean())
-vectors = [torch.linalg.eigh(a @ a.mT)[1][:, 0] for _ in range(12)]
-found["signs"] = len({int(v[0].sign()) for v in vectors})
-found["eigenvector"] = float(max(abs(abs(v @ vectors[0]) - 1) for v in vectors))
-left, values, right = np.linalg.svd(a.numpy())
-found["svd"] = bool(np.allclose(left * values @ right, a.numpy(), atol=1e-12))
-found["root"] = bool(abs(scipy.optimize.brentq(lambda x: np.exp(x) - 2, 0, 1) - np.log(2)) < 1e-9)
-found["outer"] = np.power.outer(np.arange(3.0), np.arange(3.0)).tolist()
 found["stream"] = [float(value).hex() for value in a.exp()[0]]
 print(json.dumps(found))
 """
@@ -66,27 +55,14 @@ def found(probed):
     return probed[0]
 
 
-@pytest.mark.parametrize("what", ["product", "exp", "sum", "single", "transposed", "numpy", "mean"])
+@pytest.mark.parametrize("what", ["product", "exp", "sum", "single", "numpy", "mean"])
 def test_results_move_by_some_units_in_the_last_place(what, found):
     assert 0 < found[what] <= 4  # each of the two by up to two
-
-
-def test_gradients_move_too(found):
-    assert 0 < found["gradient"] < 1e4
 
 
 def test_what_every_order_of_summation_gives_exactly_stays(found):
     assert found["exact"]
     assert found["zero"]
-    assert found["subnormal"]
-    assert found["outer"] == [[1, 0, 0], [1, 1, 1], [1, 2, 4]]
-
-
-def test_eigenvectors_change_their_signs_and_nothing_else(found):
-    assert found["signs"] == 2
-    assert found["eigenvector"] < 1e-12
-    assert found["svd"]
-    assert found["root"]
 
 
 def test_a_seed_says_how_everything_moves(probed):

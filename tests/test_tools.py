@@ -3,11 +3,9 @@
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import jupytext
 import nbformat
@@ -135,23 +133,6 @@ def test_viewers_without_directives_typeset_what_theorems_say():
         assert unreadable(path.read_text(encoding="utf-8")) == [], path
 
 
-@pytest.mark.parametrize(
-    "spoiled",
-    [
-        "```{prf:theorem}\nThat $x = x$.\n```\n",
-        ":::{prf:theorem}\nThat $x = x$.\n\n:::\n",
-        ":::{prf:theorem}\n\nThat $x = x$.\n:::\n",
-        ":::{prf:theorem}\n\n- that $x = x$\n:::\n",
-        ":::{prf:theorem}\n\n    That $x = x$.\n\n:::\n",
-        "- one\n:::{prf:theorem}\n\nThat $x = x$.\n\n:::\n",
-    ],
-)
-def test_a_theorem_that_such_a_viewer_spoils_is_found(spoiled):
-    good = ":::{prf:theorem}\n:label: thm-a\n\nThat $x = x$.\n\n:::\n\n:::{solution-start} ex-a\n:class: dropdown\n:::\n"
-    assert unreadable(CHAPTER.replace("Some prose.", good)) == []
-    assert unreadable(CHAPTER.replace("Some prose.", spoiled)) != []
-
-
 @pytest.mark.parametrize("tag", ["hide-input", "remove-input"])
 def test_a_cell_whose_code_the_page_folds_is_folded_in_jupyterlab_too(pair, tag):
     text = pair.read_text(encoding="utf-8")
@@ -234,21 +215,6 @@ def test_changed_text_is_drift(pair, old, new, fault):
 def test_a_changed_notebook_is_drift(pair, change, fault):
     spoil(pair, change)
     assert any(found.startswith(fault) for found in notebooks.faults(pair))
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("residual 2.22e-16", ["2.22e-16"]),
-        ("x = -0.000, y = 0.000, z = −0.0", ["-0.000", "−0.0"]),
-        ("[0.1, 0.09999999999999998, 1.0]", ["0.09999999999999998"]),
-        ("1.0000000000000002e+00", ["1.0000000000000002e+00"]),
-        ("0.1336 of 12138645/90852389, 1e-12, -1.5, 3000000000001, 0.0, 0, e-05, 3.141592654", []),
-        ("sandbox-0.0 v2.13.0 1.2.3", []),
-    ],
-)
-def test_numbers_that_show_their_rounding_are_found(text, found):
-    assert notebooks.rounding(text) == found
 
 
 def test_a_pair_that_prints_rounding_is_at_fault(pair):
@@ -334,27 +300,6 @@ def test_the_gate_names_every_cell_that_is_not_compared(gate, names, spread):
     assert ("failed" in output) == ("differs" in names)  # of the others the gate alone complains
 
 
-@pytest.mark.parametrize(
-    ("accounts", "passes"),
-    [
-        ([({"a": 2, "b": 1}, {"a": 2}, []), ({"a": 2, "b": 1}, {"b": 1}, [])], True),
-        ([({"a": 2}, {"a": 1}, []), ({"a": 2}, {"a": 1}, [])], True),
-        ([({"a": 2, "b": 1}, {"a": 2}, []), ({"a": 2, "b": 1}, {}, [])], False),  # a cell was not compared
-        ([({"a": 2}, {"a": 2}, ["a: excused"])], False),
-        ([({"a": 2, "b": 1}, {"a": 2}, []), None], False),  # a worker died with its counts
-        ([None, None], False),
-        ([({}, {}, [])], False),
-    ],
-)
-def test_the_gate_adds_up_what_workers_hand_over(accounts, passes):
-    gate = runpy.run_path(str(ROOT / "book" / "conftest.py"))["Gate"]()
-    for account in accounts:
-        gate.pytest_testnodedown(SimpleNamespace(workeroutput={"gate": account}) if account else SimpleNamespace())
-    session = SimpleNamespace(config=SimpleNamespace(), exitstatus=0)
-    gate.pytest_sessionfinish(session)
-    assert (session.exitstatus == 0) == passes
-
-
 GOOD = (ROOT / "tools" / "chapter_template.md").read_text(encoding="utf-8")
 
 
@@ -391,21 +336,3 @@ def test_breaches_of_style_are_named(old, new, fault):
     assert old in GOOD
     found = prose.faults(GOOD.replace(old, new, 1), chapter=True)
     assert any(fault in line for line in found), found
-
-
-def test_more_open_cells_than_teach_are_counted():
-    cell = "\n```{code-cell} ipython3\nx = 1\n```\n"
-    assert prose.faults(GOOD.replace("## Exercises", 4 * cell.lstrip() + "\n## Exercises"), chapter=True) == []
-    found = prose.faults(GOOD.replace("## Exercises", 5 * cell + "\n## Exercises"), chapter=True)
-    assert found == ["shows the code of 6 cells before the exercises; 5 teach more"]
-
-
-def test_a_cell_that_is_no_python_stays_and_the_others_are_formatted():
-    cell = "```{{code-cell}} ipython3\n:tags: [live]\n\n{}\n```\n"
-    text = "".join(map(cell.format, ("x = (1", "y=2", "z  =  3")))
-    assert prose.formatted(text) == "".join(map(cell.format, ("x = (1", "y = 2", "z = 3")))
-
-
-def test_code_and_mathematics_are_not_taken_for_prose():
-    text = "$$\nA. B\n$$ (eq-a)\n\n```{code-cell} ipython3\nx = 1  # One. Two\n```\n\nOne. Two\n"
-    assert prose.prose_lines(text) == [(9, "One. Two")]

@@ -13,7 +13,7 @@ from attnopt.clustering import Settings, Task, train
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = re.search(r"<!-- use -->\n(.*)<!-- used -->", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)[1]
-TRAIN, LOOK, GRID = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+TRAIN, LOOK, GRID, CLUSTER = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 
 
 @pytest.fixture(autouse=True)
@@ -70,3 +70,17 @@ def test_the_page_shows_the_defaults_of_the_settings():
     shown = re.search(r"autoclass:: (Settings\(.*\))", page)[1]
     assert eval(shown, {"Settings": Settings, "Task": Task, "inf": math.inf}) == Settings()
     assert re.findall(r"(\w+)=", shown) == [field.name for field in fields(Settings)]
+
+
+def test_an_ensemble_moves_to_a_cluster(tmp_path):
+    distributed = pytest.importorskip("distributed", reason="distributed is not among the oldest versions")
+    lines, held = CLUSTER.replace("range(1000)", "range(5)").replace("chunk=20", "chunk=2"), {}
+    lines = lines.replace("epochs=500", "epochs=3").replace('"runs"', repr(str(tmp_path)))
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        exec(lines.replace("tcp://scheduler:8786", cluster.scheduler_address), held)
+    assert len(list(tmp_path.glob("chunk_*.npz"))) == 3
+    alone = train(range(5), Settings(epochs=3))
+    for name, value in alone.history.items():
+        assert torch.equal(value, held["training"].history[name]), name
+    for name, value in alone.models.weights.items():
+        assert torch.equal(value, held["training"].models.weights[name]), name

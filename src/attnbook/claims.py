@@ -21,6 +21,7 @@ VERDICTS = {
     "answered": "left open, or proposed and not tried, by the paper; decided here",
     "open": "not yet judged",
 }
+FIELDS = {"slogan", "evidence", "over", "uses", "apart", "shown", "results"}  # of a row that `attnbook.graph` reads
 KINDS = ("theorem", "equation", "experiment", "statement", "definition")
 MARKED = re.compile(r"^@pytest\.mark\.evidence\(.*?^def \w+", re.M | re.S)  # a test's head, from this mark on
 
@@ -131,10 +132,11 @@ def parse(rows: dict[str, dict], tests: dict[str, tuple[str, ...]]) -> dict[str,
     expected = {field.name for field in fields(Claim)} - {"id", "tests"}
     found = {}
     for name, row in rows.items():
-        if name == "papers":
+        if name in ("papers", "statements"):
             continue
-        if set(row) != expected:
-            raise ValueError(f"claim {name} must have the fields {sorted(expected)}, got {sorted(row)}")
+        if not expected <= row.keys() <= expected | FIELDS:
+            raise ValueError(f"claim {name} must have the fields {sorted(expected)}, got {sorted(row.keys() - FIELDS)}")
+        row = {field: row[field] for field in expected}
         for field, known in (("paper", rows["papers"]), ("kind", KINDS), ("verdict", VERDICTS)):
             if row[field] not in known:
                 raise ValueError(f"claim {name}: {field} must be one of {sorted(known)}, got {row[field]!r}")

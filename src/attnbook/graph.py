@@ -1,7 +1,7 @@
 """What stands on what: the papers' claims and the book's own theorems as one directed graph, drawn and told.
 
-``graph.toml`` has a row for each: a sentence in plain words, how it is known, and on which others it stands. What a
-theorem's text and proof name by ``{prf:ref}`` and ``{eq}`` is read from the chapters.
+``claims.toml`` says of each what it says in plain words, how it is known, and on which others it stands. What a theorem's
+text and proof name by ``{prf:ref}`` and ``{eq}`` is read from the chapters.
 """
 
 import functools
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from attnbook.chapter_map import chapters
-from attnbook.claims import claims, papers, short
+from attnbook.claims import FIELDS, claims, papers, short
 from attnbook.folder import find, table
 
 EVIDENCE = {
@@ -21,7 +21,6 @@ EVIDENCE = {
     "measured": "measured",
 }
 PAPERS = {"regression": "actor", "in_context": "ahn", "clustering": "odonnat"}  # of which a part speaks
-FIELDS = {"slogan", "evidence", "over", "uses", "apart", "shown", "results"}
 BLOCK = re.compile(
     r"^(?P<fence>:{3,})\{prf:(?P<kind>theorem|lemma|proposition|corollary|proof)\} ?(?P<title>.*)\n"
     r"(?::label: (?P<id>\S+)\n)?(?P<text>(?:.*\n)*?)(?P=fence)$",
@@ -148,14 +147,16 @@ def nodes() -> dict[str, Node]:
     Raises:
         ValueError: as `joined`.
     """
-    return joined(table("graph.toml"))
+    rows = table("claims.toml")
+    own = {name: {key: row[key] for key in row.keys() & FIELDS} for name, row in rows.items() if name in claims()}
+    return joined(own | rows["statements"])
 
 
 def joined(rows: dict[str, dict]) -> dict[str, Node]:
     """The nodes of the graph from its table.
 
     Args:
-        rows: of ``graph.toml``, by id.
+        rows: by id, what ``claims.toml`` says of each beyond its verdict.
 
     Raises:
         ValueError: if a claim or a statement lacks a row, a row belongs to none, has an unknown field or evidence, says not
@@ -163,7 +164,7 @@ def joined(rows: dict[str, dict]) -> dict[str, Node]:
     """
     known = claims().keys() | statements().keys()
     if rows.keys() != known:
-        raise ValueError(f"graph.toml lacks {sorted(known - rows.keys())} and has {sorted(rows.keys() - known)} too many")
+        raise ValueError(f"claims.toml lacks {sorted(known - rows.keys())} and has {sorted(rows.keys() - known)} too many")
     found = {}
     for name, row in rows.items():
         if not {"slogan", "evidence"} <= row.keys() <= FIELDS:

@@ -71,19 +71,20 @@ def questions(chapter: str) -> Questions:
 
 
 def before() -> Questions:
-    """The questions on what a reader should know before, of ``before.toml``, to be shown in a cell of its own.
+    """The questions on what a reader should know before, to be shown in a cell of its own.
 
     Raises:
         ValueError: as `checked`.
     """
-    rows = enumerate(table("before.toml")["before"], 1)
+    rows = enumerate(table("questions.toml")["before"], 1)
     return Questions("before", [checked(row, f"question {number} before", ()) for number, row in rows])
 
 
 @functools.cache
 def _all() -> dict[str, Questions]:
     """The questions of every chapter that has some."""
-    return parse(table("questions.toml"), table("claims.toml").keys() - {"papers"})
+    rows = {chapter: asked for chapter, asked in table("questions.toml").items() if chapter != "before"}
+    return parse(rows, table("claims.toml").keys() - {"papers", "statements"})
 
 
 def parse(rows: dict[str, list[dict]], claims: Iterable[str]) -> dict[str, Questions]:

@@ -13,33 +13,20 @@ Axis = Literal["sequence", "class"]
 
 
 def axis_dim(axis: Axis) -> int:
-    """The tensor dimension that an axis of an (..., S, K) array names: -2 for "sequence", -1 for "class".
-
-    Raises:
-        ValueError: if ``axis`` is neither.
-    """
+    """The tensor dimension that an axis of an (..., S, K) array names: -2 for "sequence", -1 for "class"."""
     check_word("axis", axis, get_args(Axis))
     return -2 if axis == "sequence" else -1
 
 
 def check_word(name: str, value: str, words: Sequence[str]) -> None:
-    """Require one of some words.
-
-    Raises:
-        ValueError: if it is none of them.
-    """
+    """Require one of some words."""
     if not isinstance(value, str) or value not in words:
         *others, last = (f'"{word}"' for word in words)
         raise ValueError(f"{name} must be {', '.join(others)} or {last}, got {value!r}")
 
 
 def check_matrices(**arguments: Tensor) -> None:
-    """Require finite real matrices (any leading dimensions), none empty, of one dtype and device.
-
-    Raises:
-        TypeError: if an argument is not a tensor of real floating-point numbers, or the dtypes differ.
-        ValueError: if an argument has fewer than two dimensions, an empty one, a non-finite entry, or another device.
-    """
+    """Require finite real matrices (any leading dimensions), none empty, of one dtype and device."""
     check_tensors(**arguments)
     for name, value in arguments.items():
         if value.ndim < 2:
@@ -48,12 +35,7 @@ def check_matrices(**arguments: Tensor) -> None:
 
 
 def check_vectors(**arguments: Tensor) -> None:
-    """Require what `check_matrices` does of vectors (any leading dimensions).
-
-    Raises:
-        TypeError: as `check_matrices`.
-        ValueError: if an argument has no dimension, an empty one, a non-finite entry, or another device.
-    """
+    """Require what `check_matrices` does of vectors (any leading dimensions)."""
     check_tensors(**arguments)
     for name, value in arguments.items():
         if value.ndim < 1:
@@ -62,12 +44,7 @@ def check_vectors(**arguments: Tensor) -> None:
 
 
 def check_tensors(**arguments: Tensor) -> None:
-    """Require tensors of real floating-point numbers, of one dtype and device, whatever they hold.
-
-    Raises:
-        TypeError: if an argument is not a tensor of real floating-point numbers, or the dtypes differ.
-        ValueError: if an argument is on another device than the first, or on the meta device, which holds no numbers.
-    """
+    """Require tensors of real floating-point numbers, of one dtype and device, whatever they hold."""
     first_name, first = next(iter(arguments.items()))
     for name, value in arguments.items():
         if not isinstance(value, Tensor):
@@ -78,22 +55,24 @@ def check_tensors(**arguments: Tensor) -> None:
             raise TypeError(f"{name} must have the dtype of {first_name}, {first.dtype}, got {value.dtype}")
         if value.device != first.device:
             raise ValueError(f"{name} must be on the device of {first_name}, {first.device}, got {value.device}")
-        if value.is_meta:
-            raise ValueError(f"{name} must hold numbers, got a tensor on the device meta")
+        check_dense(name, value)
+
+
+def check_dense(name: str, value: Tensor) -> None:
+    """Require a tensor that holds its numbers, all of them."""
+    if value.is_meta:
+        raise ValueError(f"{name} must hold numbers, got a tensor on the device meta")
+    if value.layout != torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got the layout {value.layout}")
 
 
 def as_numbers(name: str, value: Tensor | Sequence[float]) -> Tensor:
-    """A tensor of finite real numbers of at least one dimension, float64 unless it comes as a tensor.
-
-    Raises:
-        TypeError: if it is not made of real numbers.
-        ValueError: if it is empty, a single number, or not finite.
-    """
+    """A tensor of finite real numbers of at least one dimension, float64 unless it comes as a tensor."""
     if not isinstance(value, Tensor):
         try:
-            truths = any(map(is_truth, value)) if isinstance(value, Sequence) else is_truth(torch.as_tensor(value))
+            truths = has_truth(value if isinstance(value, Sequence) else torch.as_tensor(value))
             number = None if truths else torch.as_tensor(value, dtype=torch.float64)
-        except (TypeError, ValueError, RuntimeError):
+        except (TypeError, ValueError, RuntimeError, OverflowError):
             number = None
         if number is None:
             raise TypeError(f"{name} must be real numbers, got {value!r}")
@@ -103,11 +82,7 @@ def as_numbers(name: str, value: Tensor | Sequence[float]) -> Tensor:
 
 
 def check_entries(name: str, value: Tensor) -> None:
-    """Require entries, all of them finite.
-
-    Raises:
-        ValueError: if there is none, or one is not finite.
-    """
+    """Require entries, all of them finite."""
     if 0 in value.shape:
         raise ValueError(f"{name} must not be empty, got shape {tuple(value.shape)}")
     if not torch.isfinite(value).all():
@@ -119,22 +94,14 @@ def as_column(vector: Tensor) -> Tensor:
     return vector.unsqueeze(-1) if isinstance(vector, Tensor) else vector
 
 
-def check_matrix_shape(name: str, value: Tensor, expected: tuple[int, int], why: str) -> None:
-    """Require the last two dimensions of ``value`` to be ``expected``.
-
-    Raises:
-        ValueError: if they are not; ``why`` says where the expectation comes from.
-    """
-    if tuple(value.shape[-2:]) != expected:
+def check_matrix_shape(name: str, value: Tensor, expected: Sequence[int], why: str) -> None:
+    """Require the last two dimensions of ``value`` to be ``expected``; ``why`` says where the expectation comes from."""
+    if tuple(value.shape[-2:]) != tuple(expected):
         raise ValueError(f"{name} must have shape (..., {expected[0]}, {expected[1]}) {why}, got {tuple(value.shape)}")
 
 
-def check_broadcast(own: int | dict[str, int] = 2, **arguments: Tensor) -> None:
-    """Require the leading dimensions to broadcast, those before the last two of each, or before as many as ``own`` says.
-
-    Raises:
-        ValueError: if they do not; names every argument with its shape.
-    """
+def check_broadcast(own: int | dict[str, int] = 2, /, **arguments: Tensor) -> None:
+    """Require the leading dimensions to broadcast, those before the last two of each, or before as many as ``own`` says."""
     counts = own if isinstance(own, dict) else dict.fromkeys(arguments, own)
     try:
         torch.broadcast_shapes(*(value.shape[: value.ndim - counts[name]] for name, value in arguments.items()))
@@ -143,13 +110,16 @@ def check_broadcast(own: int | dict[str, int] = 2, **arguments: Tensor) -> None:
         raise ValueError(f"the leading dimensions must broadcast, got {shapes}") from None
 
 
-def check_symmetric(name: str, value: Tensor) -> None:
-    """Require symmetric matrices, up to rounding.
+def check_symmetric(name: str, value: Tensor, factored: bool = True) -> None:
+    """Require symmetric matrices, up to the square root of the dtype's epsilon relative to the largest entry.
 
-    Raises:
-        ValueError: if the last two dimensions differ, or the asymmetry exceeds the square root of the dtype's epsilon
-            relative to the largest entry.
+    Args:
+        name: of the argument.
+        value: the matrices.
+        factored: whether they are to be factored, which PyTorch does in float32 and float64 only.
     """
+    if factored and value.dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"{name} must be of dtype torch.float32 or torch.float64, got {value.dtype}")
     check_matrix_shape(name, value, (value.shape[-1], value.shape[-1]), "(it must be square)")
     asymmetry = (value - value.mT).abs().amax((-2, -1))
     scale = value.abs().amax((-2, -1))
@@ -158,11 +128,7 @@ def check_symmetric(name: str, value: Tensor) -> None:
 
 
 def check_labels(labels: Tensor, axis: Axis, name: str = "labels") -> None:
-    """Require non-negative labels, or other shares, that sum to 1 along ``axis``, up to rounding.
-
-    Raises:
-        ValueError: if an entry is negative or a sum is not 1 within the square root of the dtype's epsilon.
-    """
+    """Require non-negative labels, or other shares, that sum to 1 along ``axis``, within the square root of the epsilon."""
     if (labels < 0).any():
         raise ValueError(f"{name} must be non-negative, got {labels.min().item():.3g}")
     sums = labels.sum(axis_dim(axis))
@@ -173,31 +139,32 @@ def check_labels(labels: Tensor, axis: Axis, name: str = "labels") -> None:
 
 
 def check_count(name: str, value: int, least: int = 1) -> int:
-    """Require a whole number that is at least 1, or what is given, and return it as an `int`.
-
-    Raises:
-        TypeError: if it is not an integer; a truth value is none.
-        ValueError: if it is smaller.
-    """
+    """Require a whole number, no truth value, that is at least 1 or what is given, and return it as an `int`."""
     try:
-        count = operator.index(None if is_truth(value) else value)
+        if is_truth(value):
+            raise TypeError
+        count = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be an integer, got {value!r}") from None
-    if count < least:
-        raise ValueError(f"{name} must be at least {least}, got {count}")
+    if not least <= count < 2**63:
+        limit = f"at least {least}" if count < least else "less than 2⁶³"
+        raise ValueError(f"{name} must be {limit}, got {count if abs(count) < 2**64 else f'{count.bit_length()} bits'}")
     return count
 
 
-def check_number(name: str, value: float, above: float = 0.0, least: float | None = None) -> None:
-    """Require a finite real number above a limit, or at least ``least`` if that is given.
+def check_flag(name: str, value: bool) -> None:
+    """Require True or False, and nothing that merely counts as one."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
 
-    Raises:
-        TypeError: if it is not a real number; a truth value is none.
-        ValueError: if it is beyond the limit, or not finite.
-    """
+
+def check_number(name: str, value: float, above: float = 0.0, least: float | None = None) -> None:
+    """Require a finite real number above a limit, or at least ``least`` if that is given."""
     single = isinstance(value, Tensor) and value.ndim == 0 and value.is_floating_point() and not value.is_meta
     if not (isinstance(value, numbers.Real) or single) or is_truth(value):
         raise TypeError(f"{name} must be a number, got {value!r}")
+    if isinstance(value, int) and abs(value) >= 2**1023:
+        raise ValueError(f"{name} must be a number that float64 can hold, got {value.bit_length()} bits")
     if not (above < value if least is None else least <= value) or not value < float("inf"):
         limit = f"at least {least:g}" if least is not None else "positive" if above == 0 else f"more than {above:g}"
         raise ValueError(f"{name} must be {limit} and finite, got {value}")
@@ -208,46 +175,35 @@ def is_truth(value: object) -> bool:
     return isinstance(value, bool | np.bool_) or getattr(value, "dtype", None) == torch.bool
 
 
+def has_truth(value: object) -> bool:
+    """Whether something is a truth value, or a sequence that holds one at any depth."""
+    return any(map(has_truth, value)) if isinstance(value, (list, tuple)) else is_truth(value)
+
+
 MOST_SECONDS, MOST_GIB = 300.0, 4.0  # of one core and of memory that a call may take
 
 
 def check_cost(names: str, got: object, seconds: float = 0.0, gib: float = 0.0) -> None:
-    """Require a call to take no more than `MOST_SECONDS` and `MOST_GIB`, as far as it can be estimated before it begins.
-
-    Raises:
-        ValueError: if it would take more.
-    """
+    """Require a call to take no more than `MOST_SECONDS` and `MOST_GIB`, as far as it can be estimated before it begins."""
     for cost, most, unit in ((seconds, MOST_SECONDS, "seconds"), (gib, MOST_GIB, "GiB")):
         if cost > most:
             raise ValueError(f"{names} must be such that a call takes at most {most:g} {unit}, got {got}: about {cost:.2g}")
 
 
 def check_generator(name: str, value: torch.Generator) -> None:
-    """Require a generator: nothing here draws from torch's global one.
-
-    Raises:
-        TypeError: if it is none.
-    """
+    """Require a generator: nothing here draws from torch's global one."""
     if not isinstance(value, torch.Generator):
         raise TypeError(f"{name} must be a torch.Generator, got {value!r}")
 
 
 def check_dtype(name: str, value: torch.dtype) -> None:
-    """Require the dtype of real floating-point numbers.
-
-    Raises:
-        TypeError: if it is not.
-    """
+    """Require the dtype of real floating-point numbers."""
     if not isinstance(value, torch.dtype) or not value.is_floating_point:
         raise TypeError(f"{name} must be a real floating-point dtype, got {value!r}")
 
 
 def check_device(name: str, value: torch.device | str) -> None:
-    """Require a device that holds numbers and that PyTorch reaches on this machine.
-
-    Raises:
-        ValueError: if it is none.
-    """
+    """Require a device that holds numbers and that PyTorch reaches on this machine."""
     try:
         found = torch.empty(0, device=value)
     except (RuntimeError, TypeError, AssertionError, NotImplementedError):
@@ -257,27 +213,16 @@ def check_device(name: str, value: torch.device | str) -> None:
 
 
 def check_integers(name: str, value: Tensor, below: int | None = None) -> None:
-    """Require a tensor of whole numbers, in 0 … below - 1 if that is given, of any shape.
-
-    Raises:
-        TypeError: if it is not a tensor of integers.
-        ValueError: if a number lies outside, or the tensor is on the meta device, which holds no numbers.
-    """
+    """Require a tensor of whole numbers, in 0 … below - 1 if that is given, of any shape."""
     if not isinstance(value, Tensor) or is_truth(value) or value.is_floating_point() or value.is_complex():
         raise TypeError(f"{name} must be a tensor of integers, got {getattr(value, 'dtype', type(value).__name__)}")
-    if value.is_meta:
-        raise ValueError(f"{name} must hold numbers, got a tensor on the device meta")
+    check_dense(name, value)
     if below is not None and value.numel() and (value.min() < 0 or value.max() >= below):
         raise ValueError(f"{name} must lie in 0 … {below - 1}, got {value.min().item()} … {value.max().item()}")
 
 
 def check_covariance(name: str, value: Tensor) -> None:
-    """Require symmetric positive definite matrices.
-
-    Raises:
-        TypeError: if it is not a real floating-point tensor.
-        ValueError: if it is not a finite, symmetric, positive definite matrix (or a batch of them).
-    """
+    """Require symmetric positive definite matrices."""
     check_matrices(**{name: value})
     check_symmetric(name, value)
     if torch.linalg.cholesky_ex(value).info.any():

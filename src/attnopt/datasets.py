@@ -78,7 +78,7 @@ MIRRORS = (
 SAMPLE = Path(__file__).with_name("data") / "fashion_mnist_sample.npz"
 
 
-def fashion_mnist(split: Split, folder: str | os.PathLike | None = None) -> tuple[Tensor, Tensor]:
+def fashion_mnist(split: Split, folder: str | os.PathLike[str] | None = None) -> tuple[Tensor, Tensor]:
     """Images and labels of Fashion-MNIST, in the published order.
 
     Looks in the user's cache, then in the folder of Debian's package ``dataset-fashion-mnist``; what neither has is
@@ -93,7 +93,7 @@ def fashion_mnist(split: Split, folder: str | os.PathLike | None = None) -> tupl
         `CLASSES`.
 
     Raises:
-        ValueError: if ``split`` is unknown, or a file is not the published one; it is not used.
+        ValueError: if a file is not the published one; it is not used.
         FileNotFoundError: if ``folder`` is given and lacks a file.
         RuntimeError: if a file is nowhere on this machine and cannot be downloaded.
 
@@ -135,9 +135,6 @@ def parse_idx(contents: bytes, shape: tuple[int, ...]) -> np.ndarray:
     Returns:
         A new array, uint8 of that shape.
 
-    Raises:
-        ValueError: if the magic number, the dimensions or the number of bytes differ from what the shape demands.
-
     Source: the header of MNIST's files, LeCun, Cortes, Burges (1998).
     """
     start = 4 * (1 + len(shape))
@@ -156,7 +153,7 @@ def _cache() -> Path:
     return Path(os.environ.get("ATTNOPT_DATA") or pooch.os_cache("attnopt")).expanduser() / "fashion-mnist"
 
 
-def _locate(name: str, folder: str | os.PathLike | None = None) -> Path | None:
+def _locate(name: str, folder: str | os.PathLike[str] | None = None) -> Path | None:
     """Where a file is: in the folder and nowhere else if one is named; None if no place of this machine has it."""
     if folder is None:
         return next((place / name for place in (_cache(), DEBIAN) if (place / name).is_file()), None)
@@ -167,7 +164,7 @@ def _locate(name: str, folder: str | os.PathLike | None = None) -> Path | None:
 
 def _contents(path: Path) -> bytes:
     """The decompressed bytes of one of the dataset's files, if they are the published ones."""
-    archive, expected = path.read_bytes(), FILES[path.name].contents
+    archive, contents, expected = path.read_bytes(), b"", FILES[path.name].contents
     try:
         contents = gzip.decompress(archive)
         found = hashlib.sha256(contents).hexdigest()
@@ -185,10 +182,12 @@ def _contents(path: Path) -> bytes:
 def _download(name: str) -> Path:
     """Fetch a file into the cache; pooch puts it in its place only if it is whole and its hash is right."""
     folder, fetch = _cache(), pooch.HTTPDownloader(progressbar=True, timeout=30)
+    reason: Exception | None = None
     for mirror in MIRRORS:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with FileLock(folder / "download.lock"):  # a second caller waits, and finds the file there
+                # pyrefly: ignore[bad-argument-type]  # pooch's own class takes keywords that its protocol does not name
                 return Path(pooch.retrieve(mirror + name, FILES[name].archive, name, folder, downloader=fetch))
         except (OSError, ValueError) as error:  # the network, the disk; a wrong hash
             reason = error

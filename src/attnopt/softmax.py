@@ -21,10 +21,6 @@ def softmax(logits: Tensor, axis: Axis) -> Tensor:
     Returns:
         Numbers of the logits' shape, positive where they do not underflow to 0.
 
-    Raises:
-        TypeError: if ``logits`` is not a real floating-point tensor.
-        ValueError: if ``logits`` is not a finite, non-empty matrix or batch of matrices, or ``axis`` is unknown.
-
     Source: Actor, Gruber, Cyr (2025), after eq. (1).
     """
     dim = axis_dim(axis)
@@ -45,10 +41,6 @@ def logsumexp(logits: Tensor, axis: Axis) -> Tensor:
     Returns:
         One number a slice, shape (..., K) for "sequence", (..., S) for "class".
 
-    Raises:
-        TypeError: if ``logits`` is not a real floating-point tensor.
-        ValueError: if ``logits`` is not a finite, non-empty matrix or batch of matrices, or ``axis`` is unknown.
-
     Source: Blanchard, Higham, Higham (2021), for the shifted form and its analysis.
     """
     dim = axis_dim(axis)
@@ -66,10 +58,6 @@ def softmax_jacobian(probabilities: Tensor) -> Tensor:
 
     Returns:
         The symmetric positive semidefinite Jacobian, shape (..., n, n).
-
-    Raises:
-        TypeError: if ``probabilities`` is not a real floating-point tensor.
-        ValueError: if ``probabilities`` has no last dimension or an empty one, or is negative or does not sum to 1.
 
     Source: Blanchard, Higham, Higham (2021), section 2.
     """
@@ -91,10 +79,6 @@ def smooth_maximum(scores: Tensor, temperature: float) -> Tensor:
 
     Returns:
         The smoothed maximum, shape (...).
-
-    Raises:
-        TypeError: if ``scores`` is not a real floating-point tensor or ``temperature`` not a number.
-        ValueError: if ``temperature`` is not positive and finite, or ``scores`` has no entry or one that is not finite.
     """
     check_number("temperature", temperature)
     check_vectors(scores=scores)

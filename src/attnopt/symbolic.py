@@ -60,7 +60,9 @@ def collapse_deltas(expression: sp.Expr) -> sp.Expr:
         expression = evaluated
 
 
-def gaussian_expectation(polynomial: sp.Expr | sp.Matrix, variables: Iterable[sp.Symbol], variances: Iterable) -> sp.Expr:
+def gaussian_expectation(
+    polynomial: sp.Expr | sp.Matrix, variables: Iterable[sp.Symbol], variances: Iterable[sp.Expr]
+) -> sp.Expr:
     """Expectation of a polynomial, or of each entry of a matrix, in independent centred normal variables.
 
     A monomial's expectation is the product of its factors' moments: E x^{2m} = (2m - 1)!! v^m for variance v, odd ones 0.
@@ -70,9 +72,6 @@ def gaussian_expectation(polynomial: sp.Expr | sp.Matrix, variables: Iterable[sp
         polynomial: in the ``variables``, with any other symbols as constants.
         variables: the normal variables.
         variances: one for each variable, symbols or numbers.
-
-    Raises:
-        ValueError: if there are not as many variances as variables.
     """
     variables, variances = list(variables), list(variances)
     if len(variables) != len(variances):

@@ -1,11 +1,8 @@
 """The controls of Part III: their functions at a small size, and what their stored results say."""
 
-import curriculum
 import escape_controls
 import numpy as np
 import pytest
-import same_weights
-import smooth_normalisation
 import spike_controls
 import torch
 from fresh import holm, resampled, share
@@ -18,9 +15,7 @@ from attnopt.clustering import (
     Settings,
     Spike,
     Task,
-    Training,
     Watch,
-    curvature,
     dissect,
     initial_models,
     train,
@@ -74,30 +69,6 @@ def test_groups_that_stay_and_groups_that_step_are_complements():
         assert torch.allclose(part, lengths[0] / lengths[1], rtol=1e-3)
 
 
-def test_a_shortened_layer_is_the_layer_where_nothing_is_short():
-    before, after, marked, truth = step()
-    rise = dissect(before, after, marked, truth)["rise"]
-    for models in (before, after):
-        models.weights["value"] *= 1e3  # no ξ is shorter than 1
-        models.weights["assemblers"] *= 1e-3  # and no slope larger
-    rise = dissect(before, after, marked, truth)["rise"]
-    found = spike_controls.controls(before, after, marked, truth)
-    assert torch.allclose(found["short layer"], rise, atol=1e-12)
-    assert torch.allclose(found["gentle layer"], rise, atol=1e-12)
-
-
-def test_the_slope_is_that_of_the_layer():
-    before, *_ = step()
-    directions = torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    found = spike_controls.slope(before, directions)
-    for model in range(3):
-        one = before[model]
-        for at in range(4):
-            here = directions[model : model + 1, at : at + 1]
-            jacobian = torch.autograd.functional.jacobian(lambda x: spike_controls.layer(one, x).flatten(), here).view(2, 2)  # noqa: B023
-            assert torch.allclose(found[model, at, 0], torch.linalg.matrix_norm(jacobian, 2))
-
-
 def test_a_run_is_followed_to_the_very_state_before_its_spike(short):
     spikes = [Spike(run, 5, 5, 6, 0.1, 0.2) for run in range(5)]
     states = spike_controls.states_before(list(range(5)), spikes)
@@ -109,21 +80,6 @@ def test_a_run_is_followed_to_the_very_state_before_its_spike(short):
     assert (parts["rise"] > 0).all()
 
 
-def test_one_spike_a_run_is_drawn():
-    loss = torch.full((80, 3), 0.1)
-    loss[[20, 40, 60], 1] = loss[30, 2] = 0.9
-    assert [(s.model, s.start) for s in spike_controls.chosen_spikes(Training({}, {"loss": loss}, {}))] in [
-        [(1, at), (2, 30)] for at in (20, 40, 60)
-    ]
-
-
-def test_differences_of_gradients_are_the_hessian(short):
-    tokens, targets = training_data([0], Task())
-    model = short.models[0].double()
-    exact = curvature(model, tokens[0, :300], targets[0, :300])[1]
-    assert torch.allclose(escape_controls.hessian(model, tokens[0, :300], targets[0, :300]), exact, atol=1e-4)
-
-
 def test_votes_are_those_of_the_nearest():
     rng = np.random.default_rng(3)
     points, targets, groups = rng.standard_normal((80, 2)), rng.integers(0, 2, 80), np.arange(80) // 8
@@ -132,63 +88,6 @@ def test_votes_are_those_of_the_nearest():
         near = np.where(hidden, np.inf, gaps).argsort(1)[:, : escape_controls.NEIGHBOURS]
         expected = ((targets[near].mean(1) > 0.5) == targets).mean()
         assert escape_controls.vote(points, targets, own) == expected
-
-
-def test_an_ideal_head_gets_thirty_of_thirty_two_votes_of_other_prefixes():
-    tokens, targets = Task().all()
-    counts = tokens[:, :5].sum(1).numpy()
-    points = np.stack([np.cos(counts), np.sin(counts)], 1)
-    prefixes = np.arange(4096) // 128
-    assert escape_controls.vote(points, targets.numpy()) == 1
-    assert escape_controls.vote(points, targets.numpy(), prefixes) == 30 / 32
-
-
-def test_a_quiet_suffix_has_its_attention_divided():
-    models, tokens = initial_models(range(2)).double(), Task().all()[0][::97]
-    assert torch.allclose(escape_controls.quiet(models, tokens, 5, 1.0), models.stages(tokens)["sequence"])
-    silent = escape_controls.quiet(models, tokens, 5, 0.0)
-    same = (tokens[:, None, :5] == tokens[None, :, :5]).all(-1)
-    gaps = (silent[:, :, None] - silent[:, None]).norm(dim=-1)
-    assert gaps[:, same].max() < 1e-12
-
-
-def test_rates_count_what_begins_after_success_and_pairs_are_drawn_together():
-    loss, accuracy = torch.full((101, 2), 0.1), torch.zeros(101, 2)
-    accuracy[20:, 0] = 0.95
-    loss[[10, 50, 80], 0] = 0.9  # the first one before success
-    loss[60, 1] = 0.9  # of a run that never succeeds
-    found = smooth_normalisation.rates(Training({}, {"loss": loss, "accuracy_all": accuracy}, {}))
-    assert [found[key].tolist() for key in ("late", "epochs", "spikes")] == [[2, 0], [80, 0], [3, 1]]
-    one = {"late": np.array([4, 4, 4]), "epochs": np.array([100, 100, 100])}
-    other = {"late": np.array([2, 2, 2]), "epochs": np.array([200, 200, 200])}
-    assert smooth_normalisation.ratio(one, other, 20) == [0.25, 0.25, 0.25]
-
-
-def test_pairs_that_agree_are_told_from_others():
-    rows = np.array([[1, 1], [1, 0], [0, 1], [0, 0], [1, 2], [2, 1], [2, 2], [2, 0]])
-    same = same_weights.pairing(same_weights.agreement("form", rows, rows), 500)
-    assert same["own"][0] == 1
-    assert same["others"] == 0
-    assert same["p"] < 0.01
-    other = same_weights.pairing(same_weights.agreement("form", rows, rows[::-1]), 500)
-    assert other["own"][0] == 0
-    assert other["p"] == 1
-    reached = torch.tensor([True] * 12 + [False] * 12)
-    found = same_weights.together(reached, reached.roll(2))
-    assert found["table"] == [[10, 2], [2, 10]]
-    assert found["expected"] == 6
-    assert found["odds_ratio"][1] > 1
-    assert found["p"] < 0.01
-
-
-def test_models_that_count_ones_are_told_from_other_solutions(monkeypatch):
-    plain, signs = [1] * 5 + [0] * 7, [1, -1, 1, 1, 1] + [0] * 7
-    form = {"weights": torch.tensor([plain, plain, signs, plain]), "explained": torch.tensor([1.0, 1.0, 1.0, 0.9])}
-    monkeypatch.setattr(curriculum, "in_parts", lambda models, function: form)
-    monkeypatch.setattr(curriculum, "last", lambda training: torch.tensor([1.0, 0.95, 0.97, 0.99]))
-    found = curriculum.through_the_circuit(Training(initial_models(range(4)), {}, {}), torch.tensor([1.0, 0.5, 0.95, 0.3]))
-    assert [entry[:2] for entry in (found["success"]["ones"], found["success"]["others"])] == [[1, 2], [1, 2]]
-    assert [entry[:2] for entry in (found["never_wrong"]["ones"], found["never_wrong"]["others"])] == [[1, 2], [0, 2]]
 
 
 def wilson(count, of):
@@ -259,30 +158,6 @@ def test_neighbours_with_other_prefixes_agree_about_the_escape():
     assert others["after"][1] > 0.93
     assert votes["accuracy"][2] < 0.6
     assert votes["p"] < 1e-6
-
-
-@pytest.mark.evidence("odonnat-two-phase")
-def test_the_feed_forward_layer_alone_solves_nothing_from_the_escape_on():
-    frozen = stored("escape_controls")["freezing"]
-    assert [frozen["all"][arm][:2] for arm in ("all", "feed-forward", "the rest")] == [[102, 195], [0, 195], [12, 195]]
-    for kind in ("all", "quick", "slow"):
-        assert frozen[kind]["feed-forward"][3] == pytest.approx(wilson(0, frozen[kind]["all"][1])[1], rel=1e-3)
-        assert frozen[kind]["feed-forward"][0] == 0
-        assert frozen[kind]["the rest"][0] < frozen[kind]["all"][0] / 4
-    # no run is solved by the feed-forward layer only, so all that everything solves count for it: 2 · 2⁻¹⁰²
-    chance = frozen["tests"]["all: all, feed-forward"]
-    assert chance["p"] == pytest.approx(2.0**-101, rel=1e-3)
-    assert chance["corrected"] == pytest.approx(6 * chance["p"], rel=1e-3)
-    assert max(test["corrected"] for test in frozen["tests"].values()) < 0.002
-
-
-@pytest.mark.evidence("odonnat-saddle-points")
-def test_every_waiting_model_has_directions_down():
-    for kind in stored("escape_controls")["hessians"].values():
-        for loss in kind.values():
-            assert loss["down"][:2] == [40, 40]
-            assert loss["down"][2:] == pytest.approx(wilson(40, 40), rel=1e-3)
-            assert loss["directions"][1] > 30
 
 
 @pytest.mark.evidence("odonnat-initialisation")

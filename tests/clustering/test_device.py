@@ -12,12 +12,12 @@ from dataclasses import replace
 import torch
 from pretend_device import NAME, Pretended, There
 from attnopt.clustering import Settings, Task, Watch, train
-from attnopt.clustering.training.group import Group
+from attnopt.clustering.training.record import Record
 
-save = Group.save
+save = Record.save
 
-def save_and_stop(group, file):
-    save(group, file)
+def save_and_stop(*given):
+    save(*given)
     raise KeyboardInterrupt
 
 def same(one, other):
@@ -37,11 +37,11 @@ for settings, dtype in (
     here = train([5, 6, 7], settings, **how)
     with Pretended():
         there = train([5, 6, 7], settings, device=NAME, **how)
-        Group.save = save_and_stop
+        Record.save = save_and_stop
         try:
             train([5, 6, 7], settings, device=NAME, checkpoint=file, checkpoint_every=1, **how)
         except KeyboardInterrupt:
-            Group.save = save
+            Record.save = save
         again = train([5, 6, 7], settings, device=NAME, checkpoint=file, **how)  # goes on from what was saved
     for found in (there, again):
         assert set(found.snapshots) == {0, 2}

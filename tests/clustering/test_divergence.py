@@ -1,16 +1,15 @@
 """Models that diverge: they stop where they could last be evaluated, which is told, and the others notice nothing."""
 
-import sys
 import warnings
 from dataclasses import replace
 
 import pytest
 import torch
 
-from attnopt.clustering import Settings, Watch, ensemble, initial_models, load_training, save_training, train
+from attnopt.clustering import Settings, State, Watch, ensemble, initial_models, load_training, save_training, train
 from attnopt.clustering.files import read_arrays, write_arrays
 from attnopt.clustering.sandbox import Run
-from attnopt.clustering.training import compiled, group
+from attnopt.clustering.training import compiled, trainer
 from attnopt.clustering.training.record import join, stop_of
 
 ENGINES = [
@@ -89,18 +88,18 @@ def test_the_others_are_as_without_it(compiled):
 @pytest.mark.parametrize("at", [1, EPOCHS - 1])  # before the second model stops, and after
 def test_an_interrupted_training_remembers_who_stopped(tmp_path, monkeypatch, compiled, at):
     whole = quietly(train, SEEDS, SETTINGS, WATCH, compiled=compiled)
-    original = group.Group.pass_through
+    original = trainer.advance
 
-    def until(self):
-        if self.epoch == at:
+    def until(*parts):
+        if parts[-1].epoch == at:
             raise KeyboardInterrupt
-        original(self)
+        original(*parts)
 
     file = {"checkpoint": tmp_path / "run", "checkpoint_every": 1, "compiled": compiled}
-    monkeypatch.setattr(group.Group, "pass_through", until)
+    monkeypatch.setattr(trainer, "advance", until)
     with pytest.raises(KeyboardInterrupt):
         train(SEEDS, SETTINGS, WATCH, **file)
-    monkeypatch.setattr(group.Group, "pass_through", original)
+    monkeypatch.setattr(trainer, "advance", original)
     assert_same(whole, quietly(train, SEEDS, SETTINGS, WATCH, **file))
     assert_same(whole, quietly(train, SEEDS, SETTINGS, WATCH, **file))  # from the end
 
@@ -111,8 +110,7 @@ def test_chunks_remember_who_stopped(tmp_path, monkeypatch, compiled):
     whole = quietly(train, SEEDS, SETTINGS, WATCH, compiled=compiled)
     how = {"watch": WATCH, "chunk": 2, "compiled": compiled}
     assert_same(whole, quietly(ensemble, SEEDS, SETTINGS, tmp_path, jobs=2, **how))
-    module = sys.modules["attnopt.clustering.training.ensemble"]
-    monkeypatch.setattr(module, "train_quietly", None)  # from here on chunks are read
+    monkeypatch.setattr(trainer, "train_quietly", None)  # from here on chunks are read
     assert_same(whole, quietly(ensemble, SEEDS, SETTINGS, tmp_path, jobs=1, **how))
 
 
@@ -166,36 +164,35 @@ def test_scores_that_spread_too_far_for_some_steps_of_an_epoch_stop_a_model_too(
     query[1] *= 81 / (scores[1].max() - scores[1].min())
     start = start.replace(query=query)
     settings = Settings(n_train=64, learning_rate=1e-6, weight_decay=2e5).each(2)
-    models = group.Group([0, 1], settings, Watch(), start, compiled)
-    models.pass_through()
-    ends = models.stopped[:2].tolist(), models.spread[:2].tolist()
+    parts = _, state, _, record = trainer.begin([0, 1], settings, Watch(), start, compiled)
+    trainer.advance(*parts)
+    ends = record.stopped[:2].tolist(), record.spread[:2].tolist()
     assert ends == ([-1, 0], [0.0, pytest.approx(81, abs=0.1)])
-    assert torch.equal(models.models_of(models.rows).weights["query"][1], start.weights["query"][1])
-    assert not torch.equal(models.models_of(models.rows).weights["query"][0], start.weights["query"][0])
+    query = record.models_of(state.rows).weights["query"]
+    assert torch.equal(query[1], start.weights["query"][1])
+    assert not torch.equal(query[0], start.weights["query"][0])
 
 
 @pytest.mark.parametrize("compiled", ENGINES)
 def test_a_loss_that_overflows_stops_a_model_whose_weights_are_finite(compiled):
     """The only step of an epoch makes the feed-forward layer so large that no logit is finite."""
     settings = Settings(n_train=32, learning_rate=1e-2, mlp_discount=[1.0, 1e-38]).each(2)
-    models = group.Group([0, 1], settings, Watch(), initial_models([0, 1]), compiled)
-    before = models.rows.clone()
-    models.step_through(torch.zeros_like(models.spread))
-    assert all(value.isfinite().all() for value in (models.rows, models.adam.first, models.adam.second))
-    models.rows.copy_(before)
-    models.adam.first.zero_()
-    models.adam.second.zero_()
-    models.pass_through()
-    assert models.stopped[:2].tolist() == [-1, 0]
+    engine, state, pace, record = trainer.begin([0, 1], settings, Watch(), initial_models([0, 1]), compiled)
+    after = State(*(part.clone() for part in state))
+    engine.epoch(after, torch.arange(32), pace, record.squares, record.spread.clone())
+    assert all(value.isfinite().all() for value in after)
+    trainer.advance(engine, state, pace, record)
+    assert record.stopped[:2].tolist() == [-1, 0]
 
 
 @pytest.mark.parametrize("compiled", ENGINES)
 def test_moments_that_overflow_stop_a_model_that_they_would_hold_still(compiled):
-    models = group.Group([0, 1], Settings(n_train=64).each(2), Watch(), initial_models([0, 1]), compiled)
-    models.adam.second[1, 0] = float("inf")
-    models.pass_through()
-    assert models.stopped[:2].tolist() == [-1, 0]
-    assert torch.equal(models.models_of(models.rows).weights["query"][1], initial_models([1]).weights["query"][0])
+    start = initial_models([0, 1])
+    parts = _, state, _, record = trainer.begin([0, 1], Settings(n_train=64).each(2), Watch(), start, compiled)
+    state.second[1, 0] = float("inf")
+    trainer.advance(*parts)
+    assert record.stopped[:2].tolist() == [-1, 0]
+    assert torch.equal(record.models_of(state.rows).weights["query"][1], initial_models([1]).weights["query"][0])
 
 
 def test_a_start_whose_scores_spread_too_far_is_refused_by_its_place_among_the_seeds():

@@ -1,18 +1,16 @@
 """Ensembles in chunks: the same numbers however they are divided, taken up where they were left, never mixed up."""
 
 import json
-import sys
 from dataclasses import dataclass, fields, replace
 
 import pytest
 import torch
 from ensembles import nested, seeded
-from joblib import parallel_config
 
 from attnopt.clustering import Settings, Task, Watch, ensemble, initial_models, save_training, train, training_data
 from attnopt.clustering.files import read_arrays
 from attnopt.clustering.task import TEST_SEED
-from attnopt.clustering.training import group
+from attnopt.clustering.training import trainer
 
 SETTINGS = Settings(epochs=2, n_train=128, batch_size=[32, 64, 32, 16, 32])
 WATCH = Watch(snapshots=(2, 0))
@@ -41,12 +39,11 @@ def test_neither_chunks_nor_processes_change_numbers(tmp_path):
 
 @pytest.mark.same_bits
 def test_finished_chunks_are_read_and_others_trained(tmp_path, monkeypatch):
-    module = sys.modules["attnopt.clustering.training.ensemble"]
     expected = ensemble(range(5), SETTINGS, tmp_path, watch=WATCH, chunk=2, jobs=1)
     (tmp_path / "chunk_00002.npz").unlink()
-    trained, plain = [], module.train_quietly
+    trained, plain = [], trainer.train_quietly
     monkeypatch.setattr(
-        module, "train_quietly", lambda seeds, *how, **more: trained.append(seeds) or plain(seeds, *how, **more)
+        trainer, "train_quietly", lambda seeds, *how, **more: trained.append(seeds) or plain(seeds, *how, **more)
     )
     assert_same(expected, ensemble(range(5), SETTINGS, tmp_path, watch=WATCH, chunk=2, jobs=1))
     assert trained == [[2, 3]]
@@ -55,15 +52,15 @@ def test_finished_chunks_are_read_and_others_trained(tmp_path, monkeypatch):
 @pytest.mark.same_bits
 def test_an_interrupted_chunk_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     expected = ensemble(range(2), FOUR, jobs=1)
-    original, passes = group.Group.pass_through, []
+    original, passes = trainer.advance, []
 
-    def interrupted(self):
-        passes.append(self.epoch)
+    def interrupted(*parts):
+        passes.append(parts[-1].epoch)
         if len(passes) == 3:
             raise KeyboardInterrupt
-        original(self)
+        original(*parts)
 
-    monkeypatch.setattr(group.Group, "pass_through", interrupted)
+    monkeypatch.setattr(trainer, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ensemble(range(2), FOUR, tmp_path, jobs=1, checkpoint_every=1)
     assert_same(expected, ensemble(range(2), FOUR, tmp_path, jobs=1, checkpoint_every=1))
@@ -197,14 +194,6 @@ def test_refuses_what_makes_no_sense():
         ensemble([1, 2], Settings(clip=[1.0]))
     with pytest.raises(ValueError, match="start"):
         ensemble([1, 2], start=initial_models(range(3)))
-
-
-def test_runs_on_a_dask_cluster():
-    distributed = pytest.importorskip("distributed", reason="dask is no dependency of the book")
-    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1)
-    with cluster, distributed.Client(cluster), parallel_config(backend="dask"):
-        found = ensemble(range(5), SETTINGS, watch=WATCH, chunk=2)
-    assert_same(train(range(5), SETTINGS, WATCH), found)
 
 
 def test_test_sequences_and_added_tokens_have_streams_of_their_own():

@@ -9,17 +9,9 @@ from lab import RESULTS
 from torch.nn.functional import cross_entropy
 
 from attnopt.clustering import PAPER, Course, Models, initial_models
-from attnopt.clustering.model import marks
 from attnopt.clustering.training.backward import loss_and_gradients
 
 SEEDS = range(31, 34)
-
-
-def test_without_held_attention_these_are_the_models_logits():
-    models = initial_models(SEEDS)
-    tokens = PAPER.task.sample(20, torch.Generator().manual_seed(1))[0]
-    marked = marks(tokens.expand(3, -1, -1), 2, torch.float32)
-    torch.testing.assert_close(script.answers(models, marked, None), models.logits(tokens))
 
 
 @pytest.mark.parametrize("arm", ["uniform", "initial", "final", "prefix"])
@@ -52,31 +44,6 @@ def test_held_attention_is_what_its_arm_says():
     assert script.held("free", start, end) is None
     assert (script.held("uniform", start, end) == 1).all()
     assert script.held("prefix", start, end)[:, at].mean((0, 1)).tolist() == [1.0] * 5 + [0.0] * 7
-
-
-def test_training_with_held_attention_leaves_the_query_and_lowers_the_loss():
-    held = script.held("prefix", initial_models(SEEDS), None)
-    models, losses = script.run(held, SEEDS, 30)
-    assert (models.weights["query"] == 0).all()
-    assert losses.shape == (30, 3)
-    assert (losses[-1] < losses[0]).all()
-
-
-def test_without_it_the_training_is_the_packages_own():
-    from attnopt.clustering import Settings, train
-
-    models, losses = script.run(None, SEEDS, 3)
-    done = train(list(SEEDS), Settings(epochs=3))
-    for name, value in done.models.weights.items():
-        torch.testing.assert_close(models.weights[name], value, atol=2e-4, rtol=2e-3)
-    assert torch.isfinite(losses).all()
-
-
-def test_parallel_is_the_length_of_the_mean_direction():
-    models = initial_models(SEEDS).double()
-    xi = models.sequences(PAPER.task.all()[0])
-    expected = [(points / points.norm(dim=1, keepdim=True)).mean(0).norm().item() for points in xi]
-    assert script.parallel(models).tolist() == pytest.approx(expected)
 
 
 def test_what_is_stored_fits_together():

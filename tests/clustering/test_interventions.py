@@ -1,12 +1,10 @@
 """Interventions against the forward pass with its stages patched, and against the circuit whose answers are known."""
 
-import math
-
 import pytest
 import torch
 
-from attnopt.clustering import Models, Task, ideal_circuit, levels, load_models, removals, replacements
-from attnopt.clustering.interventions import donors, in_parts, level_means
+from attnopt.clustering import Models, Task, levels, load_models, removals, replacements
+from attnopt.clustering.interventions import donors, in_parts
 
 TASK = Task(2, 6, 3)
 
@@ -80,30 +78,6 @@ def test_donors_are_of_the_same_and_of_another_level_and_all_are_drawn():
         assert (same[1] != torch.arange(6)).all()
     assert seen[0] == [{1, 2}, {0, 2}, {0, 1}, {4}, {3}, {5}]
     assert seen[1] == [{3, 4, 5}] * 3 + [{0, 1, 2, 5}] * 2 + [{0, 1, 2, 3, 4}]
-
-
-def test_the_ideal_circuit_uses_its_count_and_nothing_else():
-    model = ideal_circuit(TASK, 12.0)
-    m = torch.tensor([[1, 1, 1, 0, 0, 0]])
-    found = replacements(model, TASK, m, drawn())
-    assert all(found[name].item() == 1 for name in ("none", "mean", "rest", "same", "other"))
-    parity = levels(m, TASK)[0] % 2
-    _, other = donors(levels(m, TASK), drawn())
-    assert found["kept"].item() == pytest.approx((parity == parity[other[0]]).double().mean().item())
-    removed = removals(model, TASK, drawn())
-    assert removed["positions"][0].tolist() == [0.5] * 3 + [1.0] * 3
-
-
-def test_level_means_are_those_of_the_levels():
-    level = levels(torch.tensor([[1, -1, 1, 2, 0, 0]]), TASK)
-    xi = torch.randn(1, 64, 2, dtype=torch.float64, generator=drawn())
-    means = level_means(xi, level)
-    for value in level.unique():
-        torch.testing.assert_close(
-            means[0, level[0] == value], xi[0, level[0] == value].mean(0).expand((level == value).sum(), 2)
-        )
-    counts = torch.tensor([math.comb(3, j) * 8 for j in range(4)])
-    assert torch.bincount(levels(torch.tensor([[1, 1, 1, 0, 0, 0]]), TASK)[0]).tolist() == counts.tolist()
 
 
 @pytest.fixture(scope="module")

@@ -32,57 +32,6 @@ def figure_one(sharpness):
     )
 
 
-def by_definition(models, task):
-    """Both shares for each model, one sequence at a time."""
-    tokens, k = task.all()[0], task.k
-    xi = models.stages(tokens)["sequence"]
-    shares = []
-    for points in xi:
-        mean = points.mean(0)
-        prefix, cluster = {}, {}
-        for x, point in zip(tokens.tolist(), points, strict=True):
-            prefix.setdefault(tuple(x[:k]), []).append(point)
-        means = {x: torch.stack(group).mean(0) for x, group in prefix.items()}
-        for x, value in means.items():
-            cluster.setdefault(tuple(sorted(x)), []).append(value)
-        total = sum((point - mean).square().sum() for point in points) / len(points)
-        within = sum((point - means[x]).square().sum() for x, group in prefix.items() for point in group) / len(points)
-        centres = {x: torch.stack(group).mean(0) for x, group in cluster.items()}
-        orders = sum((value - centres[tuple(sorted(x))]).square().sum() for x, value in means.items()) / len(means)
-        shares.append((1 - within / total, 1 - orders / total))
-    return torch.tensor(shares, **double)
-
-
-@pytest.mark.parametrize("norm", ["unit", "rms"])
-@pytest.mark.parametrize(("p", "length", "k"), [(2, 5, 3), (3, 4, 2), (2, 4, 1), (3, 3, 3)])
-def test_shares_are_those_of_the_definition(p, length, k, norm, generator):
-    models = Models.random(3, p, length, 3, norm=norm, generator=generator)
-    shares = invariance(models, Task(p, length, k))
-    expected = by_definition(models, Task(p, length, k))
-    torch.testing.assert_close(torch.stack([shares["suffix"], shares["permutation"]], 1), expected, rtol=1e-10, atol=1e-12)
-
-
-@given(p=st.integers(2, 3), length=st.integers(1, 5), part=st.floats(0, 1), seed=st.integers(0, 2**31))
-def test_shares_lie_between_zero_and_one_and_know_neither_scale_nor_rotation(p, length, part, seed):
-    generator = torch.Generator().manual_seed(seed)
-    k = 1 + round(part * (length - 1))
-    params = Models.random(2, p, length, norm="unit", generator=generator)
-    shares = invariance(params, Task(p, length, k))
-    for share in shares.values():
-        assert (share >= -1e-12).all()
-        assert (share <= 1 + 1e-12).all()
-    assert (shares["suffix"] + shares["permutation"] >= 1 - 1e-12).all()  # what is left the counts explain
-    if k == length:
-        torch.testing.assert_close(shares["suffix"], torch.ones(2, **double), rtol=0, atol=1e-12)
-    if k == 1:
-        torch.testing.assert_close(shares["permutation"], torch.ones(2, **double), rtol=0, atol=1e-12)
-    turn = torch.tensor([[math.cos(1), -math.sin(1)], [math.sin(1), math.cos(1)]], **double)
-    for factor in (1e-12, 1e3):
-        moved = invariance(params.replace(value=factor * turn @ params.weights["value"]), Task(p, length, k))
-        for name, share in shares.items():
-            torch.testing.assert_close(moved[name], share, rtol=1e-9, atol=1e-11)
-
-
 @pytest.mark.evidence("odonnat-ideal-circuit")
 def test_equal_positions_are_invariant_at_any_sharpness(generator):
     params = Models.random(4, 3, 5, 3, norm="unit", generator=generator)
@@ -96,25 +45,6 @@ def test_equal_positions_are_invariant_at_any_sharpness(generator):
     for order in itertools.permutations(range(3)):
         torch.testing.assert_close(params.logits(tokens[:, [*order, 3, 4]]), logits, rtol=1e-11, atol=1e-12)
     assert (invariance(params, task)["suffix"] < 0.999).all()
-
-
-@pytest.mark.evidence("odonnat-ideal-circuit")
-def test_no_query_and_both_invariances_by_collapse():
-    """For p = 2, spurious positions on the line through the tokens: a suffix with 7/12 of the attention is forgotten."""
-    for query in ([0.0, 0.0], [1.0, 0.0], [0.0, -2.0]):
-        params = model(
-            token=[[0.0, -1.0], [0.0, 1.0]],
-            position=[[1.0, 0.0]] * 5 + [[0.0, 3.0]] * 7,
-            query=query,
-            value=[[1.0, 0.0], [0.5, 2.0]],
-        )
-        tokens, _ = Task().all()
-        xi = params.stages(tokens)["sequence"][0]
-        assert len((xi * 1e9).round().unique(dim=0)) == 6
-        shares = invariance(params, Task())
-        assert min(shares["suffix"], shares["permutation"]) > 1 - 1e-13
-        if query == [0.0, 0.0]:
-            assert spurious_attention(params, Task())[0].item() == pytest.approx(7 / 12, rel=1e-12)
 
 
 @pytest.mark.evidence("odonnat-ideal-circuit")
@@ -133,37 +63,6 @@ def test_suffix_invariance_needs_equal_scores_and_equal_values(broken):
     else:
         params.weights["value"] = torch.eye(3, **double)[None]
     assert invariance(params, Task(2, 3, 1))["suffix"] < 0.99
-
-
-def test_different_positions_may_be_permutation_invariant():
-    angles = torch.linspace(0, 2, 4).tolist()
-    weights = {
-        "token": [[1.0, 0.0, 0.0, 0.0], [0.6, 0.8, 0.0, 0.0], [0.0, -1.0, 0.0, 0.0]],
-        "position": [[0.0, 0.0, math.cos(a), math.sin(a)] for a in angles],
-        "value": torch.eye(4).tolist(),
-    }
-    task = Task(3, 4, 3)
-    assert invariance(model(query=[0.0] * 4, **weights), task)["permutation"] > 1 - 1e-13
-    assert invariance(model(query=[0.0, 0.0, 1.0, 0.0], **weights), task)["permutation"] < 0.999
-
-
-@pytest.mark.evidence("odonnat-cluster-count")
-def test_both_invariances_make_the_embedding_a_ratio_of_sums_over_counts():
-    """Averaged over the prefix's orders and over suffixes, numerator and denominator have the ratio that they had."""
-    angles = torch.linspace(0, 2, 4).tolist()
-    params = model(  # positions of the prefix differ; the spurious one is so far away that its tokens look alike
-        token=[[1.0, 0.0, 0.0, 0.0, 0.0], [0.6, 0.8, 0.0, 0.0, 0.0], [0.0, -1.0, 0.0, 0.0, 0.0]],
-        position=[[0.0, 0.0, math.cos(a), math.sin(a), 0.0] for a in angles],
-        query=[0.0] * 5,
-        value=torch.eye(5).tolist(),
-    )
-    tokens, _ = Task(3, 4, 3).all()
-    params.weights["position"] = torch.cat([params.weights["position"][:, :3], 1e12 * torch.eye(5, **double)[None, 4:]], 1)
-    xi = params.stages(tokens)["sequence"][0]
-    table = params.table()[0]  # no query: every weight is 1, and V the identity
-    counts = torch.nn.functional.one_hot(tokens[:, :3], 3).sum(1).to(torch.float64)
-    expected = (counts @ table[:, :3].mean(1) + table[:, 3].mean(0)) / (3 + 1)
-    torch.testing.assert_close(xi, expected, rtol=0, atol=1e-11)
 
 
 def test_shares_of_zero():
@@ -186,17 +85,6 @@ def test_shares_of_zero():
     assert shares["suffix"].abs() < 1e-12
     constant = prefix_collapsed.replace(value=torch.zeros(1, 2, 2, **double))
     assert all(share == 1 for share in invariance(constant, Task(2, 3, 2)).values())
-
-
-@pytest.mark.parametrize("norm", ["unit", "rms"])
-@pytest.mark.parametrize(("p", "length", "k"), [(2, 5, 3), (3, 4, 1), (2, 4, 4)])
-def test_leakage_is_the_extreme_over_all_sequences(p, length, k, norm, generator):
-    models, task = Models.random(5, p, length, 3, norm=norm, generator=generator), Task(p, length, k)
-    models = models.replace(query=3 * models.weights["query"])
-    leaks = models.stages(task.all()[0])["attention"][..., k:].sum(-1)
-    least, most = spurious_attention(models, task)
-    torch.testing.assert_close(least, leaks.amin(1), rtol=1e-10, atol=1e-14)
-    torch.testing.assert_close(most, leaks.amax(1), rtol=1e-10, atol=1e-14)
 
 
 @pytest.mark.evidence("odonnat-ideal-circuit")
@@ -236,18 +124,6 @@ def test_circuits_leakage_is_that_of_its_docstring():
             wanted = 3 / (3 + 5 * math.exp(rate * sharpness))
             assert least.item() == pytest.approx(wanted, rel=1e-12 if dim == 3 else 0.1)
             assert most.item() == pytest.approx(wanted, rel=1e-12 if dim == 3 else 0.1)
-
-
-def test_what_cannot_be_measured_is_named(generator):
-    models = Models.random(1, 2, 4, norm="unit", generator=generator)
-    for measure in (invariance, spurious_attention):
-        for task in (Task(3, 4, 2), Task(2, 5, 2)):
-            with pytest.raises(ValueError, match="task must have length 4 and at most 2 tokens, as the models have"):
-                measure(models, task)
-        with pytest.raises(TypeError, match="task must be a Task, got tuple"):
-            measure(models, (2, 4, 2))
-        with pytest.raises(TypeError, match="models must be Models, got dict"):
-            measure(models.weights, Task(2, 4, 2))
 
 
 @pytest.mark.parametrize("constant", [-1.0, 1e3, -1e-30])

@@ -1,6 +1,5 @@
 """The model, against a forward pass in plain loops; what embeddings can reach; unit and rms normalization; the table."""
 
-import inspect
 import itertools
 import json
 import math
@@ -10,19 +9,14 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.optimize import linprog
 from torch.nn.functional import cross_entropy
 
-from attnopt import clustering
 from attnopt.clustering import (
     Models,
     Settings,
     Task,
-    Watch,
     closed_form_gradients,
-    ideal_circuit,
     invariance,
     normalize,
     train,
@@ -73,32 +67,6 @@ def test_forward_is_section_2_2(norm, biases, dim):
     for m, n in itertools.product(range(3), range(0, 81, 7)):
         expected = torch.tensor(one_by_one(models, m, tokens[n].tolist()), dtype=torch.float64)
         torch.testing.assert_close(logits[m, n], expected, rtol=1e-12, atol=1e-12)
-
-
-@given(st.integers(0, 99), st.integers(2, 4), st.integers(1, 5), st.integers(1, 4), st.sampled_from(["unit", "rms"]))
-def test_stages_fit_together(seed, p, length, dim, norm):
-    params = model(seed, 2, p, length, dim, 6, norm)
-    tokens, _ = Task(p, length, 1).sample(7, torch.Generator().manual_seed(seed))
-    stages = params.stages(tokens)
-    logits = stages["logits"]
-    assert logits.shape == (2, 7, p)
-    assert {name: tuple(value.shape) for name, value in stages.items()} == {
-        "embeddings": (2, 7, length, dim),
-        "scores": (2, 7, length),
-        "attention": (2, 7, length),
-        "mixture": (2, 7, dim),
-        "sequence": (2, 7, dim),
-        "direction": (2, 7, dim),
-        "activations": (2, 7, 6),
-        "output": (2, 7, dim),
-        "logits": (2, 7, p),
-    }
-    torch.testing.assert_close(stages["attention"].sum(-1), torch.ones(2, 7, dtype=torch.float64))
-    size = 1 if norm == "unit" else math.sqrt(dim)
-    assert (stages["embeddings"].norm(dim=-1) <= size + 1e-12).all()
-    own = torch.stack([tokens, tokens])
-    torch.testing.assert_close(params.logits(own), logits, rtol=1e-11, atol=1e-12)
-    torch.testing.assert_close(logits, stages["output"] @ params.weights["token"].mT, rtol=1e-11, atol=1e-12)
 
 
 def test_the_initialisation_has_the_documented_shapes_and_scales():
@@ -175,12 +143,6 @@ def test_probabilities_have_the_symmetries_of_the_chapter_and_no_others(p, dim):
     assert values[free] < 1e-13 * values[0]
 
 
-def test_an_embedding_inside_the_hull_of_others_never_wins():
-    params = model(models=50, p=4, length=3)
-    params.weights["token"][:, 3] = params.weights["token"][:, :3].mean(1)
-    assert (params.logits(Task(4, 3, 1).all()[0]).argmax(-1) != 3).all()
-
-
 # ---------------------------------------------------------------- what embeddings can reach
 
 
@@ -216,20 +178,6 @@ def test_no_embedding_reaches_the_exclusive_or_in_any_dimension():
         assert not ((sums[0, 0] > 0) & (sums[1, 1] > 0) & (sums[0, 1] < 0) & (sums[1, 0] < 0)).any()
 
 
-def test_four_directions_are_reached_unless_a_plane_separates_the_diagonals():
-    rng = np.random.default_rng(1)
-    for dim in (2, 3):
-        verdicts = []
-        for _ in range(150):
-            u = random_directions(rng, 2, 2, dim)
-            signed = np.stack([u[0, 0], u[1, 1], -u[0, 1], -u[1, 0]])
-            apart = linprog(-signed.sum(0), A_ub=-signed, b_ub=np.zeros(4), bounds=[(-1, 1)] * dim)
-            separated = -apart.fun > 1e-9  # some v with all ⟨v, signed⟩ ≥ 0, not all zero
-            assert reachable(u) != separated
-            verdicts.append(separated)
-        assert 0 < sum(verdicts) < 150
-
-
 @pytest.mark.evidence("odonnat-model")
 @pytest.mark.parametrize(
     ("length", "dim", "share"), [(2, 2, 1 / 2), (3, 2, 3 / 16), (4, 2, 1 / 16), (2, 3, 1 / 8), (2, 4, 0.0)]
@@ -239,20 +187,6 @@ def test_share_of_random_directions_that_embeddings_reach(length, dim, share):
     draws = 500
     found = sum(reachable(random_directions(rng, 2, length, dim)) for _ in range(draws))
     assert abs(found / draws - share) <= 4 * math.sqrt(share * (1 - share) / draws)
-
-
-def cells(directions):
-    """Sign choices of two tokens' directions, by brute force, for which the cones share a vector."""
-    length = directions.shape[1]
-    signs = [np.array(choice).reshape(2, length, 1) for choice in itertools.product((1, -1), repeat=2 * length)]
-    return sum(reachable(directions * sign) for sign in signs)
-
-
-@pytest.mark.evidence("odonnat-model")
-def test_of_all_signs_as_many_are_reached_as_lines_have_cells():
-    for seed in range(2):
-        assert cells(random_directions(np.random.default_rng(seed), 2, 2, 2)) == 8
-    assert cells(random_directions(np.random.default_rng(5), 2, 3, 2)) == 12
 
 
 @pytest.mark.evidence("odonnat-model")
@@ -284,17 +218,6 @@ def test_rms_is_unit_with_three_weights_times_root_d(dim, biases):
     close = Models(params.weights, "rms").logits(tokens)
     assert (close - expected).abs().median() < 1e-3
     assert not torch.allclose(params.logits(tokens), expected) or dim == 1
-
-
-@given(st.integers(0, 200), st.integers(1, 5), st.floats(-3, 6))
-def test_normalize_keeps_directions(seed, dim, log_scale):
-    vectors = torch.randn(4, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    unit, scale = normalize(vectors, "unit"), 10**log_scale
-    torch.testing.assert_close(unit.norm(dim=-1), torch.ones(4, dtype=torch.float64))
-    torch.testing.assert_close(normalize(scale * vectors, "unit"), unit)
-    lengths = scale * vectors.norm(dim=-1, keepdim=True)
-    expected = dim**0.5 * unit / (1 + 1e-5 * dim**0.5 / lengths)
-    torch.testing.assert_close(normalize(scale * vectors, "rms"), expected)
 
 
 @pytest.mark.parametrize(
@@ -329,11 +252,6 @@ def test_every_derivative_of_the_smooth_step_vanishes_at_both_ends():
     assert smooth_step(torch.tensor([0.0, 1.0, 7.0], dtype=torch.float64)).tolist() == pytest.approx([0, 1, 1], abs=1e-40)
 
 
-def test_models_live_in_the_plane_unless_told(generator):
-    params = Models.random(3, 2, 4, norm="unit", generator=generator)
-    assert [params.weights[name].shape for name in ("token", "receptors")] == [(3, 2, 2), (3, 32, 2)]
-
-
 @pytest.mark.parametrize(("norm", "derivative"), [("unit", 0.0), ("rms", 1e5), ("smooth", 2**0.5)])
 def test_the_zero_vector_stays_zero_and_has_the_documented_derivative(norm, derivative):
     zero = torch.zeros(3, 2, dtype=torch.float64, requires_grad=True)
@@ -355,17 +273,6 @@ def test_at_a_zero_sequence_embedding_autograd_agrees_with_the_closed_form():
     rms = torch.zeros_like(params.weights["value"]).requires_grad_()
     (slope,) = torch.autograd.grad(Models(params.weights | {"value": rms}, "rms").logits(tokens).sum(), rms)
     assert slope.isfinite().all()
-
-
-def test_across_zero_the_output_jumps_by_the_product_of_assemblers_and_receptors():
-    params = model(7, models=1, p=2, length=1, dim=2, width=6)
-    tokens = torch.tensor([[0]])
-    sides = []
-    for sign in (1, -1):
-        stages = params.replace(value=sign * 1e-12 * params.weights["value"]).stages(tokens)
-        sides.append((stages["output"][0, 0], stages["direction"][0, 0]))
-    jump = params.weights["assemblers"][0] @ params.weights["receptors"][0] @ sides[0][1]
-    torch.testing.assert_close(sides[0][0] - sides[1][0], jump, rtol=1e-9, atol=1e-9)
 
 
 # ---------------------------------------------------------------- all sequences as one product
@@ -414,35 +321,6 @@ def test_table_allows_for_large_values_when_it_refuses_scores():
         params.replace(value=1e100 * params.weights["value"]).sequences(tokens)
 
 
-def test_random_models_keep_no_more_than_their_share_of_the_suffix_on_average():
-    params = model(10, 400, 2, 8, 2, 4)
-    suffix = invariance(params, Task(2, 8, 3))["suffix"]
-    error = suffix.std() / math.sqrt(len(suffix))
-    assert suffix.mean() < 3 / 8 + 3 * error
-    silent = params.replace(query=torch.zeros_like(params.weights["query"]))  # additive: equality
-    even = invariance(silent, Task(2, 8, 3))["suffix"]
-    assert abs(even.mean() - 3 / 8) < 4 * even.std() / math.sqrt(len(even))
-
-
-def test_random_models_hardly_correlate_with_the_label():
-    params = model(11, 60, 2, 10, 2, 32)
-    tokens, targets = Task(2, 10, 5).all()
-    logits = params.logits(tokens)
-    scores = logits[..., 1] - logits[..., 0]
-    centred = scores - scores.mean(1, keepdim=True)
-    shares = (centred * (2.0 * targets - 1)).mean(1).square() / centred.square().mean(1)
-    assert shares.median() < 1e-6
-    accuracy = (logits.argmax(-1) == targets).double().mean(1)
-    assert (accuracy - 0.5).abs().max() < 0.05
-    losses = cross_entropy(logits.flatten(0, 1), targets.repeat(60), reduction="none").reshape(60, -1).mean(1)
-    assert (losses > math.log(2) - 1e-3).all()
-
-
-def test_the_ideal_circuit_solves_the_default_task():
-    tokens, targets = Task().all()
-    assert torch.equal(ideal_circuit(Task(), sharpness=8.0).logits(tokens).argmax(-1)[0], targets)
-
-
 # ---------------------------------------------------------------- bad input
 
 
@@ -456,68 +334,7 @@ def test_weights_that_are_not_finite_stay_with_their_model():
     torch.testing.assert_close(logits[[0, 2]], expected[[0, 2]], rtol=1e-11, atol=1e-12)
 
 
-def test_what_does_not_fit_is_named():
-    models, generator = model(biases=True), torch.Generator()
-    tokens, _ = Task(3, 4, 2).all()
-    for error, message, other in (
-        (TypeError, "tokens must be a tensor of integers, got torch.float32", tokens.float()),
-        (TypeError, "tokens must be a tensor of integers, got list", [[0, 1, 2, 0]]),
-        (TypeError, "tokens must be a tensor of integers, got torch.bool", tokens > 1),
-        (ValueError, r"tokens must have shape \(n, 4\)", tokens[:, :3]),
-        (ValueError, "tokens must have shape", tokens[:0]),
-        (ValueError, "tokens must have one set of sequences a model, 3, got 2", torch.stack([tokens, tokens])),
-        (ValueError, "tokens must lie in 0 … 2, got 0 … 3", tokens + (tokens == 2)),
-        (ValueError, "tokens must lie in 0 … 2, got -1", tokens - 1),
-    ):
-        for read in (models.logits, models.sequences):
-            with pytest.raises(error, match=message):
-                read(other)
-    weights = models.weights
-    for error, message, other in (
-        (ValueError, r"missing \['query'\]", {name: value for name, value in weights.items() if name != "query"}),
-        (ValueError, r"unknown \['bias'\]", weights | {"bias": weights["query"]}),
-        (ValueError, r"query must have shape \(3, 2\), got \(3, 1, 2\)", weights | {"query": weights["query"][:, None]}),
-        (ValueError, "value must have shape", weights | {"value": weights["value"][:1]}),
-        (ValueError, r"assemblers must have shape \(3, 2, 5\)", weights | {"assemblers": weights["receptors"]}),
-        (ValueError, "receptor_biases must have shape", weights | {"receptor_biases": weights["query"]}),
-        (ValueError, "assembler_bias must have shape", weights | {"assembler_bias": weights["query"][:1]}),
-        (ValueError, "token must have three dimensions", weights | {"token": weights["token"][0]}),
-        (ValueError, "position must have shape", weights | {"position": weights["position"][:2]}),
-        (TypeError, "weights must be a dict", list(weights)),
-        (TypeError, "query", weights | {"query": weights["query"].float()}),
-    ):
-        with pytest.raises(error, match=message):
-            Models(other, "unit")
-    with pytest.raises(ValueError, match="norm must be"):
-        Models(weights, "l2")
-    for error, message, arguments in (
-        (ValueError, "count must be at least 1", (0, 2, 3)),
-        (ValueError, "p must be at least 2", (1, 1, 3)),
-        (ValueError, "width must be at least 1", (1, 2, 3, 2, 0)),
-        (TypeError, "dim must be an integer, got 2.5", (1, 2, 3, 2.5)),
-    ):
-        with pytest.raises(error, match=message):
-            Models.random(*arguments, norm="unit", generator=generator)
-
-
 # ---------------------------------------------------------------- what models know of themselves
-
-
-def test_no_model_and_no_function_has_a_normalization_by_default():
-    """Only settings have one, that of the paper's released code, and the models trained by them carry it."""
-    params = model().weights
-    with pytest.raises(TypeError, match="norm"):
-        Models(params)
-    with pytest.raises(TypeError, match="norm"):
-        Models.random(1, 2, 3, generator=torch.Generator())
-    functions = [value for value in vars(clustering).values() if callable(value)]
-    with_norm = {f.__name__ for f in functions if "norm" in inspect.signature(f).parameters}
-    assert with_norm == {"Models", "Run", "Settings", "normalize"}
-    for function in (clustering.Models, clustering.Run, clustering.normalize, Models.random):
-        assert inspect.signature(function).parameters["norm"].default is inspect.Parameter.empty
-    for norm in ("unit", "rms", "smooth"):
-        trained = train([0], Settings(norm=norm, n_train=32, epochs=1), Watch(snapshots=[0]))
-        assert trained.models.norm == trained.snapshots[0].norm == norm
 
 
 def test_trained_models_have_the_accuracy_of_their_record():
@@ -618,15 +435,6 @@ def test_json_that_holds_no_models_says_so(text, tmp_path):
     (tmp_path / "models.json").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match="models.json holds no models"):
         Models.load(tmp_path / "models.json")
-
-
-def test_the_count_is_that_of_the_sequence_embeddings():
-    circuit = ideal_circuit(Task(), 8.0)
-    weights, explained = circuit.count(Task())
-    assert weights.tolist() == [[1] * 5 + [0] * 7]
-    assert explained.item() > 0.999
-    with pytest.raises(ValueError, match="task must have length 12"):
-        circuit.count(Task(2, 6, 3))
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,10 @@
-import itertools
 import math
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
-from product_and_readout import PARTS, factors_of, first_term
-from product_and_readout import measure as measure_factors
+from product_and_readout import first_term
 from scipy.stats import binomtest
 from torch.nn.functional import cross_entropy
-from two_phase_learning import influences_part
 
 from attnbook.folder import results
 from attnopt.clustering import (
@@ -18,7 +13,6 @@ from attnopt.clustering import (
     curvature,
     find_drops,
     influences,
-    initial_models,
     log_cosh_half,
     margins,
     parity_coefficient,
@@ -67,12 +61,6 @@ def test_walsh_is_a_mean_with_signs_and_keeps_the_power():
         walsh(torch.ones(3, 12))
 
 
-def test_log_cosh_half_is_exact_for_small_and_large_margins():
-    margin = torch.tensor([0.0, 1e-8, 0.0099, 0.0101, -3.0, 2000.0], dtype=torch.float64)
-    exact = [0.0, 1.25e-17, *(math.log(math.cosh(m / 2)) for m in (0.0099, 0.0101, 3.0)), 1000 - math.log(2)]
-    torch.testing.assert_close(log_cosh_half(margin), torch.tensor(exact, dtype=torch.float64), rtol=1e-10, atol=1e-22)
-
-
 def test_margins_want_two_tokens():
     params = Models.random(1, 3, 4, norm="unit", generator=torch.Generator().manual_seed(0))
     with pytest.raises(ValueError, match="two tokens"):
@@ -106,53 +94,11 @@ def test_factors_scale_what_a_token_changes():
         margins(models, torch.ones(5))
 
 
-def test_the_readout_is_the_mean_of_a_mixed_derivative():
-    """π/∏‖δ_t‖ is 2⁻ᵏ times the mean over suffixes and over the box of the readout's derivative along all δ_t/‖δ_t‖."""
-    models, _ = random(2, 4, seed=5)
-    k, (nodes, weights) = 3, np.polynomial.legendre.leggauss(8)
-    product, parity = factors_of(models, k)
-    for at in range(2):
-        model, sums = models[at], models.summands()[at]
-        delta = sums[1] - sums[0]
-        unit = delta[:k] / delta[:k].norm(dim=1, keepdim=True)
-
-        def readout(total, model=model):
-            logits = model.classify((total[:-1] / total[-1]).view(1, 1, -1))[0, 0]
-            return logits[1] - logits[0]
-
-        slope = readout
-        for t in range(k):
-            slope = lambda total, inner=slope, way=unit[t]: torch.func.jvp(inner, (total,), (way,))[1]  # noqa: E731
-        mean = 0.0
-        for last in (0, 1):
-            for point in itertools.product(range(8), repeat=k):
-                total = sums[0, :k].sum(0) + sums[last, k]
-                total = total + sum((nodes[i] + 1) / 2 * delta[t] for t, i in enumerate(point))
-                mean += 0.5 * math.prod(weights[i] / 2 for i in point) * slope(total).item()
-        assert (parity / product)[at].item() == pytest.approx((-1) ** (k + 1) * mean / 2**k, rel=1e-4)
-
-
 def test_the_first_term_is_the_limit_of_small_influences():
     models, _ = random(4, 5, seed=6)
     small = 3e-3
     exact = parity_coefficient(margins(models, torch.tensor([small] * 3 + [1.0] * 2).double()), 3) / small**3
     torch.testing.assert_close(first_term(models, 3), exact, rtol=5e-3, atol=1e-7)
-
-
-def test_a_growing_product_has_its_share_and_each_factor_is_exchanged():
-    start, _ = random(3, 5, seed=7)
-    paths = []
-    for at in range(3):
-        model, path = start[at], []
-        for part in range(PARTS + 1):
-            path.append(model.replace(assemblers=model.weights["assemblers"] * 2**part))
-        paths.append(path)
-    found = measure_factors(paths, 3)
-    assert found["whole"]["product"][0] == pytest.approx(1)  # the assemblers do not enter the influences
-    assert found["whole"]["share"][0] == pytest.approx(0, abs=1e-12)
-    assert found["whole"]["readout"][0] > 100
-    assert found["exchange"]["escape"][:2] == found["exchange"]["escape with the influences of the start"][:2]
-    assert found["exchange"]["start"][:2] == found["exchange"]["start with the influences of the escape"][:2]
 
 
 @pytest.mark.evidence("odonnat-saddle-points")
@@ -297,95 +243,12 @@ def test_two_drops_are_not_typical(record):
     assert binomtest(len(won), 200).proportion_ci(method="wilson").high < 0.6
 
 
-@pytest.mark.evidence("odonnat-two-phase")
-def test_clusters_form_with_the_escape_but_in_a_minority(record):
-    main = record["events"]["main"]
-    won = [run for run, final in enumerate(main["final"]) if final > 0.9]
-    reached = [run for run in won if main["clustered"][-1][run] is not None]
-    assert 0.15 * len(won) < len(reached) < 0.5 * len(won)
-    delays = [main["clustered"][-1][run] - main["escape"][run] for run in reached]
-    assert abs(np.median(delays)) < 10
-
-
-@pytest.mark.evidence("odonnat-saddle-points")
-def test_gradients_rise_at_the_escape_and_stay_high_but_for_one_parameter(record):
-    aligned = record["events"]["main"]["aligned"]
-    middle = lambda name, at: aligned[name][at][1]  # noqa: E731
-    for name in ("token", "position", "query", "value", "receptors", "receptor_biases"):
-        assert middle(name, 10) > 2 * middle(name, 0)
-        assert middle(name, -1) > 0.5 * middle(name, 10)
-    assert middle("assembler_bias", 10) < 1.6 * middle("assembler_bias", 0)
-
-
-@pytest.mark.evidence("odonnat-saddle-points")
-def test_gradients_of_wider_models_rise_but_for_d_64_not_in_every_layer(record):
-    for name in ("dim_3", "dim_64"):
-        aligned = record["events"][name]["aligned"]
-        rise = {
-            layer: values[10][1] for layer, values in aligned.items() if layer not in ("runs", "loss", "accuracy", "share")
-        }
-        assert min(rise["position"], rise["query"]) > 3
-        assert (max(rise["value"], rise["receptors"]) < 1.5) == (name == "dim_64")
-
-
 @pytest.mark.evidence("odonnat-saddle-points")
 def test_some_runs_end_where_tokens_coincide(record):
     main, end = record["events"]["main"], record["walsh"]["main"]["end"]
     collapsed = [run for run in range(200) if end["apart"][run] < 0.1 and end["output"][run] < 0.1]
     assert 6 <= len(collapsed) <= 24
     assert sum(main["escape"][run] is None for run in collapsed) > 0.85 * len(collapsed)
-
-
-@pytest.mark.evidence("odonnat-saddle-points")
-def test_noise_takes_them_there(record):
-    assert min(record["walsh"]["full_batch"]["end"]["apart"]) > 0.1
-    noise = record["noise"]["main"]
-    assert 6 <= len(noise["runs"]) <= 24
-    assert np.quantile(noise["mini"]["apart"], 0.9) < 0.1 < np.quantile(noise["full"]["apart"], 0.1)
-    token = initial_models(range(200)).weights["token"]
-    apart = (token[:, 1] - token[:, 0]).norm(dim=1)
-    assert (apart[noise["runs"]] < 0.75).double().mean() > 0.5
-    assert (apart < 0.75).sum() < 40
-
-
-def test_in_as_many_steps_the_full_batch_gets_further(record):
-    events = record["events"]
-    within = lambda name, epochs: sum(at is not None and at <= epochs for at in events[name]["escape"])  # noqa: E731
-    assert within("full_batch", 1000) > 5 * within("main", 1000 // 64)
-    assert within("main", 1000) > 2 * within("full_batch", 1000)
-
-
-@pytest.mark.evidence("odonnat-two-phase")
-def test_parity_coefficient_grows_before_the_loss_falls(record):
-    walsh_part = record["walsh"]["main"]
-    parity = np.array(walsh_part["around"]["parity"], dtype=float)
-    middle = np.nanmedian(np.abs(parity), axis=1)
-    at = walsh_part["offsets"].index
-    assert middle[at(20)] > 200 * middle[at(-50)]
-    assert middle[at(-50)] > middle[at(-100)]
-
-
-@pytest.mark.evidence("odonnat-two-phase")
-def test_the_plateau_waits_for_readout_and_product():
-    found = results("product_and_readout")
-    assert found["runs"] == 177
-    (middle, low, high), (late, late_low, late_high) = (found[name]["share"] for name in ("whole", "second half"))
-    assert [round(100 * value) for value in (middle, low, high)] == [44, 37, 48]
-    assert [round(100 * value) for value in (late, late_low, late_high)] == [57, 53, 62]
-    assert found["exchange"]["start with the influences of the escape"][0] == 1
-    assert found["exchange"]["escape with the influences of the start"][0] == 25
-
-
-@pytest.mark.evidence("odonnat-two-phase")
-def test_the_least_influence_grows_most(record):
-    found = record["influences"]["main"]
-    growth = [middle for _, middle, _ in found["each"]]
-    assert growth[0] > 3 > 1.5 > growth[-1]
-    assert found["few"][0] > 0.5 * found["runs"] > 2.5 * found["few"][-1]
-    assert found["parity"][1] > 30 * found["product"][1] > 30 * 8
-    assert found["rank_correlation"] > 0.6
-    sorted_ = np.array(found["sorted"])[..., 1]
-    assert (np.diff(sorted_, axis=1) > 0).all()
 
 
 def test_influences_are_those_of_the_formula():
@@ -399,46 +262,3 @@ def test_influences_are_those_of_the_formula():
             w = (z @ weights["query"][one] / 2**0.5).exp()
             ends.append(torch.cat([w[None], w * (weights["value"][one] @ z)]))
         assert found[one, t].item() == pytest.approx((ends[1] - ends[0]).norm().item())
-
-
-def test_growth_of_influences_is_measured_around_the_escape():
-    models, generator = random(4, 12, width=32, norm="rms")
-    later = models.moved(models.map(lambda value: torch.randn(value.shape, generator=generator, dtype=value.dtype)).weights)
-    training = SimpleNamespace(snapshots={0: models, 60: later})
-    found = influences_part(training, {"escape": [90, None, 85, 20]})
-    assert (found["runs"], found["moments"]) == (2, (-50, -20, 0, 20))
-    before, after = (influences(at[[0, 2]])[:, :5].sort(1).values for at in (models, later))
-    np.testing.assert_allclose(np.array(found["sorted"])[0, :, 1], before.mean(0))
-    np.testing.assert_allclose(np.array(found["sorted"])[1:, :, 1], after.mean(0).expand(3, 5))
-    np.testing.assert_allclose(found["product"][1], (after.prod(1) / before.prod(1)).mean())
-    pi = [parity_coefficient(margins(at[[0, 2]]), 5).abs() for at in (models, later)]
-    np.testing.assert_allclose(found["parity"][1], (pi[1] / pi[0]).mean())
-    few = (before[:, 0] < before[:, 4] / 4).sum().item()
-    assert found["few"][0] == few
-
-
-@pytest.mark.evidence("odonnat-two-phase")
-def test_embeddings_separate_before_the_classifier_does(record):
-    around, at = record["walsh"]["main"]["around"], record["walsh"]["main"]["offsets"].index
-    middle = {name: np.nanmedian(np.array(around[name], dtype=float), axis=1) for name in ("nearest", "accuracy")}
-    assert middle["nearest"][at(-100)] < 0.75
-    assert middle["nearest"][at(20)] > 0.95
-    assert middle["accuracy"][at(20)] < middle["nearest"][at(20)] - 0.2
-
-
-@pytest.mark.evidence("odonnat-saddle-points")
-def test_full_batch_gradients_go_with_the_fall(record):
-    mini, full = (np.median(record["events"][name]["correlation"]) for name in ("main", "full_batch"))
-    assert mini < 0.3 < full
-
-
-@pytest.mark.evidence("odonnat-two-phase")
-def test_feed_forward_layer_alone_does_not_make_the_second_phase(record):
-    parts = record["parts"]["main"]
-    solved = {arm: sum(best > 0.9 for best in parts[arm]["best"]) for arm in ("all", "feed-forward", "the rest")}
-    assert solved["feed-forward"] < 0.5 * solved["all"]
-    assert solved["the rest"] < 0.5 * solved["all"]
-    pairs = list(zip(parts["all"]["best"], parts["feed-forward"]["best"], strict=True))
-    only = [sum(one > 0.9 >= other for one, other in pairs), sum(other > 0.9 >= one for one, other in pairs)]
-    assert binomtest(only[0], sum(only)).pvalue < 0.01
-    assert min(parts["start: feed-forward"]["least_loss"]) > 0.6

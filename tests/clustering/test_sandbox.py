@@ -7,7 +7,7 @@ import torch
 
 from attnbook.explorers import Sandbox
 from attnbook.video import main
-from attnopt.clustering import Models, Task, invariance, load_run, normalize, run_names
+from attnopt.clustering import Models, Task, invariance, load_run, run_names
 from attnopt.clustering.sandbox import DATA, LARGEST, PARTS, pack, read_frames, save_runs, sentence_parts
 
 NAMES = ["success", "failure", "spike", "faulty_attention", "partial_invariance", "pattern", "fine_tuning"]
@@ -151,13 +151,6 @@ def test_sentences_hold_every_multiset_in_several_orders(p, length, k):
     assert len({tuple(row) for row in suffixes.tolist()}) == len(suffixes)
 
 
-def test_of_many_multisets_some_are_shown():
-    prefixes, suffixes = sentence_parts(Task(7, 9, 6))
-    assert len({tuple(sorted(row)) for row in prefixes.tolist()}) <= 40
-    assert prefixes[0].tolist() == [0] * 6
-    assert len(prefixes) * len(suffixes) <= 160
-
-
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "fine_tuning"])
 def test_frames_are_read_from_their_models_and_told_as_they_are(name):
     run = load_run(name)
@@ -182,26 +175,6 @@ def test_the_success_is_told_with_its_relapse():
     assert f"first time at epoch {epoch[(right >= 0.98).argmax()]}" in run.description
     assert f"last at {epoch[right < 0.98][-1]}." in run.description
     assert (right[epoch > epoch[right < 0.98][-1]] >= 0.98).all()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_planes_hold_what_is_drawn_and_change_slowly(name):
-    run = load_run(name)
-    for frame in range(0, len(run.epochs), 7):
-        held = run.stages(frame)
-        assert held["sequence"].abs().max() < run.reaches["sequence"][frame]
-        assert held["values"].abs().max() < run.reaches["values"][frame]
-        assert run.models.weights["position"][frame].abs().max() < run.reaches["embeddings"][frame]
-        assert run.models.weights["assemblers"][frame].abs().max() < run.reaches["neurons"][frame]
-    assert np.abs(np.diff(np.log(run.reaches["embeddings"]))).max() < 0.3
-
-
-def test_regions_are_those_of_directions():
-    """The picture tabulates directions: what the layer adds depends on them alone, but for a 1e-5."""
-    run = load_run("success")
-    points = torch.randn(50, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    torch.testing.assert_close(normalize(points, "rms"), 2**0.5 * normalize(points, "unit"), rtol=1e-3, atol=1e-3)
-    assert run.classify(3, points).shape == (50, 2)
 
 
 def test_video_names_the_package_that_is_missing(tmp_path, monkeypatch, capsys):

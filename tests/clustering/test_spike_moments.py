@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 import spike_moments
 import torch
-from spike_moments import ALTERATIONS, Followed, Moment, altered, move
+from spike_moments import ALTERATIONS, altered, move
 
-from attnbook.folder import results
-from attnopt.clustering import PAPER, Course, State
+from attnopt.clustering import Course, State
 from attnopt.clustering.spikes import losses, stages
-from attnopt.clustering.training.backward import loss_and_gradients
 
 
 def course(seeds=(3, 5)):
@@ -76,20 +74,6 @@ def test_what_each_alteration_divides_by(later):
     torch.testing.assert_close(move(first, new, steps), 3e-3 * corrected[0] / (corrected[1].sqrt() + 1e-8))
 
 
-def test_restored_moments_follow_the_gradients_and_the_same_ones_change_nothing(later):
-    runs = course()
-    same = altered(runs, later, 5, "restored", before=later.second)["rows"]
-    torch.testing.assert_close(same, altered(runs, later, 5)["rows"])
-
-
-def test_a_run_that_a_step_would_drive_off_is_stopped(later):
-    tiny = later._replace(second=later.second * torch.tensor([[1e-30], [1.0]]))
-    track = altered(course(), tiny, 3, "frozen")
-    assert (track["loss"][1:, 0] == spike_moments.LOST).all()
-    assert torch.equal(track["rows"][3, 0], later.rows[0])
-    torch.testing.assert_close(track["rows"][:, 1], altered(course(), later, 3, "frozen")["rows"][:, 1])
-
-
 def hessian(runs, row, marked, truth):
     """Of the mean loss of one model, by autograd."""
 
@@ -132,110 +116,6 @@ def test_signs_are_curvatures_of_the_hessian_as_adam_feels_it(later):
     assert found["short ξ"][0] == pytest.approx(-lengths.median().item())
 
 
-def test_a_batch_is_that_of_its_step():
-    runs = course()
-    state, seen = runs.initial(), []
-    views, grads = runs.layout.views(state.rows), runs.layout.views(torch.zeros_like(state.rows))
-    for at, batch in enumerate(runs.epoch(state)):
-        seen.append(batch.clone())
-        if at == 3:
-            break
-    fresh = runs.initial()
-    marked, truth = spike_moments.batches(runs, [0, 0])
-    views = runs.layout.views(fresh.rows)
-    torch.testing.assert_close(loss_and_gradients(views, grads, marked, truth.mT.contiguous(), runs.norm), seen[0])
-    swapped = spike_moments.batches(runs, [2, 2], [1, 0])[0]
-    assert torch.equal(swapped.flip(0), spike_moments.batches(runs, [2, 2])[0])
-
-
-def test_the_step_onto_the_threshold_and_windows_before_it():
-    loss = torch.tensor([[0.1, 0.3, 0.1, 0.3], [0.1, 0.1, 0.1, 0.1]]).T
-    assert spike_moments.onset(loss, [0.2, 0.2]) == [1, 0]
-    assert [spike_moments.onset(loss, [0.2, 0.2], since)[0] for since in (1, 2, 3)] == [3, 3, 0]
-    values = np.arange(64.0)
-    values[10] = 99
-    found = spike_moments.scores({"λ, mini-batch": values, "λ, training set": -values, "step": np.ones(64)})
-    assert [found[span]["λ, mini-batch"] for span in spike_moments.SPANS] == [63, 62, 99]
-    assert [found[span]["λ, training set"] for span in spike_moments.SPANS] == [-63, -48, 0]
-    assert [found[span]["lasting λ, mini-batch"] for span in spike_moments.SPANS] == [61, 60, 45]
-    assert spike_moments.lasting(np.array([3.0, 1.0, 2.0, 5.0, 4.0])).tolist() == [3, 1, 1, 1, 2]
-
-
-def test_areas_count_pairs():
-    assert spike_moments.area(np.array([1.0, 3.0]), np.array([0.0, 3.0])) == (1 + 0 + 1 + 0.5) / 4
-    assert spike_moments.interval([0.5, *np.linspace(0, 1, 1001)]) == pytest.approx([0.5, 0.025, 0.975])
-
-
-def made_up(loss, right):
-    """Runs of which only losses and successes matter, with second moments that say their epoch."""
-    epochs, runs = loss.shape
-    second = torch.zeros(epochs, runs, 3)
-    return Followed(second, second, second.clone(), loss, right)
-
-
-def test_controls_are_calm_epochs_of_the_same_run_and_of_others_as_old():
-    loss, right = torch.full((400, 3), 0.1), torch.zeros(400, 3)
-    right[100:, 0], right[150:, 1] = 1.0, 1.0  # the third never succeeds
-    loss[300, 0] = loss[260, 0] = loss[390, 1] = 0.5
-    runs = made_up(loss, right)
-    assert spike_moments.crossings(runs) == [100, 150, -1]
-    (spike,) = spike_moments.spike_moments([300, 5, 5], runs)
-    assert spike == Moment("spike", 0, 0, 300, pytest.approx(0.1), pytest.approx(0.2))
-    for _ in range(3):
-        own, other = spike_moments.control_moments([spike], runs)
-        assert own.kind == "same run"
-        assert 240 <= own.epoch < 290
-        assert abs(own.epoch - 260) > spike_moments.QUIET
-        assert (other.kind, other.run, other.epoch, other.spike) == ("same age", 1, 350, 0)
-        assert own.threshold == pytest.approx(0.2)
-    calm = spike_moments.calm_epochs(runs)
-    assert calm[2] == set()
-    assert calm[0] == {*range(101, 251), *range(271, 291), *range(311, 400)}
-    runs.loss[355, 1] = 0.5  # another rise near
-    assert [moment.kind for moment in spike_moments.control_moments([spike], runs)] == ["same run"]
-
-
-def test_the_quiet_begins_where_moments_were_largest():
-    runs = made_up(torch.full((400, 1), 0.1), torch.ones(400, 1))
-    runs.second[:, 0] = 1.0
-    for epoch, value in ((180, 9.0), (230, 5.0), (298, 7.0)):
-        runs.second[epoch] = value
-    assert spike_moments.quiet(runs, Moment("spike", 0, 0, 300, 0.1, 0.2)).tolist() == [5.0] * 3
-
-
-def test_ensembles_are_counted_and_paired():
-    usual = {
-        "late": np.array([4, 0, 2, 0]),
-        "epochs": np.array([500, 500, 1000, 0]),
-        "spikes": np.array([4, 0, 2, 0]),
-        "reached": np.array([True, True, True, False]),
-    }
-    found = spike_moments.summary(usual, 200)
-    assert found["rate"][0] == 3.0
-    assert 0 <= found["rate"][1] < 3 < found["rate"][2] <= 8
-    assert found["reached"][:2] == [3, 4]
-    assert found["with_spikes"][:2] == [2, 3]
-    other = usual | {"late": np.array([1, 0, 1, 0]), "reached": np.array([True, False, True, True])}
-    usual, other = ({name: np.tile(values, 8) for name, values in counts.items()} for counts in (usual, other))
-    pair = spike_moments.against(usual, other)
-    assert (pair["pairs"], pair["fewer, more"], pair["lost, won"]) == (16, [16, 0], [8, 8])
-    assert pair["ratio"][0] == pytest.approx(1 / 3)
-    assert pair["p"] < 0.001 < 0.99 < pair["p of success"]
-    assert spike_moments.against(usual, usual)["p"] == 1.0
-    assert (
-        spike_moments.summary(usual | {"reached": np.zeros(32, bool), "late": np.zeros(32, int)}, 10)["with_spikes"] is None
-    )
-
-
-def test_points_differ_in_one_setting_from_the_usual():
-    points = spike_moments.points()
-    assert points.pop("usual").betas == PAPER.betas
-    assert len(points) == 8
-    for name, settings in points.items():
-        changed = (settings.betas[0] != 0.9) + (settings.betas[1] != 0.999) + (settings.eps != 1e-8)
-        assert changed == 1, name
-
-
 @pytest.mark.same_bits
 def test_runs_are_followed_as_they_were_trained():
     runs = spike_moments.follow([1000, 1001], 2)
@@ -245,49 +125,3 @@ def test_runs_are_followed_as_they_were_trained():
     state = runs.state([1], [2])
     assert state.steps.tolist() == [2 * spike_moments.STEPS]
     assert torch.equal(state.rows[0], runs.rows[2, 1].double())
-
-
-@pytest.fixture(scope="module")
-def stored():
-    """The chapter's results."""
-    return results("spike_moments")
-
-
-def test_spikes_stay_away_with_the_moments_of_before_by_length_more_than_by_direction(stored):
-    found = stored["interventions"]
-    for lead in ("lead 16", "lead 64"):
-        gone = {name: some / of for name, (some, of, *_) in found[lead]["gone"].items()}
-        assert found[lead]["gone"]["restored, whole"][2] > 0.5
-        assert gone["restored, length"] > gone["restored, direction"] > 0.3
-        assert found[lead]["against"]["restored"]["corrected"] < 0.01
-        assert gone["frozen, whole"] < 0.1
-        for floor in ("floor 0.001", "floor 0.01"):
-            assert gone[f"{floor}, length"] > gone[f"{floor}, whole"] + 0.2
-        assert found[lead]["left"]["restored, whole"][2] < 0.1
-        assert found[lead]["left"]["frozen, whole"][1] > 1
-
-
-def test_half_of_the_spikes_are_foretold_by_a_few_steps_and_none_by_the_origin(stored):
-    for kind in ("same run", "same age"):
-        found = stored["predictor"][kind]
-        soon = found["2 to 16"]
-        assert min(soon[name]["area"][1] for name in ("λ, mini-batch", "eigenvalue, mini-batch", "step")) > 0.9
-        assert soon["short ξ"]["area"][1] < 0.5 < soon["short ξ"]["area"][2] + 0.02
-        assert soon["λ, mini-batch"]["false alarms"][0] == 0
-        assert soon["λ, mini-batch"]["foretold"][3] > 0.5 > found["17 to 64"]["λ, mini-batch"]["foretold"][3]
-        assert soon["lasting λ, mini-batch"]["foretold"][0] == 0
-    assert stored["alarms"]["share"][1] > 0.005
-    assert stored["decay"]["p"] > 0.1  # no further than in calm epochs
-
-
-def test_a_shorter_memory_makes_spikes_no_rarer(stored):
-    """As said: by the ratio of rates more, by the planned test no difference; and rates are what spikes and epochs give."""
-    found = stored["ensembles"]
-    for entry in found["points"].values():
-        assert entry["rate"][0] == pytest.approx(1000 * sum(entry["late"]) / sum(entry["epochs"]), rel=1e-3)
-        assert sum(late > 0 for late in entry["late"]) == entry["with_spikes"][0]
-    for name, pair in found["pairs"].items():
-        assert pair["corrected p"] > 0.5
-        assert (pair["ratio"][1] > 1) == (name in ("beta2 0.9", "beta2 0.95", "beta2 0.99"))
-        assert pair["ratio"][2] > 1
-        assert (pair["corrected p of success"] < 0.05) == (name == "eps 0.01")

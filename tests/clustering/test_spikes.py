@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from spike_floor import CALM, EPOCHS, train_on
 from torch.nn.functional import gelu, one_hot
 
 from attnbook.folder import results
@@ -62,14 +61,6 @@ def test_the_two_thresholds_and_the_cut_end():
     assert len(find_spikes(torch.tensor([[0.1, 0.5, 0.1, 0.5, 0.1]]).T)) == 2
 
 
-@pytest.mark.parametrize(
-    ("loss", "factor"), [(torch.ones(3), 2.0), (torch.tensor([[math.nan]]), 2.0), (torch.ones(3, 1), 1.0)]
-)
-def test_spikes_check_their_input(loss, factor):
-    with pytest.raises(ValueError, match="loss|factor"):
-        find_spikes(loss, factor)
-
-
 @pytest.mark.same_bits
 @pytest.mark.parametrize("batch_size", [32, 900])  # the last batch of an epoch may be shorter
 def test_a_course_takes_the_engines_steps_to_the_bit(batch_size):
@@ -98,37 +89,6 @@ def test_runs_at_different_epochs_go_on_side_by_side():
         pass
     assert state.steps.tolist() == [2, 6]
     assert torch.allclose(state.rows[1], alone.rows[0], atol=1e-6)
-
-
-def test_a_floor_under_adams_second_moments_shortens_steps_and_none_changes_nothing():
-    state = Course([3, 5], SMALL, torch.float64).initial()
-    before, course = state.rows.clone(), Course([3, 5], SMALL, torch.float64)
-    peak, lengths = train_on(course, state)
-    assert torch.equal(state.rows, before)  # it goes on from a copy
-    losses_after = []
-    for _ in range(EPOCHS):
-        for _ in course.epoch(state):
-            now = stages(course.models(state.rows), course.marks)
-            losses_after.append(losses(now["logits"], course.truth).mean(1))
-    assert len(lengths) == len(losses_after) == EPOCHS * 2
-    again = Course([3, 5], SMALL, torch.float64).initial()
-    start = losses(stages(course.models(again.rows), course.marks)["logits"], course.truth).mean(1)
-    torch.testing.assert_close(peak, torch.stack([start, *losses_after]).amax(0), rtol=1e-6, atol=1e-9)
-    slower = train_on(course, again, floor=1.0)[1]
-    assert (slower < 0.2 * lengths).all()
-    halved = train_on(course, again, rates=torch.tensor([[1.5e-3], [3e-3]]))[1]
-    torch.testing.assert_close(halved[0], torch.tensor([0.5, 1.0]).double() * lengths[0])
-
-
-def test_the_floor_keeps_fewer_spikes_away_than_steps_as_short():
-    found = results("spike_floor")["spikes"]
-    limit, there = np.array(found["threshold"]), np.array(found["as it was"])
-    assert (there > limit).mean() > 0.9
-    for floor in ("0.001", "0.01"):
-        assert max(found[f"factor {floor}"]) <= 1
-        gone = [(np.array(found[f"{kind} {floor}"]) <= limit)[there > limit].mean() for kind in ("floor", "shorter")]
-        assert gone[0] + 0.2 < gone[1]
-    assert CALM < 64  # within the epoch before
 
 
 def example(scale=1.0, seed=0, models=3, norm="unit"):
@@ -161,15 +121,6 @@ def test_stages_of_a_long_query_are_the_engines(factor):
     params.weights["query"] = 1e5 * params.weights["query"]
     with pytest.raises(ValueError, match="attention scores must lie within 80 of each other"):
         stages(params, marked)
-
-
-def test_dissection_of_a_small_step_leaves_only_the_slope():
-    params, after, marked, truth, _ = example(1e-5)
-    found = dissect(params, after, marked, truth)
-    for name in ("straight normalization", "straight layer", "straight logits", "straight loss"):
-        assert torch.allclose(found[name], found["rise"], rtol=1e-3, atol=1e-9)
-    parts = found["embeddings"] + found["attention"] + found["feed-forward"]
-    assert torch.allclose(parts, found["rise"], rtol=1e-3, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -238,28 +189,6 @@ def test_far_alters_only_short_vectors():
     assert torch.allclose(moved[~short], plain[~short], atol=1e-12)
     turn = lambda table: (table - held["table"]).norm(dim=-1)[short].mean()  # noqa: E731
     assert turn(moved) < turn(plain)
-
-
-@pytest.mark.evidence("odonnat-spikes-normalisation")
-def test_curvature_of_the_normalization():
-    x = torch.tensor([0.3, -0.4, 0.5], dtype=torch.float64)
-    second = torch.func.jacfwd(torch.func.jacrev(lambda v: normalize(v, "unit")))(x)
-    grid = normalize(torch.randn(20_000, 3, generator=generator(), dtype=torch.float64), "unit")
-    sizes = torch.einsum("iab,na,nb->ni", second, grid, grid).norm(dim=1)
-    exact = 2 / math.sqrt(3) / x.square().sum()
-    assert sizes.max() <= exact
-    assert sizes.max() > 0.999 * exact
-
-
-@pytest.mark.evidence("odonnat-spikes-normalisation")
-def test_a_step_turns_by_at_most_the_arcsine():
-    steps = 0.6 * normalize(torch.randn(10_000, 2, generator=generator(), dtype=torch.float64), "unit")
-    x = torch.tensor([1.0, 0.0], dtype=torch.float64)
-    angles = torch.cosine_similarity(x + steps, x.expand(10_000, 2)).acos()
-    assert angles.max() <= math.asin(0.6) + 1e-9
-    assert angles.max() > 0.999 * math.asin(0.6)
-    angles = torch.cosine_similarity(x + steps / 0.6, x.expand(10_000, 2)).acos()
-    assert 0.99 * math.pi / 2 < angles.max() < math.pi / 2  # a step as long as x turns by any angle below 90°
 
 
 @pytest.mark.evidence("odonnat-spikes-mlp")
@@ -337,25 +266,6 @@ def test_sharpness_refuses_bad_arguments(problem):
         sharpness(layout, rows, marked, truth, norm, iterations=0)
 
 
-@pytest.mark.parametrize(("beta", "threshold"), [(0.0, 2.0), (0.9, 38.0)])
-def test_thresholds_of_stability(beta, threshold):
-    for factor, stable in ((0.98, True), (1.02, False)):
-        weight, momentum = 1.0, 0.0
-        for _ in range(2000):
-            momentum = beta * momentum + (1 - beta) * factor * threshold * weight
-            weight -= momentum
-        assert (abs(weight) < 1) == stable
-
-
-def test_stored_spikes_belong_to_success(stored):
-    main = stored["counts"]["main"]
-    best = np.array(main["best"])
-    owners = [spike[0] for spike in main["spikes"] if spike[3] is not None]
-    share = lambda group: np.isin(np.flatnonzero(group), owners).mean()  # noqa: E731
-    assert len(best) == 200
-    assert share(best > 0.9) > 5 * share(best <= 0.9)
-
-
 @pytest.mark.evidence("odonnat-spikes-gradients")
 def test_stored_gradients_spike_with_the_loss(stored):
     main = stored["gradients"]
@@ -389,30 +299,6 @@ def test_stored_first_steps_over_the_threshold_are_like_the_steepest(stored):
     assert min(share(name) for name in ("straight logits", "straight layer", "straight normalization")) > 0.9
     assert share("far sequence") < 0.4
     assert share("feed-forward") < 0.2
-
-
-def test_stored_loss_sharpens_before_spikes_and_beyond_the_edge_in_a_quarter(stored):
-    felt = np.array([s["felt"] for s in stored["onset"]])  # 1, 2, 3, 4, 16 and 48 steps before
-    assert felt.shape == (len(stored["dissection"]["spikes"]), 6)
-    middle = np.median(felt, 0)
-    assert middle[0] > 2 * middle[-1]
-    assert middle[-1] < 0.1
-    assert 0.1 < (felt[:, :4] > 1).any(1).mean() < 0.4
-
-
-@pytest.mark.evidence("odonnat-spikes-mlp")
-def test_stored_weights_are_not_heavier_before_spikes(stored):
-    before = stored["before"]
-    for comparison in (before["runs apart"], before["all"]):
-        for name in ("norm of W", "norm of U", "correlation of receptors"):
-            assert abs(comparison[name][0] - 0.5) < 0.15
-    assert before["runs apart"]["median length of ξ"][2] < 0.48
-
-
-def test_stored_full_batch_runs_train_at_adams_edge(stored):
-    largest = np.array(stored["sharpness"]["full batch"]["adam"]).max(0)
-    assert (largest > 0.9).all()
-    assert (largest < 1.5).all()
 
 
 @pytest.mark.parametrize(

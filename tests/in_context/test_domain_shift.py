@@ -9,12 +9,6 @@ import torch
 from helpers import normal
 
 from attnbook.folder import results
-from attnopt.in_context import (
-    gdpp_optimum,
-    prompt_losses,
-    sample_grams,
-    step_loss,
-)
 
 
 def test_shifted_layers_do_the_same(generator):
@@ -26,29 +20,6 @@ def test_shifted_layers_do_the_same(generator):
     A_new, B_new = domain_shift.shifted(root @ A @ root, inverse @ B @ root, old, new)
     torch.testing.assert_close(A_new, new_root @ A @ new_root)
     torch.testing.assert_close(B_new, new_inverse @ B @ new_root)
-
-
-def test_scaled_covariances_scale_steps_and_curvatures(generator):
-    steps, curvatures, _ = gdpp_optimum(5, 20, 2)
-    identity = torch.eye(5, dtype=torch.float64)
-    b = torch.cat([curvatures / steps[:1], curvatures.new_zeros(1)])
-    A, B = steps[:, None, None] * identity, b[:, None, None] * identity
-    covariance = covariances.random_covariance(generator)
-    grams = sample_grams(50_000, 5, 20, generator)
-    losses = prompt_losses(grams, *domain_shift.shifted(A, B, covariance, 0.6 * covariance))
-    exact = domain_shift.exact_loss(steps, curvatures, 0.6, 20)
-    assert abs(losses.mean() - exact) < 5 * losses.std() / len(losses) ** 0.5
-    assert math.isclose(domain_shift.exact_loss(steps, None, 0.6, 20), step_loss(0.6 * steps, 5, 20))
-
-
-def test_parts_of_a_rotation(generator):
-    for _ in range(5):
-        rotation = domain_shift.random_rotation(generator)
-        torch.testing.assert_close(torch.linalg.det(rotation).item(), 1.0)
-        half = domain_shift.part_of(rotation, 0.5)
-        torch.testing.assert_close(half @ half, rotation)
-        torch.testing.assert_close(half @ half.mT, torch.eye(5, dtype=torch.float64))
-    torch.testing.assert_close(domain_shift.part_of(rotation, 0.0), torch.eye(5, dtype=torch.float64))
 
 
 def test_stored_domain_shift():

@@ -9,7 +9,6 @@ from helpers import normal
 
 from attnbook.folder import results
 from attnopt.in_context import (
-    in_context_loss,
     optimal_step_sizes,
     sample_prompts,
 )
@@ -53,47 +52,6 @@ def test_one_softmax_head_answers_the_query_zero_with_a_mean(generator):
     assert softmax_attention.softmax_transformer(prompts, P, W).abs().max() == 0
 
 
-def test_linear_prediction_is_that_of_the_loss(generator):
-    prompts, targets = sample_prompts(6, torch.eye(5, dtype=torch.float64), 4, generator)
-    P, W = 0.3 * normal(generator, 2, 2, 1, 6, 6)
-    predictions = softmax_attention.linear_prediction(prompts, P, W)
-    expected = in_context_loss(prompts, targets, P[:, 0], W[:, 0])
-    torch.testing.assert_close((predictions - targets).square().mean(), expected)
-
-
-@pytest.mark.parametrize(("heads", "kind"), [(2, "softmax"), (1, "linear")])
-def test_seeds_side_by_side_are_single_runs(heads, kind):
-    together = softmax_attention.train(2, heads, kind, [4, 5], 6, batch=8)
-    for s, seed in enumerate([4, 5]):
-        alone = softmax_attention.train(2, heads, kind, [seed], 6, batch=8)
-        torch.testing.assert_close(together[0][s], alone[0][0], rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(together[1][s], alone[1][0], rtol=1e-4, atol=1e-5)
-
-
-def test_references_are_gradient_steps(generator):
-    prompts, _ = sample_prompts(5, torch.eye(5, dtype=torch.float64), 20, generator)
-    predictions, slopes = softmax_attention.references(prompts)
-    x, y, query = prompts[:, :-1, :5], prompts[:, :-1, 5:], prompts[:, -1:, :5]
-    for j in (1, 2, 5):
-        w = torch.zeros(5, 5, 1, dtype=torch.float64)
-        for step in optimal_step_sizes(5, 20, j)[0]:
-            w = w + step * x.mT @ (x @ w - y) / 20
-        torch.testing.assert_close(predictions["steps"][j], (query @ w)[:, 0, 0])
-        torch.testing.assert_close((slopes[j] * y[..., 0]).sum(-1), predictions["steps"][j])
-    torch.testing.assert_close(predictions["gdpp"][1], predictions["steps"][1], rtol=1e-6, atol=1e-8)
-
-
-def test_nonlinear_share_of_known_functions(generator, monkeypatch):
-    monkeypatch.setattr(softmax_attention, "PROBES", 300)
-
-    def linear(prompts):
-        return prompts[:, :-1, -1].sum(-1)[None]
-
-    assert softmax_attention.nonlinear_share(linear, generator).item() < 1e-20
-    pure = softmax_attention.nonlinear_share(lambda prompts: prompts[:, 0, -1].abs()[None], generator)
-    assert abs(pure.item() - 1) < 0.1  # an even function has no linear part
-
-
 def test_limit_of_two_opposite_heads(generator):
     for d, n in ((2, 3), (5, 20)):
         prompts, targets = sample_prompts(100_000, torch.eye(d, dtype=torch.float64), n, generator)
@@ -102,18 +60,6 @@ def test_limit_of_two_opposite_heads(generator):
         factor = (d * n / (n + 1)) / (centred.square().mean())
         losses = (factor * centred - targets).square()
         assert abs(losses.mean() - softmax_attention.two_heads_limit(d, n)) < 5 * losses.std() / len(losses) ** 0.5
-
-
-def test_two_small_opposite_heads_approach_the_limit(generator):
-    prompts, _ = sample_prompts(50, torch.eye(5, dtype=torch.float64), 20, generator)
-    scale = 1e-4
-    W = torch.zeros(1, 2, 6, 6, dtype=torch.float64)
-    W[0, 0, :5, :5], W[0, 1, :5, :5] = scale * torch.eye(5), -scale * torch.eye(5)
-    P = torch.zeros(1, 2, 6, 6, dtype=torch.float64)
-    P[0, 0, 5, 5], P[0, 1, 5, 5] = -1, 1
-    scores = (prompts[..., :5] @ prompts[:, -1, :5, None]).squeeze(-1)
-    limit = ((scores - scores.mean(-1, keepdim=True)) * prompts[..., 5]).sum(-1) * 2 * scale / 21
-    torch.testing.assert_close(softmax_attention.softmax_transformer(prompts, P, W), limit, rtol=1e-4, atol=1e-9)
 
 
 def pairs_of_heads(x, y, query, matrices, scale):

@@ -7,7 +7,7 @@ import torch
 from helpers import normal
 from scipy.optimize import minimize
 
-from attnopt.in_context import gram_quadrature, optimal_step_sizes, prompt_losses, sample_grams, transverse_hessians
+from attnopt.in_context import gram_quadrature, optimal_step_sizes, prompt_losses
 from attnopt.in_context import two_layers as module
 from attnopt.in_context.two_layers import two_layer_bound, two_layer_certificate, two_layer_coefficients
 
@@ -41,36 +41,10 @@ def test_coefficients_are_the_moments_of_exact_quadrature(d, n, generator):
     torch.testing.assert_close(mean(G @ P @ G @ G @ P @ G), expected)
 
 
-def test_coefficients_at_a_large_size_agree_with_samples(generator):
-    d, n, draws = 6, 9, 40_000
-    G, P = sample_grams(draws, d, n, generator), torch.diag(normal(generator, d))
-    c = {key: float(value) for key, value in two_layer_coefficients(d, n).items()}
-    samples = (G @ P @ G @ G @ P @ G).diagonal(dim1=-2, dim2=-1)
-    spread = samples.std(0) / draws**0.5
-    trace, square = P.trace(), P.diagonal() ** 2
-    expected = c["a"] * square + c["b"] * trace * P.diagonal() + c["c"] * square.sum() + c["e"] * trace**2
-    assert ((samples.mean(0) - expected).abs() < 5 * spread).all()
-
-
 def bound(d, n):
     """U, L and W as numbers."""
     *parts, symbols = two_layer_bound(d, n)
     return [sp.lambdify(symbols, part) for part in parts]
-
-
-@pytest.mark.parametrize(("d", "n"), SIZES)
-def test_bound_is_below_the_exact_loss_and_meets_it_for_equal_steps(d, n, generator):
-    G, mass = rule(d, n, 4)
-    U, L, W = bound(d, n)
-    for spread in (0.0, 0.3, 2.0):
-        p, q = -0.4 + spread * normal(generator, d), normal(generator, d)
-        m = p.mean()
-        below = sum(U(x, m) + 2 * y * L(x, m) + y**2 * W(x, m) for x, y in zip(p, q, strict=True))
-        exact = mass @ prompt_losses(G, torch.stack([torch.diag(p), torch.diag(q)]))
-        if spread == 0:
-            torch.testing.assert_close(torch.as_tensor(below), exact)
-        else:
-            assert below < exact
 
 
 @pytest.mark.evidence("ahn-theorem-3")
@@ -91,11 +65,6 @@ def test_certificate_proves_that_equal_steps_are_best(d, n):
         assert abs(U(step, step) - L(step, step) ** 2 / W(step, step) - float(least) / d) < 1e-10
 
 
-@pytest.mark.parametrize(("d", "n"), [(20, 40), (50, 10), (100, 2), (16, 100)])
-def test_certificate_holds_for_large_sizes(d, n):
-    assert two_layer_certificate(d, n)["loss"] < d
-
-
 def test_certificate_rejects_what_is_false(monkeypatch):
     true = optimal_step_sizes(3, 4, 2)
 
@@ -114,12 +83,6 @@ def test_certificate_rejects_what_is_false(monkeypatch):
     monkeypatch.setattr(module, "two_layer_coefficients", wrong)
     with pytest.raises(ArithmeticError, match="not certified"):
         two_layer_certificate(3, 4)
-
-
-def test_certificate_rests_on_the_sign_of_the_difference(monkeypatch):
-    judged = []
-    monkeypatch.setattr(module, "_require_nowhere_negative", lambda quartic, *rest: judged.append(quartic))
-    assert two_layer_certificate(3, 4)["difference"] in judged
 
 
 @pytest.mark.parametrize(
@@ -201,23 +164,6 @@ def test_diagonal_weights_suffice(d, n, generator):
 
 
 @pytest.mark.evidence("ahn-theorem-3")
-def test_degrees_and_squares_of_symmetric_weights(generator):
-    # tr(T₁²) - 2 tr T₂ = Σ tr((GA)²) for every prompt, and its mean bounds the squared norm
-    for d, n, k in ((2, 1, 2), (3, 5, 4)):
-        G, A = sample_grams(1, d, n, generator)[0], symmetric(generator, k, d, d)
-        first = (G @ A).sum(0)
-        second = sum(G @ A[i] @ G @ A[j] for i, j in itertools.combinations(range(k), 2))
-        squares = sum((G @ layer @ G @ layer).trace() for layer in A)
-        torch.testing.assert_close((first @ first).trace() - 2 * second.trace(), squares)
-    for d, n in SIZES:
-        G, mass = rule(d, n, 2)
-        A = symmetric(generator, d, d)
-        moment = mass @ (G @ A @ G @ A).diagonal(dim1=-2, dim2=-1).sum(-1)
-        torch.testing.assert_close(moment, (1 + 1 / n) * A.square().sum() + A.trace() ** 2 / n)
-        assert moment >= A.square().sum()
-
-
-@pytest.mark.evidence("ahn-theorem-3")
 @pytest.mark.parametrize(("d", "n", "k"), [(2, 1, 2), (2, 1, 3), (2, 4, 3), (3, 2, 2)])
 def test_loss_bounds_the_weights(d, n, k, generator):
     G, mass = rule(d, n, 2 * k)
@@ -232,28 +178,3 @@ def test_loss_bounds_the_weights(d, n, k, generator):
     A = torch.stack([cancelling, -cancelling, *[0 * cancelling] * (k - 2)])
     losses = [mass @ prompt_losses(G, t * A) for t in (1, 10, 100)]
     assert losses[2] > 50 * losses[1] > 500
-
-
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_antisymmetric_weights_run_away_with_one_example_only(n):
-    N = torch.tensor([[0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
-    G, mass = rule(2, n, 4)
-    far = mass @ prompt_losses(G, torch.stack([100 * N, -100 * N]))
-    assert (abs(far - 2) < 1e-8) == (n == 1)
-    assert n == 1 or far > 1e6
-
-
-@pytest.mark.parametrize(("d", "n"), [(2, 2), (3, 5), (10, 4), (5, 40)])
-def test_scalar_optimum_is_a_strict_minimum_for_either_order(d, n):
-    steps, _ = optimal_step_sizes(d, n, 2)
-    for order in (steps, steps.flip(0)):
-        for block in transverse_hessians(order, d, n):
-            assert torch.linalg.eigvalsh(block).min() > 1e-9
-
-
-def test_bad_sizes_are_named():
-    for message, sizes in (("dim must be at least 2", (1, 3)), ("n_context must be", (2, 0)), ("dim", (0, 2))):
-        with pytest.raises(ValueError, match=message):
-            two_layer_certificate(*sizes)
-    with pytest.raises(TypeError, match="n_context"):
-        two_layer_certificate(2, 2.5)

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 import torch
-from helpers import AXES, normal
+from helpers import normal
 from torch.nn.functional import scaled_dot_product_attention
 
 from attnopt.regression import cross_attention, self_attention
@@ -40,38 +40,3 @@ def test_labels_normalized_on_both_axes_need_equal_counts():
             labels = torch.tensor(bits).reshape(tokens, classes)
             found += bool((labels.sum(0) == 1).all() and (labels.sum(1) == 1).all())
         assert found == ({1: 1, 2: 2, 3: 6}[tokens] if tokens == classes else 0)  # the permutation matrices
-
-
-@pytest.mark.parametrize("axis", AXES)
-def test_a_batch_is_a_loop(axis, generator):
-    features, weights = normal(generator, 3, 1, 4, 2), normal(generator, 5, 6, 2)
-    together = cross_attention(features, weights, axis)
-    assert together.shape == (3, 5, 4, 2)
-    for i, j in itertools.product(range(3), range(5)):
-        torch.testing.assert_close(together[i, j], cross_attention(features[i, 0], weights[j], axis))
-
-
-@pytest.mark.parametrize("axis", AXES)
-def test_equivariance_under_permutation_and_rotation(axis, generator):
-    x = normal(generator, 5, 3)
-    order = torch.randperm(5, generator=generator)
-    rotation = torch.linalg.qr(normal(generator, 3, 3)).Q
-    torch.testing.assert_close(self_attention(x[order], axis), self_attention(x, axis)[order])
-    torch.testing.assert_close(self_attention(x @ rotation, axis), self_attention(x, axis) @ rotation)
-
-
-def test_bad_input_is_named():
-    with pytest.raises(ValueError, match=r"weights must have shape \(..., 5, 3\) to match features, got \(5, 4\)"):
-        cross_attention(torch.ones(2, 3), torch.ones(5, 4), "class")
-    with pytest.raises(ValueError, match="leading dimensions must broadcast"):
-        cross_attention(torch.ones(2, 2, 3), torch.ones(3, 5, 3), "class")
-    with pytest.raises(TypeError, match="weights must have the dtype of features"):
-        cross_attention(torch.ones(2, 3), torch.ones(5, 3).double(), "class")
-    with pytest.raises(ValueError, match="weights must be on the device of features, cpu, got meta"):
-        cross_attention(torch.ones(2, 3), torch.ones(5, 3, device="meta"), "class")
-    with pytest.raises(ValueError, match="axis must be"):
-        cross_attention(torch.ones(2, 3), torch.ones(5, 3), "keys")
-    with pytest.raises(ValueError, match="x must not be empty"):
-        self_attention(torch.ones(0, 3), "class")
-    with pytest.raises(ValueError, match="axis must be"):
-        self_attention(torch.ones(2, 3), None)

@@ -14,9 +14,7 @@ from scipy.optimize import brentq
 from attnopt.regression import (
     block_step,
     feature_flow,
-    pointwise_cross_entropy,
     unroll,
-    unroll_logits,
 )
 from attnopt.softmax import softmax
 
@@ -245,28 +243,6 @@ def test_quadratic_unit_step_can_diverge():
         assert losses[-1] > 1e6
 
 
-@pytest.mark.parametrize("axis", AXES)
-@given(batch=st.sampled_from([(), (2,), (3, 1)]), offset=st.booleans(), seed=st.integers(0, 1000), layers=st.integers(0, 4))
-def test_unroll_logits_is_unroll(axis, batch, offset, seed, layers):
-    generator = torch.Generator().manual_seed(seed)
-    features, weights = normal(generator, *batch, 3, 5), normal(generator, 2, 4, 5) if batch else normal(generator, 4, 5)
-    labels = softmax(normal(generator, 3, 4), axis)
-    bias = normal(generator, 4) if offset else torch.zeros(4).double()
-    logits = unroll_logits(features @ weights.mT + bias, weights, labels, axis, layers, 0.6)
-    leading = torch.broadcast_shapes(batch, weights.shape[:-2])
-    assert logits.shape == (layers + 1, *leading, 3, 4)
-    by_hand = features.expand(*leading, 3, 5)
-    for layer in range(layers + 1):
-        torch.testing.assert_close(logits[layer], by_hand @ weights.mT + bias, rtol=1e-10, atol=1e-10)
-        biased = lambda z: pointwise_cross_entropy(z @ weights.mT + bias, labels, axis).sum()  # noqa: E731
-        by_hand = by_hand - 0.6 * torch.func.grad(biased)(by_hand)
-    if not offset and layers:
-        path = unroll(features, weights, labels, axis, layers, 0.6)
-        torch.testing.assert_close(logits, path @ weights.mT, rtol=1e-10, atol=1e-10)
-        one = unroll_logits(features @ weights.mT, weights, labels, axis, 1)  # the step is 1 unless said
-        torch.testing.assert_close(one[-1], block_step(features, weights, labels, axis) @ weights.mT)
-
-
 @pytest.mark.parametrize(("model", "axis"), BOTH)
 def test_layer_dependent_weights(model, axis, generator):
     features, weights, labels = problem(generator, model, axis)
@@ -317,51 +293,6 @@ def test_fixed_points_of_euler_only_are_minimisers(axis, generator):
     assert left["strang", 1.0] / left["strang", 0.5] == pytest.approx(4, rel=0.3)
 
 
-@pytest.mark.parametrize(("model", "axis"), BOTH)
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_dtype_and_broadcasting(model, axis, scheme, generator):
-    start, weights, labels = problem(generator, model, axis)
-    starts, two = torch.stack([start, -start, start / 2])[:, None], torch.stack([weights, weights / 2])
-    batch = unroll(starts, two, labels, axis, 2, 0.3, scheme, model)
-    assert batch.shape == (3, 3, 2, *start.shape)
-    for i, j in itertools.product(range(3), range(2)):
-        alone = unroll(starts[i, 0], two[j], labels, axis, 2, 0.3, scheme, model)
-        torch.testing.assert_close(batch[:, i, j], alone, rtol=1e-11, atol=1e-12)
-    single = unroll(start.float(), weights.float(), labels.float(), axis, 2, 0.3, scheme, model)
-    assert single.dtype == torch.float32
-    torch.testing.assert_close(single.double(), batch[:, 0, 0], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"step": 0.0}, ValueError, "step must be positive and finite, got 0.0"),
-        ({"step": -1.0}, ValueError, "step must be positive and finite, got -1.0"),
-        ({"step": math.inf}, ValueError, "step must be positive and finite, got inf"),
-        ({"step": math.nan}, ValueError, "step must be positive and finite, got nan"),
-        ({"scheme": "verlet"}, ValueError, "scheme must be .*, got 'verlet'"),
-        ({"model": "cubic"}, ValueError, "model must be"),
-        ({"axis": "token"}, ValueError, "axis must be"),
-        ({"weights": torch.ones(4, 3)}, ValueError, r"weights must have shape \(..., 4, 2\)"),
-        ({"labels": torch.ones(3, 4)}, ValueError, "labels must sum to 1"),
-        ({"features": torch.ones(3, 2).double()}, TypeError, "weights must have the dtype of features"),
-        ({"model": "quadratic"}, ValueError, r"weights must have shape \(..., 2, 2\)"),
-        (
-            {"model": "quadratic", "weights": torch.tensor([[1.0, 2.0], [0.0, 1.0]]), "scheme": "printed"},
-            ValueError,
-            "weights must be symmetric",
-        ),
-    ],
-)
-def test_bad_input_is_named(changes, error, message):
-    arguments = {"features": torch.ones(3, 2), "weights": torch.ones(4, 2), "labels": torch.ones(3, 4) / 3}
-    arguments |= {"axis": "sequence"} | changes
-    with pytest.raises(error, match=message):
-        block_step(**arguments)
-    with pytest.raises(error, match=message):
-        unroll(**arguments, layers=2)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -380,36 +311,8 @@ def test_bad_layers_are_named(changes, message):
         unroll(**arguments)
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"layers": -1}, ValueError, "layers must be at least 0, got -1"),
-        ({"step": -1.0}, ValueError, "step must be positive and finite, got -1.0"),
-        ({"weights": torch.ones(3, 2)}, ValueError, r"weights must have shape \(..., 4, 2\) to match logits"),
-        ({"labels": torch.ones(3, 3) / 3}, ValueError, r"labels must have shape \(..., 3, 4\) like logits"),
-        ({"labels": torch.ones(3, 4)}, ValueError, "labels must sum to 1"),
-        ({"labels": -torch.ones(3, 4)}, ValueError, "labels must be non-negative"),
-        ({"logits": torch.full((3, 4), math.inf)}, ValueError, "logits must be finite"),
-        ({"logits": torch.ones(2, 3, 4), "weights": torch.ones(3, 4, 2)}, ValueError, "must broadcast"),
-        ({"weights": torch.ones(4, 2).double()}, TypeError, "weights must have the dtype of logits"),
-        ({"axis": "token"}, ValueError, "axis must be"),
-    ],
-)
-def test_bad_logits_are_named(changes, error, message):
-    arguments = {"logits": torch.ones(3, 4), "weights": torch.ones(4, 2), "labels": torch.ones(3, 4) / 3}
-    with pytest.raises(error, match=message):
-        unroll_logits(**arguments | {"axis": "sequence", "layers": 2} | changes)
-
-
 def test_no_layers_return_the_checked_features():
     features, weights, labels = torch.ones(3, 2), torch.ones(5, 4, 2), torch.ones(3, 4) / 4
     assert unroll(features, weights, labels, "class", 0).shape == (1, 5, 3, 2)
     with pytest.raises(ValueError, match="labels must sum to 1"):
         unroll(features, weights, 2 * labels, "class", 0)
-
-
-def test_unroll_logits_carries_derivatives(generator):
-    logits, weights = normal(generator, 3, 4), normal(generator, 4, 2)
-    labels = torch.softmax(normal(generator, 3, 4), 1)
-    last = lambda n, w: unroll_logits(n, w, labels, "class", 3)[-1]  # noqa: E731
-    assert torch.autograd.gradcheck(last, (logits.requires_grad_(), weights.requires_grad_()), nondet_tol=1e-9)

@@ -119,19 +119,6 @@ def test_wrong_labels_are_followed():
     np.testing.assert_allclose(accuracies(after, wrong), stored.mean(0), atol=0.02)
 
 
-@pytest.mark.evidence("actor-forward-pass-improves")
-@pytest.mark.parametrize("kind", ["clean", "noisy"])
-def test_own_predictions_gain_nothing(kind):
-    images, truth = validation(0)
-    theta, bias = model(0)
-    start = images[kind].double() @ theta.T + bias
-    soft = torch.softmax(start, 1)
-    torch.testing.assert_close(unroll_logits(start, theta, soft, "class", 5)[5], start, rtol=1e-9, atol=1e-9)
-    hard = unroll_logits(start, theta, one_hot(start.argmax(1), 10).double(), "class", 5)
-    np.testing.assert_allclose(accuracies(hard, truth), accuracies(start, truth), rtol=1e-12)
-    assert (torch.softmax(hard[5], 1).amax(1) > soft.amax(1)).all()  # only surer
-
-
 @pytest.mark.parametrize("nearest", [False, True])
 @pytest.mark.parametrize("seed", range(5))
 def test_every_step_widens_every_margin_of_the_stored_classifiers(seed, nearest):
@@ -151,15 +138,6 @@ def test_every_step_widens_every_margin_of_the_stored_classifiers(seed, nearest)
             )
             assert (after > before)[open_still].all()
             assert (after > before - 1e-9).all()
-
-
-def test_another_classifier_can_turn_the_decision_that_it_was_given():
-    start = torch.tensor([[0.40, 0.35, 0.25]]).double().log()
-    theta = torch.tensor([[1.0], [2.0], [-5.0]]).double()
-    after = unroll_logits(start, theta, torch.eye(3).double()[[0]], "class", 1)[1]
-    assert after.argmax() == 1
-    pull = 1 - (0.40 * 1 + 0.35 * 2 - 0.25 * 5)  # by hand
-    torch.testing.assert_close(after, start + pull * theta.T)
 
 
 @pytest.mark.evidence("actor-oracle")
@@ -227,12 +205,3 @@ def test_images_move_in_nine_directions():
     assert torch.linalg.matrix_rank(moved, rtol=1e-10) == 9
     differences = theta - theta.mean(0)
     assert (moved - moved @ torch.linalg.pinv(differences) @ differences).abs().max() < 1e-9
-
-
-def test_unit_steps_raise_no_cross_entropy_although_the_norm_allows_no_promise():
-    images, truth = validation(0)
-    theta, bias = model(0)
-    assert torch.linalg.matrix_norm(theta, 2) ** 2 > 40
-    logits = unroll_logits(images["noisy"].double() @ theta.T + bias, theta, one_hot(truth, 10).double(), "class", 5)
-    losses = torch.stack([cross_entropy(layer, truth, reduction="none") for layer in logits])
-    assert (losses.diff(dim=0) <= 0).all()

@@ -5,9 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from helpers import AXES, normal, precise_cross_entropy, precise_gradient, product, transpose
-from hypothesis import given
-from hypothesis import strategies as st
+from helpers import AXES, normal
 from scipy.integrate import solve_ivp
 from scipy.optimize import linprog
 
@@ -20,55 +18,11 @@ from attnopt.regression import (
 from attnopt.softmax import softmax
 
 double = partial(torch.tensor, dtype=torch.float64)
-sizes = st.integers(1, 4)
 
 
 def skewness(jacobian):
     """Norm of the antisymmetric part over that of the whole."""
     return ((jacobian - jacobian.mT).norm(dim=(-2, -1)) / (2 * jacobian.norm(dim=(-2, -1)))).max().item()
-
-
-@pytest.mark.evidence("actor-multi-head")
-@pytest.mark.parametrize("axis", AXES)
-@given(
-    heads=st.integers(1, 3),
-    tokens=sizes,
-    width=sizes,
-    seen=sizes,
-    classes=sizes,
-    batch=st.sampled_from([(), (2,)]),
-    seed=sizes,
-)
-def test_gradient_is_autograd(axis, heads, tokens, width, seen, classes, batch, seed):
-    generator = torch.Generator().manual_seed(seed)
-    features, projections = normal(generator, *batch, tokens, width), normal(generator, *batch, heads, width, seen)
-    weights, labels = normal(generator, heads, classes, seen), softmax(normal(generator, heads, tokens, classes), axis)
-
-    def sum_of_heads(z):
-        return sum(
-            pointwise_cross_entropy(z @ projections[..., h, :, :] @ weights[h].mT, labels[h], axis).sum()
-            for h in range(heads)
-        )
-
-    formula = multi_head_gradient(features, projections, weights, labels, axis)
-    torch.testing.assert_close(formula, torch.func.grad(sum_of_heads)(features), rtol=1e-11, atol=1e-12)
-
-
-@pytest.mark.parametrize("axis", AXES)
-def test_gradient_in_high_precision(axis, generator):
-    features, projections = normal(generator, 2, 3), normal(generator, 2, 3, 2)
-    weights, labels = normal(generator, 2, 4, 2), softmax(normal(generator, 2, 2, 4), axis)
-    slope = precise_gradient(
-        lambda z: sum(
-            precise_cross_entropy(product(product(z, p.tolist()), transpose(t.tolist())), c.tolist(), axis)
-            for p, t, c in zip(projections, weights, labels, strict=True)
-        ),
-        features,
-    )
-    formula = multi_head_gradient(features, projections, weights, labels, axis)
-    torch.testing.assert_close(formula, slope, rtol=1e-12, atol=1e-13)
-    one = multi_head_gradient(features, torch.eye(3)[None].double(), weights[:1] @ projections[0].mT, labels[:1], axis)
-    torch.testing.assert_close(one, linear_gradient(features, weights[0] @ projections[0].mT, labels[0], axis))
 
 
 def gradient_values(keys, points):
@@ -266,54 +220,3 @@ def test_pre_norm_is_no_gradient(generator):
     ]
     assert asymmetry[0] > 0.05
     assert asymmetry[1] < 1e-12
-
-
-@pytest.mark.evidence("actor-normalisation")
-def test_normalizing_tokens_does_not_whiten(generator):
-    count, width = 3000, 4
-    tokens = (
-        normal(generator, count, width) @ double([3.0, 1.0, 1.0, 0.3]).diag() @ torch.linalg.qr(normal(generator, 4, 4)).Q
-    )
-    normalized = math.sqrt(width) * torch.nn.functional.normalize(tokens, dim=-1)
-    covariance = normalized.mT @ normalized / count
-    assert covariance.trace().item() == pytest.approx(width, rel=1e-12)
-    eigenvalues = torch.linalg.eigvalsh(covariance)
-    assert eigenvalues[-1] > 2
-    assert eigenvalues[0] < 0.5
-    whitened = torch.linalg.solve_triangular(torch.linalg.cholesky(tokens.mT @ tokens / count), tokens.mT, upper=False).mT
-    torch.testing.assert_close(whitened.mT @ whitened / count, torch.eye(width).double(), rtol=0, atol=1e-10)
-    assert whitened.norm(dim=-1).std() > 0.3  # and whitening does not normalize
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        (
-            {"features": torch.ones(3, 2)},
-            ValueError,
-            r"projections must have shape \(..., 2, 4\) to match features and weights",
-        ),
-        ({"projections": torch.ones(2, 5, 3)}, ValueError, r"projections must have shape \(..., 5, 4\)"),
-        ({"projections": torch.ones(5, 4)}, ValueError, "projections must have a dimension of heads"),
-        ({"weights": torch.ones(6, 4)}, ValueError, "weights must have a dimension of heads"),
-        ({"labels": torch.ones(3, 6) / 6}, ValueError, "labels must have a dimension of heads"),
-        ({"labels": torch.ones(2, 3, 6)}, ValueError, "labels must sum to 1 along the class axis, got a sum of 6"),
-        ({"labels": torch.ones(2, 3, 5) / 5}, ValueError, r"labels must have shape \(..., 3, 6\)"),
-        ({"labels": torch.ones(3, 3, 6) / 6}, ValueError, "leading dimensions must broadcast"),
-        ({"weights": torch.ones(2, 6, 4).double()}, TypeError, "weights must have the dtype of features"),
-        ({"features": torch.full((3, 5), torch.inf)}, ValueError, "features must be finite, got inf"),
-        ({"projections": None}, TypeError, "projections must be a torch.Tensor, got NoneType"),
-        ({"axis": "head"}, ValueError, "axis must be"),
-    ],
-)
-def test_bad_input_is_named(changes, error, message):
-    arguments = {"features": torch.ones(3, 5), "projections": torch.ones(2, 5, 4), "weights": torch.ones(2, 6, 4)}
-    arguments |= {"labels": torch.ones(2, 3, 6) / 6, "axis": "class"}
-    with pytest.raises(error, match=message):
-        multi_head_gradient(**arguments | changes)
-
-
-def test_leading_dimensions_that_do_not_broadcast_are_named():
-    features, projections = torch.ones(2, 3, 5), torch.ones(4, 2, 5, 4)
-    with pytest.raises(ValueError, match="leading dimensions must broadcast"):
-        multi_head_gradient(features, projections, torch.ones(2, 6, 4), torch.ones(2, 3, 6) / 6, "class")

@@ -129,40 +129,6 @@ def test_the_limit_is_affine_for_normal_tokens_alone():
     assert sp.simplify(sp.diff(sp.log(sp.cosh(t)), t) - sp.tanh(t)) == 0
 
 
-@pytest.mark.evidence("book-head-clusters")
-def test_clusters_of_other_widths_by_quadrature():
-    """The chapter's remark: shares ∝ π_k exp(⟨θ_k, q⟩ + ½⟨q, Σ_k q⟩), places θ_k + Σ_k q."""
-    wide = torch.stack([PLANE["covariance"], 2 * torch.eye(2).double(), torch.diag(torch.tensor([0.2, 1.0])).double()])
-    parts = [grid(THETA[k : k + 1], torch.ones(1).double(), wide[k]) for k in range(3)]
-    masses = torch.stack([w @ torch.exp(x @ QUERY[0]) for x, w, _ in parts]) * PLANE["shares"]
-    places = torch.stack([(w * torch.exp(x @ QUERY[0])) @ x / (w @ torch.exp(x @ QUERY[0])) for x, w, _ in parts])
-    q = QUERY[0]
-    belief = torch.softmax(THETA @ q + torch.einsum("i,kij,j->k", q, wide, q) / 2 + PLANE["shares"].log(), 0)
-    torch.testing.assert_close(masses / masses.sum(), belief)
-    torch.testing.assert_close(places, THETA + wide @ q)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_belief_is_a_posterior_if_some_point_is_equally_far_from_all_class_vectors(seed):
-    """Against normal densities; three points on a line have no such point, and no query for which it is."""
-    root, theta, z = normal(2, 2, seed=seed), normal(3, 2, seed=seed + 10), normal(2, seed=seed + 20)
-    covariance = root @ root.mT + 0.5 * torch.eye(2, dtype=torch.float64)
-    shares = normal(3, seed=seed + 30).softmax(0)
-    precision = covariance.inverse()
-    squares = (theta @ precision * theta).sum(-1) / 2
-    point = torch.linalg.solve((theta[1:] - theta[0]) @ precision, squares[1:] - squares[0])
-    law = torch.distributions.MultivariateNormal(theta, covariance)
-    posterior = (law.log_prob(z) + shares.log()).softmax(0)
-    query = (precision @ (z - point))[None]
-    limit = mixture_limit(query, theta, shares, covariance)
-    torch.testing.assert_close(limit.between[0], posterior @ theta)
-    torch.testing.assert_close((query[0] @ theta.mT + shares.log()).softmax(0), posterior)
-
-    line = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)
-    odds = (-((z[0] - line) ** 2) / 2).diff()
-    assert odds.diff().abs() > 0.99  # of z; θq has equal differences for every q
-
-
 @pytest.mark.parametrize("labels", [None, [1.0, 0, 0], [0, 0, 1.0], [0.2, 0.5, 0.3]])
 @pytest.mark.evidence("book-head-error")
 def test_the_error_is_the_delta_method_s_by_quadrature(labels):
@@ -184,54 +150,6 @@ def test_the_error_is_the_delta_method_s_by_quadrature(labels):
     torch.testing.assert_close(found.covariance[0], (weights[:, None] * influence).mT @ influence)
     torch.testing.assert_close(found.bias[0], bias)
     torch.testing.assert_close(found.spread[0], weights @ density**2)
-
-
-def sampled(n, count, seed):
-    """Contexts, as (count, n, 2), with members."""
-    generator = torch.Generator().manual_seed(seed)
-    classes = torch.multinomial(PLANE["shares"], count * n, True, generator=generator).view(count, n)
-    noise = torch.randn(count, n, 2, generator=generator, dtype=torch.float64)
-    return THETA[classes] + noise @ torch.linalg.cholesky(PLANE["covariance"]).mT, one_hot(classes, 3)
-
-
-@pytest.mark.evidence("book-head-error")
-@pytest.mark.evidence("book-head-classmates")
-@pytest.mark.parametrize("labels", [None, [[1.0, 0, 0]]])
-def test_the_error_of_many_contexts(labels):
-    """Bias within four standard errors, mean square within 4 percent, at n = 100."""
-    n, count = 100, 40_000
-    own = torch.zeros(1, 3, dtype=torch.float64) if labels is None else torch.tensor(labels, dtype=torch.float64)
-    found = read_context(QUERY, *sampled(n, count, 3))
-    limit = mixture_limit(QUERY, **PLANE)
-    goal = limit.between + limit.within if labels is None else limit.between - own @ THETA
-    off = ((found.shares - own).unsqueeze(-2) @ found.classes)[:, 0, 0] - goal[0]
-    known = mixture_error(QUERY, **PLANE, labels=None if labels is None else own)
-    errors = n * off.std(0) / math.sqrt(count)
-    assert (abs(n * off.mean(0) - known.bias[0]) < 4 * errors + 0.02).all()
-    total = n * off.square().sum(-1).mean()
-    assert total == pytest.approx(known.covariance[0].trace().item(), rel=0.04)
-
-
-def test_linear_attention_fluctuates_less_over_one_cloud():
-    """The covariance of x⟨x, q⟩, by quadrature, and that of softmax, whose bias is of smaller order."""
-    sigma, q = PLANE["covariance"], QUERY[0]
-    points, weights, _ = grid(torch.zeros(1, 2).double(), torch.ones(1).double(), sigma)
-    terms = points * (points @ q)[:, None]
-    spread = (weights[:, None] * terms).mT @ terms - torch.outer(sigma @ q, sigma @ q)
-    scale, line = q @ sigma @ q, torch.outer(sigma @ q, sigma @ q)
-    torch.testing.assert_close(spread, scale * sigma + line)
-    error = mixture_error(QUERY, torch.zeros(1, 2).double(), torch.ones(1).double(), sigma)
-    torch.testing.assert_close(error.covariance[0], torch.exp(scale) * (sigma + line))
-
-
-@pytest.mark.evidence("book-head-error")
-def test_weights_concentrate_on_as_many_tokens_as_said():
-    tokens, _ = sampled(20_000, 1, 5)
-    weights = torch.softmax(QUERY @ tokens[0].mT, -1)
-    spread = mixture_error(QUERY, **PLANE).spread.item()
-    assert 20_000 * weights.square().sum().item() == pytest.approx(spread, rel=0.03)
-    alone = mixture_error(QUERY, torch.zeros(1, 2).double(), torch.ones(1).double(), PLANE["covariance"])
-    assert math.log(alone.spread.item()) == pytest.approx((QUERY @ PLANE["covariance"] @ QUERY.mT).item())
 
 
 @pytest.mark.evidence("book-head-error")
@@ -319,16 +237,3 @@ def test_the_script_attends_and_measures():
     assert found["off"] < 0.1
     known = experiment.multiples(torch.eye(4).double(), 2 * torch.eye(4).double(), -torch.eye(4).double())
     assert known == {"A": 1, "V": 2, "B": -1, "VA": 2, "shape": 0}
-
-
-@pytest.mark.evidence("book-head-trained")
-def test_training_lowers_the_error():
-    errors = []
-    for steps in (1, 150):
-        key, value, skip = experiment.trained("clusters", "softmax", 32, 0, steps)
-        context, queries, targets, _, _ = experiment.draw(
-            "clusters", 2000, 32, torch.Generator().manual_seed(9), torch.float64
-        )
-        answers = experiment.attended("softmax", key, context, queries) @ value.mT + queries @ skip.mT
-        errors.append(experiment.error(answers, targets))
-    assert errors[1] < 0.3 * errors[0]

@@ -1,4 +1,3 @@
-import cmath
 import itertools
 import math
 from collections import Counter
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.interpolate import CubicSpline
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize
 
 from attnbook.explorers import OneLayerKnowsExplorer
 from attnopt.in_context import one_layer_loss, one_layer_optimum
@@ -73,19 +72,6 @@ def test_the_linear_kernel_on_normal_covariates_is_the_layer_of_part_two(d, n):
 # Softmax
 
 
-@pytest.mark.evidence("book-softmax-price")
-@pytest.mark.parametrize("d", [1, 2, 3, 5, 20, 100])
-def test_the_price_is_the_minimum(d):
-    price, spread = softmax_price(d)
-    value = lambda r: math.log(1 - r) - math.log(r) - (d / 2 + 1) * math.log(1 - 2 * r)  # noqa: E731
-    found = minimize_scalar(value, bounds=(1e-6, 0.5 - 1e-6), method="bounded", options={"xatol": 1e-12})
-    assert math.exp(found.fun) == pytest.approx(price, rel=1e-9)
-    assert found.x == pytest.approx(spread, rel=1e-5)
-    assert price == pytest.approx((1 - spread) / (spread * (1 - 2 * spread) ** (d / 2 + 1)))
-    assert spread == pytest.approx((d + 4 - math.sqrt(d * d + 4 * d + 8)) / (2 * (d + 2)))
-    assert abs(price - math.e * (d + 2) - math.e / (3 * (d + 2))) < 1 / (d + 2) ** 2
-
-
 def answers(beta, z):
     p = torch.softmax(beta * z, -1)
     return (p * z).sum(-1), p.square().sum(-1)
@@ -122,27 +108,6 @@ def test_the_two_numbers_keep_below_their_bounds(n):
         grown = math.exp(0.49)
         assert n * squares.mean() == pytest.approx(grown, rel=0.02)
         assert n * (m - 0.7).square().mean() == pytest.approx(grown * 1.49, rel=0.1)
-
-
-@pytest.mark.evidence("book-softmax-price")
-@pytest.mark.parametrize("n", [2, 10, 300])
-def test_the_answer_varies_given_the_query(n):
-    """The bounds of the proof for all score scales: the variance, and the slope in one example where scores grow."""
-    z = torch.randn(4_000_000 // n // 10, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
-    log = math.sqrt(2 * math.log(n))
-    for beta in (0.0, 0.5, 1.0, 2.0, 4 * log, 8 * log):
-        m, _ = answers(beta, z)
-        assert n * m.var() > 1 - 6 * math.sqrt(2 / len(z))  # of a variance of 1/n the standard error is √(2/count)/n
-        shifted = z.clone()
-        shifted[:, 0] = 9 / 8 * log
-        shifted.requires_grad_()
-        m, _ = answers(beta, shifted)
-        (slope,) = torch.autograd.grad(m.sum(), shifted)
-        share = torch.softmax(beta * shifted, -1).detach()
-        assert torch.allclose(slope, share * (1 + beta * (shifted - m[:, None])).detach())
-        assert slope.min() >= -1 / math.e
-        assert (slope[share >= 0.5] >= 0.5).all()
-        assert beta < 4 * log or (share[:, 0] >= 0.5)[z[:, 1:].max(1).values <= log].all()
 
 
 def in_one_dimension(n, scales):
@@ -203,27 +168,6 @@ def test_two_opposite_heads_cost_one_example():
 
 
 # Agreement
-
-
-def roots(word, p):
-    return cmath.exp(2j * math.pi * word / p)
-
-
-@pytest.mark.evidence("book-agreement")
-@pytest.mark.parametrize(("length", "weight", "p"), SMALL)
-def test_the_number_of_agreement_by_all_pairs(length, weight, p):
-    tokens = torch.tensor(list(itertools.product(range(p), repeat=length)))
-    g = torch.tensor([roots(int(sum(row[:weight])), p) for row in tokens], dtype=torch.complex128)
-    if p == 3:  # another character of the same weight
-        g = g * torch.tensor([roots(int(row[0]), p) for row in tokens], dtype=torch.complex128)
-    agree = (tokens[:, None] == tokens[None]).sum(-1).double()
-    for beta in (0.3, 1.1, 2.5):
-        kernel = torch.exp(beta * agree)
-        kernel = (kernel / kernel.mean(0)).to(torch.complex128)
-        number, eigenvalue = number_of(kernel, g)
-        rho = (math.exp(beta) - 1) / (math.exp(beta) + p - 1)
-        assert eigenvalue == pytest.approx(rho**weight)
-        assert number == pytest.approx(agreement_number(length, weight, p, beta))
 
 
 @pytest.mark.evidence("book-agreement")
@@ -396,23 +340,6 @@ def test_the_positive_part_of_the_sum_of_rules_has_the_least_number(length, weig
         assert number_of(kernel.to(torch.complex128), rules[0])[0] >= least
 
 
-@pytest.mark.evidence("book-positive-weights")
-def test_what_positive_weights_cost():
-    assert positive_number(12, 5) == 2 * 792
-    assert positive_number(4, 2) == 8
-    assert positive_number(20, 19) == 40
-    assert positive_number(11, 8) == pytest.approx(273.842, abs=1e-3)  # a negative eigenvalue; with a positive one 415
-    for length in range(1, 15):
-        for weight in range(1, length + 1):
-            for p in (2, 3, 5):
-                rules = math.comb(length, weight) * (p - 1) ** weight
-                assert (
-                    rules
-                    <= positive_number(length, weight, p)
-                    <= min(2 * rules, best_agreement(length, weight, p)[1]) + 1e-9
-                )
-
-
 @pytest.mark.evidence("book-sampled-sum")
 @pytest.mark.parametrize(("weight", "n"), [(1, 2), (1, 4), (2, 3)])
 def test_the_sampled_sum_keeps_the_bound(weight, n):
@@ -501,20 +428,6 @@ def test_no_table_of_answers_has_less_error_averaged_over_labelings(shares, n):
     assert errors[-1] == pytest.approx(mass)
 
 
-@pytest.mark.evidence("book-cells")
-def test_a_scale_for_each_labeling_leaves_less():
-    """An answer that looks at the query alone: 1 in some cells, else 0; its best scale is the label, and tells it."""
-    two, counts = [Fraction(9, 10), Fraction(1, 10)], [Fraction(math.comb(5, c), 32) for c in range(6)]
-    for shares, answered, least in ((two, {0}, Fraction(1, 10)), (counts, {2}, Fraction(11, 16))):
-        mass = sum(share * (1 - share) for share in shares)
-        for labels in itertools.product((1, -1), repeat=len(shares)):
-            signal = sum(share * label for c, (share, label) in enumerate(zip(shares, labels, strict=True)) if c in answered)
-            assert 1 - signal**2 / sum(shares[c] for c in answered) == least < mass
-    # labels of other sizes: 1 in the small cell, 0 in the large one
-    mass, left = sum(share * (1 - share) for share in two), two[1] * (1 - two[1]) / two[1]
-    assert (mass, left) == (Fraction(18, 100), Fraction(9, 10))
-
-
 def test_needed_of_batches_and_of_none():
     both = torch.stack([binomial(1), torch.tensor([1.0, 0.0], dtype=torch.float64)])
     assert examples_needed(both, 0.2).tolist() == [3, 1]
@@ -577,18 +490,6 @@ def test_prompts_are_even():
         assert (found - share).abs().max() < 5 * math.sqrt(share / values.numel())
     with pytest.raises(ValueError, match="examples must be fewer"):
         draw_prompts(5, 5, 1, torch.Generator())
-
-
-@pytest.mark.evidence("book-agreement")
-def test_a_simulated_head_without_knowledge_leaves_what_the_number_says():
-    """One layer on six tokens, two of which count; no closed form is used on the way."""
-    generator, length, weight, beta, n, count = np.random.default_rng(0), 6, 2, 1.1, 40, 60_000
-    x, q = generator.integers(0, 2, (count, n, length)), generator.integers(0, 2, (count, 1, length))
-    labels, truth = (1 - 2 * (part[..., :weight].sum(-1) % 2) for part in (x, q))
-    answer = (np.exp(beta * (x == q).sum(-1)) * labels).sum(1)
-    left = left_of((answer * truth[:, 0]).mean(), (answer.astype(float) ** 2).mean())
-    number = agreement_number(length, weight, 2, beta)
-    assert left == pytest.approx((number - 1) / (n + number - 1), abs=0.012)
 
 
 def test_more_sequences_than_single_precision_tells_apart_are_refused():

@@ -15,19 +15,6 @@ from attnopt.synthesis import best_agreement, examples_needed, softmax_price, un
 
 
 @pytest.mark.evidence("book-softmax-price")
-@pytest.mark.parametrize(("dim", "n", "beta"), [(1, 3, 0.6), (4, 6, 1.0)])
-def test_errors_by_parts_are_those_of_the_head(dim, n, beta):
-    draw, count = np.random.default_rng(0), 400_000
-    z = draw.standard_normal((count, n))
-    p = np.exp(beta * z)
-    p /= p.sum(1, keepdims=True)
-    plain = n * (((p * z).sum(1) - beta) ** 2 + (dim - 1) * (p * p).sum(1))
-    other = script.head_errors(np.full(count, beta), draw.standard_normal((count, n)), dim)
-    error = math.hypot(plain.std(), other.std()) / count**0.5
-    assert abs(plain.mean() - other.mean()) < 4 * error
-
-
-@pytest.mark.evidence("book-softmax-price")
 def test_the_limits_are_reached():
     stored = script.RECORD.stored()["softmax"]
     assert {(row["d"], row["n"]) for row in stored} == set(itertools.product((1, 2, 3, 5, 10, 20), (100, 1000, 10_000)))
@@ -35,50 +22,6 @@ def test_the_limits_are_reached():
         assert row["limit"] == pytest.approx(softmax_price(row["d"]).number, rel=1e-4)
         if row["n"] == 10_000:
             assert row["value"] == pytest.approx(row["limit"], rel=0.04)
-
-
-@pytest.mark.evidence("book-softmax-price")
-def test_the_best_scale_leaves_what_prompts_leave():
-    """One stored row against prompts in full, d = 5 and n = 100."""
-    row = next(one for one in script.RECORD.stored()["scale"] if (one["d"], one["n"]) == (5, 100))
-    draw, count, dim, n = np.random.default_rng(4), 20_000, 5, 100
-    scale = math.sqrt(softmax_price(dim).spread)
-    x, q, w = draw.standard_normal((count, n, dim)), draw.standard_normal((count, dim)), draw.standard_normal((count, dim))
-    p = np.exp(scale * np.einsum("cnd,cd->cn", x, q))
-    answer = (p * np.einsum("cnd,cd->cn", x, w)).sum(1) / p.sum(1)
-    truth = (w * q).sum(1)
-    left = 1 - (answer * truth).mean() ** 2 / (answer**2).mean() / (truth**2).mean()
-    assert n * left == pytest.approx(row["left"][0], rel=0.04)
-    for one in script.RECORD.stored()["scale"]:
-        assert one["left"][1] / (one["d"] + 1) < 0.04
-        if one["n"] == 10_000:
-            assert one["left"][0] == pytest.approx(softmax_price(one["d"]).number, rel=0.04)
-
-
-@pytest.mark.evidence("book-cells")
-def test_a_softmax_over_all_tokens_needs_as_many_as_prompts_do():
-    """One stored entry against prompts in full; what is left falls with the examples."""
-    stored = script.RECORD.stored()["softmax_of_strangers"]
-    at, sharp = 2, stored["sharpness"].index(5.0)
-    number, draw = stored["numbers"][at], np.random.default_rng(1)
-    answers = []
-    for _ in range(600):
-        x = draw.integers(0, 2, (number, 12))  # disagreements with the query
-        weights = np.exp(-5.0 * (x.sum(1) - x.sum(1).min()))
-        answers.append(weights @ (1 - 2 * (x[:, :5].sum(1) % 2)) / weights.sum())
-    left = 1 - np.mean(answers) ** 2 / np.mean(np.square(answers))
-    assert left == pytest.approx(stored["left"][at][sharp], abs=0.07)
-    assert np.all(np.diff(np.array(stored["left"])[:, sharp]) < 0)
-    for level, needed in (("0.2", 5500), ("0.02", 14_400)):
-        assert stored["needed"][level]["best"] == pytest.approx(needed, rel=0.01)
-
-
-def test_cells_of_agreement_are_those_of_all_sequences():
-    cells = script.agreement_cells(5, 2)
-    counted = np.zeros((6, 2))
-    for word in itertools.product(range(2), repeat=5):
-        counted[sum(word), sum(word[:2]) % 2] += 1 / 32
-    np.testing.assert_allclose(cells, counted)
 
 
 @pytest.mark.evidence("book-sampled-sum")
@@ -94,11 +37,6 @@ def test_sums_of_drawn_cells_leave_what_prompts_leave():
         number = best_agreement(row["L"], row["k"])[1]
         left, error = row["expected"]
         assert abs(left - (number - 1) / (row["n"] + number - 1)) < 4 * error
-
-
-def test_crossing_is_between():
-    assert script.crossing(np.array([1, 10, 100]), np.array([0.1, 0.5, 0.9]), 0.7) == pytest.approx(10**1.5)
-    assert math.isnan(script.crossing(np.array([1, 10]), np.array([0.1, 0.5]), 0.7))
 
 
 @pytest.mark.evidence("book-heads-read")

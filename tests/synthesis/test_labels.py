@@ -7,8 +7,6 @@ import math
 import labels_in_context as experiment
 import pytest
 import torch
-from scipy.integrate import quad
-from scipy.special import ndtr
 
 from attnopt.regression import linear_gradient
 from attnopt.synthesis import bayes_layer, context_accuracy_bound, label_layers, own_label_accuracy
@@ -133,24 +131,6 @@ def test_accuracies_are_those_of_layers_on_samples(dim, examples, variance, gene
 
 
 @pytest.mark.evidence("book-leak")
-@pytest.mark.parametrize("variance", [0.0, 0.2, 3.0])
-@pytest.mark.parametrize(("dim", "examples"), [(1, 2), (2, 3), (5, 20), (40, 7)])
-def test_accuracies_are_means_of_the_normal_law_over_the_length_of_a_point(dim, examples, variance):
-    def mean(kappa):
-        log_scale = (1 - dim / 2) * math.log(2) - math.lgamma(dim / 2)
-        weight = lambda r: math.exp(log_scale + (dim - 1) * math.log(r) - r * r / 2) if r else float(dim == 1) * 0.797884  # noqa: E731
-        return quad(lambda r: ndtr(kappa * r) * weight(r), 0, math.sqrt(dim) + 12, epsabs=1e-12, limit=200)[0]
-
-    # correlations from covariances, as the chapter has them
-    both = [(1 + examples * variance, 1 + variance), (examples * variance, 1 + variance)]
-    total = examples * (1 + examples * variance)
-    found = [own_label_accuracy(dim, examples, variance), context_accuracy_bound(dim, examples, variance)]
-    for (covariance, own), value in zip(both, found, strict=True):
-        rho = covariance / math.sqrt(own * total)
-        assert value == pytest.approx(mean(rho / math.sqrt(1 - rho * rho)), abs=1e-9)
-
-
-@pytest.mark.evidence("book-leak")
 def test_in_the_plane_the_leak_is_one_over_a_root():
     for examples in (2, 4, 9, 16, 25, 100):
         assert own_label_accuracy(2, examples) == pytest.approx((1 + 1 / math.sqrt(examples)) / 2, rel=1e-12)
@@ -213,16 +193,6 @@ def test_no_other_layer_has_less_cross_entropy_and_no_constant_depends_on_the_di
         assert slope.mean().abs() < 4 * slope.std() / len(slope) ** 0.5
 
 
-def test_bayes_layer_takes_covariances_alone():
-    eye = torch.eye(2, dtype=torch.float64)
-    with pytest.raises(ValueError, match="noise must be positive definite"):
-        bayes_layer(-eye, eye, 3)
-    with pytest.raises(ValueError, match="prior must be positive definite"):
-        bayes_layer(eye, torch.stack([eye, -eye]), 3)
-    with pytest.raises(ValueError, match="prior must have shape"):
-        bayes_layer(eye, torch.eye(3, dtype=torch.float64), 3)
-
-
 # Depth
 
 
@@ -271,30 +241,6 @@ def test_two_or_more_layers_have_a_pole_and_one_has_none(steps):
     turns = [cmath.exp(2j * cmath.pi * k / 64) for k in range(64)]
     residue = sum(alone(steps, place + radius * turn) * radius * turn for turn in turns) / 64
     assert abs(residue) > 1e-3
-
-
-@pytest.mark.evidence("book-depth-worthless")
-def test_the_linear_twin_leaves_a_polynomial_whose_degree_counts_the_layers():
-    s = torch.linspace(0.1, 2, 9, dtype=torch.float64)
-    for steps in ((0.6,), (0.6, 0.9), (0.2, -0.5, 1.4)):
-        z = torch.zeros_like(s)
-        for a in steps:
-            z = z + a * s * (1 - z)
-        left = torch.stack([1 - a * s for a in steps]).prod(0)
-        close(1 - z, left)
-        fit = torch.linalg.lstsq(s[:, None], z[:, None])
-        assert (fit.residuals.sum() < 1e-20) == (len(steps) == 1) or fit.residuals.numel() == 0
-
-
-@pytest.mark.evidence("book-depth-worthless")
-def test_where_one_layer_is_best_trained_layers_find_nothing_better():
-    best = 4 * experiment.EXAMPLES / (experiment.EXAMPLES + 1 + 2)
-    draw = experiment.draw("fixed", 2000, torch.Generator().manual_seed(7))
-    for layers in (1, 2):
-        steps = experiment.trained_steps("fixed", layers, torch.Generator().manual_seed(3), 1000)
-        odds = experiment.two_classes(*draw[:2], steps)
-        assert -1e-12 < experiment.entropy(odds, draw[2]) - experiment.entropy(draw[2], draw[2]) < 1e-6
-        close(steps.sort().values, [0.0] * (layers - 1) + [best], 1e-3)
 
 
 def bayes_of_sizes(sizes, prior, points, x):
@@ -372,21 +318,6 @@ def test_prompts_of_the_experiment_name_classes_anew_and_share_no_image(generato
         assert len({*one, *other}) == 75
 
 
-@pytest.mark.evidence("book-new-classes")
-def test_other_methods_of_the_experiment_against_their_definitions(generator):
-    context, asked = normal(generator, 2, 50, 4).float(), normal(generator, 2, 25, 4).float()
-    labels = torch.eye(5).repeat_interleave(10, 0).expand(2, -1, -1)
-    means = context.reshape(2, 5, 10, 4).mean(2)
-    nearest = (asked[:, :, None] - means[:, None]).square().sum(-1).argmin(-1)
-    assert torch.equal(experiment.nearest_mean(context, labels, asked).argmax(-1), nearest)
-    middle = context.mean(1, keepdim=True)
-    X, Y = (context - middle).double(), labels.double() - 0.2
-    W = torch.linalg.solve(X.mT @ X + 50 * 0.1 * torch.eye(4, dtype=torch.float64), X.mT @ Y)
-    close(experiment.ridge(context, labels, asked, 0.1).double(), (asked - middle).double() @ W, 1e-4)
-    again = experiment.neighbour(context, labels, context)
-    assert torch.equal(again, labels)
-
-
 def held(matrices, signed):
     """Weights that layers with class vectors ∓½ hold after a prompt of points multiplied by their labels."""
     weights = torch.zeros(signed.shape[-1], dtype=torch.float64)
@@ -425,12 +356,3 @@ def test_the_third_order_of_a_stack_is_that_of_the_proof(generator):
         found.append((held(matrices, scale * signed) - first) / scale**3)
     close(found[0], third, 5e-2)
     close(found[1], third, 5e-4)
-
-
-@pytest.mark.evidence("book-depth-worthless")
-def test_antisymmetric_matrices_that_sum_to_nothing_leave_a_positive_square(generator):
-    """Step 6: with Σ v_i = 0, the sum of v_i v_jᵀ over i > j and its transpose is minus Σ v_i v_iᵀ."""
-    v = normal(generator, 4, 3)
-    v = v - v.mean(0)
-    pairs = sum(torch.outer(v[i], v[j]) for i in range(4) for j in range(i))
-    close(pairs + pairs.mT, -v.mT @ v)

@@ -50,22 +50,6 @@ def test_which_kind_wins_in_the_stored_rates():
 
 
 @pytest.mark.evidence("book-loops-matrices")
-def test_parts_add_up_and_spreads_are_distances():
-    rng = np.random.default_rng(7)
-    matrices = rng.standard_normal((2, 4, 3, 3))
-    parts = script.parts(matrices)
-    assert np.allclose(sum(parts), matrices)
-    assert np.allclose(np.trace(parts[1], axis1=-2, axis2=-1), 0)
-    assert np.allclose(parts[2], -np.swapaxes(parts[2], -1, -2))
-    found = script.spreads(matrices)
-    for kind, part in enumerate(parts):
-        widest = max(np.linalg.norm(part[1, i] - part[1, j]) for i in range(4) for j in range(4))
-        assert found[kind, 1] == pytest.approx(widest / 3**0.5)
-    times, values = np.array([0.0, 1, 2]), np.array([[0.01, 0.01, 1.0], [0.01, 0.02, 0.03]])
-    assert script.crossings(times, values) == pytest.approx([1.5, math.inf])
-
-
-@pytest.mark.evidence("book-loops-matrices")
 @pytest.mark.parametrize("size", [(2, 20, 3), (2, 20, 5)])
 def test_the_linearization_is_that_of_the_flow(size):
     """From noise a thousand times smaller the flow agrees with it, each kind apart, until spreads are a thousandth."""
@@ -77,13 +61,6 @@ def test_the_linearization_is_that_of_the_flow(size):
     small = (told < 1e-3).all(0)
     assert small.sum() > 20
     assert np.allclose(np.log(told[:, small]), np.log(seen[:, small]), atol=0.03)
-
-
-@pytest.mark.evidence("book-loops-matrices")
-def test_the_loss_is_that_of_the_layers():
-    grams, weights = (torch.from_numpy(part) for part in gram_quadrature(2, 7, 6))
-    layers = torch.from_numpy(np.random.default_rng(7).standard_normal((3, 2, 2)))
-    assert torch.allclose(script.loss(grams, weights, layers), prompt_losses(grams, layers) @ weights)
 
 
 def moments(ratio, layers):

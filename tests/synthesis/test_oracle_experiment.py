@@ -64,23 +64,6 @@ def test_the_temperature_of_labels_drawn_at_a_temperature_is_found():
     assert script.calibration_error(scores, truth) > 0.05
 
 
-def test_the_calibration_error_by_hand(monkeypatch):
-    monkeypatch.setattr(script, "BINS", 2)
-    chances = torch.tensor([[0.6, 0.4], [0.3, 0.7], [0.9, 0.1], [0.2, 0.8]])
-    truth = torch.tensor([0, 0, 0, 1])  # confidences 0.6, 0.7 with 1 of 2 right, then 0.8, 0.9 with 2 of 2
-    assert script.calibration_error(chances.log(), truth) == pytest.approx((0.3 + 0.3) / 4)
-
-
-def test_means_of_views_hold_the_first_one():
-    images = torch.zeros(2, 50_000)
-    seen = script.draws(images, 1.0, 3)
-    assert list(seen) == ["1", *map(str, script.VIEWS), "clean"]
-    for views in script.VIEWS:
-        share = seen[str(views)]
-        assert share.var().item() == pytest.approx(1 / views, rel=0.03)
-        assert (share * seen["1"]).mean().item() == pytest.approx(1 / views, rel=0.05)
-
-
 @pytest.mark.evidence("book-oracle-fashion")
 def test_a_small_run_has_the_order_of_the_large_one(monkeypatch):
     """Three thousand images, two epochs: the clean image is worth most, own labels little; as stored for all seeds."""

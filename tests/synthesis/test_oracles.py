@@ -6,11 +6,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from scipy.integrate import quad
 from scipy.optimize import minimize
 
-from attnopt.regression import block_step, cross_attention, feature_flow, unroll
-from attnopt.synthesis import attention_spread, gain_bounds, information_split, oracle_value, own_label_energy
+from attnopt.regression import block_step, feature_flow, unroll
+from attnopt.synthesis import attention_spread, gain_bounds, information_split, oracle_value
 
 TOKENS = torch.tensor([[math.log(2), 0], [0, 0], [0, math.log(2)]], dtype=torch.float64)
 THETA = torch.tensor([[1, 0], [0, 1], [-1, -1]], dtype=torch.float64)
@@ -189,38 +188,6 @@ def test_the_slope_of_the_gain_is_the_inner_product(chance):
     assert by_data == pytest.approx(slope)
 
 
-@pytest.mark.evidence("book-oracle-step")
-def test_bounds_of_one_step_on_a_normal_world_by_simulation():
-    """Features N(0, I), a class drawn from σ(zθᵀ), a witness who is wrong with probability 0.3."""
-    generator = np.random.default_rng(3)
-    z, theta, wrong = generator.normal(size=(40_000, 2)), THETA.numpy(), 0.3
-    belief = np.exp(z @ theta.T)
-    belief /= belief.sum(1, keepdims=True)
-    c = (generator.random(len(z))[:, None] > belief.cumsum(1)[:, :2]).sum(1)
-    said = np.where(generator.random(len(z)) < wrong, (c + generator.integers(1, 3, len(z))) % 3, c)
-    channel = np.where(np.eye(3) > 0, 1 - wrong, wrong / 2)
-    posterior = belief * channel[said]
-    posterior /= posterior.sum(1, keepdims=True)
-    move = (belief - posterior) @ theta
-    loss = lambda z: np.log(np.exp(z @ theta.T).sum(1)) - (z @ theta.T)[np.arange(len(z)), c]  # noqa: E731
-    for step in (0.2, 1.0):
-        gain = loss(z) - loss(z - step * move)
-        value = oracle_value(*map(torch.tensor, (theta, belief, posterior))).mean().item()
-        error = 5 * gain.std() / len(z) ** 0.5 + 0.01 * value
-        assert step * (1 - 0.625 * step) * value - error < gain.mean() < step * value + error
-    # the same value from the covariance of posteriors, and from the trace less what the oracle leaves
-    answers = belief @ channel
-    mean = np.zeros(len(z))
-    for answer in range(3):
-        of_answer = belief * channel[answer]
-        of_answer /= of_answer.sum(1, keepdims=True)
-        mean += answers[:, answer] * (((of_answer - belief) @ theta) ** 2).sum(1)
-    assert value == pytest.approx(mean.mean(), abs=5 * mean.std() / len(z) ** 0.5 + 0.01)
-    left = ((np.eye(3)[c] - posterior) @ theta) ** 2
-    trace = attention_spread(torch.tensor(theta), torch.tensor(belief)).mean().item()
-    assert value + left.sum(1).mean() == pytest.approx(trace, abs=6 * left.sum(1).std() / len(z) ** 0.5)
-
-
 # Value: Pythagoras
 
 
@@ -272,17 +239,6 @@ def test_a_garbled_oracle_is_worth_less_and_one_that_is_a_function_of_the_featur
 
 
 @pytest.mark.evidence("book-oracle-trace")
-def test_the_spread_is_the_trace_of_the_jacobian_of_attention(chance):
-    world = World(chance, classes=4, width=3)
-    theta, z = torch.tensor(world.theta), torch.tensor(world.z)
-    for row, spread in zip(z, attention_spread(theta, (z @ theta.mT).softmax(-1)), strict=True):
-        jacobian = torch.func.jacrev(lambda x: cross_attention(x[None], theta, "class")[0])(row)
-        assert spread.item() == pytest.approx(jacobian.trace().item())
-        hessian = torch.func.hessian(lambda x: torch.logsumexp(theta @ x, 0))(row)
-        close(jacobian, hessian)
-
-
-@pytest.mark.evidence("book-oracle-trace")
 @pytest.mark.parametrize("calibrated", [True, False])
 def test_the_label_is_worth_the_trace_up_to_miscalibration(chance, calibrated):
     world = World(chance, classes=4, width=3, calibrated=calibrated)
@@ -295,22 +251,6 @@ def test_the_label_is_worth_the_trace_up_to_miscalibration(chance, calibrated):
     assert label - trace == pytest.approx(gap, abs=1e-13)
     if calibrated:
         assert label == pytest.approx(trace)
-
-
-@pytest.mark.evidence("book-oracle-trace")
-def test_calibration_given_the_belief_is_enough_for_the_trace_but_not_for_the_value():
-    """Two tokens at one place of the plane of logits, with opposite errors."""
-    theta = torch.tensor([[1.0, 0, 0], [0, 1, 0], [-1, -1, 0]], dtype=torch.float64)  # blind to the third feature
-    s = (torch.tensor([[0.3, 0.1, 1.0], [0.3, 0.1, -1.0]], dtype=torch.float64) @ theta.mT).softmax(-1)
-    tilt = torch.tensor([0.1, -0.05, -0.05], dtype=torch.float64)
-    true = s + torch.stack([tilt, -tilt])
-    label = sum(
-        0.5 * true[z, c] * ((s[z] - torch.eye(3, dtype=torch.float64)[c]) @ theta).square().sum()
-        for z in range(2)
-        for c in range(3)
-    )
-    close(label, attention_spread(theta, s).mean())
-    assert oracle_value(theta, s, true).mean() > 0.01  # seeing the third feature helps, though it is a feature
 
 
 # Information
@@ -383,34 +323,6 @@ def test_the_flow_gains_the_information_and_the_miscalibration(chance, calibrate
         assert best == pytest.approx(-(target * np.log(target)).sum(), abs=1e-7)
 
 
-@pytest.mark.evidence("book-oracle-flow")
-def test_with_class_vectors_on_a_line_the_flow_gains_less():
-    theta = torch.tensor([[-1.0], [0.2], [1.0]], dtype=torch.float64)
-    target = torch.tensor([[0.45, 0.1, 0.45]], dtype=torch.float64)
-    end = feature_flow(torch.zeros(1, 1).double(), theta, target, "class", torch.tensor([200.0]).double())[0]
-    left = (torch.xlogy(target, target) - target * (end @ theta.mT).log_softmax(-1)).sum().item()
-    grid = torch.linspace(-5, 5, 10001)[:, None].double()
-    least = (torch.xlogy(target, target) - target * (grid @ theta.mT).log_softmax(-1)).sum(-1).min().item()
-    assert left == pytest.approx(least, abs=1e-6)
-    assert left > 0.1
-
-
-@pytest.mark.evidence("book-oracle-flow")
-def test_a_certain_label_is_approached_and_a_doubtful_one_reached():
-    """Features stay bounded where every class is possible, and leave for infinity, like log t, where one is not."""
-    doubtful = torch.tensor([[0.5, 0.3, 0.2]]).double()
-    times = torch.tensor([20.0, 1e3, 1e4]).double()
-    stays = feature_flow(TOKENS[:1], THETA, doubtful, "class", times)
-    close(stays[-1], stays[-2], 1e-6)
-    close((stays[-1] @ THETA.mT).softmax(-1), doubtful, 1e-6)
-    leaves = feature_flow(TOKENS[:1], THETA, torch.eye(3)[:1].double(), "class", times)
-    norms = leaves.norm(dim=-1)[:, 0]
-    assert norms[2] - norms[1] > 0.5
-    gains = -(leaves @ THETA.mT).log_softmax(-1)[:, 0, 0]
-    assert (gains > 0).all()
-    assert gains[-1] < 1e-3
-
-
 # Without labels
 
 
@@ -429,35 +341,6 @@ def test_no_map_of_a_calibrated_belief_lowers_the_loss_or_wins_a_decision(chance
         assert (torch.tensor(world.p_z) * gain_bounds(theta, s, labels, s, 0.5)[1]).sum().item() == pytest.approx(
             0, abs=1e-14
         )
-
-
-@pytest.mark.evidence("book-oracle-own")
-@pytest.mark.parametrize("temperature", [0.05, 0.5, 0.99, 1.01, 3.0])
-def test_own_labels_descend_on_a_mean_of_entropies(chance, temperature):
-    logits = torch.tensor([[chance.gauss(0, 2) for _ in range(4)]]).double().requires_grad_()
-    energy = own_label_energy(logits, temperature)
-    (slope,) = torch.autograd.grad(energy.sum(), logits)
-    close(slope, (logits.softmax(-1) - (logits / temperature).softmax(-1)).detach(), 1e-10)
-
-    def entropy(tau):
-        q = np.exp((logits.detach().numpy() - logits.max().item()) / tau)
-        q /= q.sum()
-        return -(q * np.log(np.maximum(q, 1e-300))).sum()
-
-    assert energy.item() == pytest.approx(quad(entropy, temperature, 1)[0], rel=1e-7)
-
-
-@pytest.mark.evidence("book-oracle-own")
-def test_the_limits_of_own_labels_are_the_hard_label_and_the_entropy(chance):
-    logits = torch.tensor([[chance.gauss(0, 2) for _ in range(4)]]).double()
-    s = logits.softmax(-1)
-    close(own_label_energy(logits, 1e-3), -s.max(-1).values.log(), 1e-2)
-    share = own_label_energy(logits, 1 - 1e-6) / 1e-6
-    close(share, -(s * s.log()).sum(-1), 1e-5)
-    moved = logits.clone().requires_grad_()
-    p = moved.softmax(-1)
-    (slope,) = torch.autograd.grad(-(p * p.log()).sum(), moved)
-    close(((logits / (1 - 1e-6)).softmax(-1) - s) / 1e-6, -slope, 1e-5)
 
 
 @pytest.mark.evidence("book-oracle-own")
@@ -499,18 +382,6 @@ def test_a_hard_own_label_can_turn_the_decision():
 
 
 # Shapes and what is refused
-
-
-def test_leading_dimensions():
-    generator = torch.Generator().manual_seed(1)
-    theta = torch.randn(2, 1, 3, 2, generator=generator).double()
-    s, c = (torch.randn(5, 4, 3, generator=generator).double().softmax(-1) for _ in range(2))
-    assert oracle_value(theta, s, c).shape == (2, 5, 4)
-    low, high = gain_bounds(theta, s, c, c, 0.1)
-    for a, b in itertools.product(range(2), range(5)):
-        close(gain_bounds(theta[a, 0], s[b], c[b], c[b], 0.1)[0], low[a, b])
-    assert high.shape == (2, 5, 4)
-    assert attention_spread(theta.float(), s.float()).dtype == torch.float32
 
 
 def test_an_impossible_class_costs_infinitely_much():

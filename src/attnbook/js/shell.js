@@ -505,8 +505,9 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
     model.on("change:_bounds", build);
     addEventListener("hashchange", follow);
     const watch = new ResizeObserver(() => {  // SVGs fit themselves
-      if (width !== root.clientWidth && pictures.some((one) => typeof one === "function")) redraw();
+      const fits = width === root.clientWidth || !pictures.some((one) => typeof one === "function");
       width = root.clientWidth;
+      if (!fits) requestAnimationFrame(redraw);  // not at once: what changes size while sizes are told is an error in Firefox
     });
     watch.observe(root);
     return () => {

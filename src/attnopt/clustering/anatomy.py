@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, one_hot
 
-from attnopt.checks import as_numbers, check_count, check_integers, check_matrices
+from attnopt.checks import as_numbers, check_count, check_integers, check_matrices, check_tensors
 from attnopt.clustering.task import Task, check_all_sequences
 
 
@@ -21,10 +21,13 @@ def attention_by_pair(attention: Tensor, tokens: Tensor) -> Tensor:
         Shape (M, p, L). Over all sequences, its mean over the tokens is the attention on each position.
 
     Raises:
-        ValueError: if a token never stands at some position, or the shapes do not fit.
+        ValueError: if a token never stands at some position.
     """
-    if attention.ndim != 3 or attention.shape[1:] != tokens.shape:
+    check_tensors(attention=attention)
+    check_integers("tokens", tokens)
+    if attention.ndim != 3 or attention.shape[1:] != tokens.shape or not tokens.numel():
         raise ValueError(f"attention must have shape (M, *{tuple(tokens.shape)}), got {tuple(attention.shape)}")
+    check_integers("tokens", tokens, len(tokens))  # of more tokens one would be missing somewhere
     there = torch.stack([tokens == token for token in range(int(tokens.max()) + 1)]).to(attention.dtype)
     if (there.sum(1) == 0).any():
         raise ValueError("tokens must have every token at every position, got none of one of them somewhere")
@@ -40,10 +43,6 @@ def activation_sparsity(activations: Tensor, thresholds: Sequence[float]) -> Ten
 
     Returns:
         Shape (M, E), in their order, 1 if all activations are within ε of 0, 0 if none is.
-
-    Raises:
-        TypeError: if activations are not real floating-point numbers, or a threshold is no number.
-        ValueError: if activations have another number of dimensions, or a number is not finite.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.2.
     """
@@ -70,10 +69,6 @@ def position_effects(sequence: Tensor, task: Task) -> Tensor:
 
     Returns:
         Shape (M, L). The total-effect index of sensitivity analysis.
-
-    Raises:
-        TypeError: if sequence is no tensor of floating-point numbers, or the task none.
-        ValueError: if it is not of all sequences.
     """
     check_all_sequences(sequence, task)
     total = (sequence - sequence.mean(1, keepdim=True)).square().sum(-1).mean(1)
@@ -101,10 +96,6 @@ def counting_form(sequence: Tensor, task: Task) -> tuple[Tensor, Tensor]:
     Returns:
         Weights, shape (M, L), the first one positive, and the share of the variance of ξ that Σ m_t x_t explains, shape
         (M,). Where some token of the prefix has no effect, both are 0.
-
-    Raises:
-        TypeError: if sequence is no tensor of floating-point numbers, or the task none.
-        ValueError: if it is not of all sequences, or p not 2.
 
     Source: the chapter "Circuits in the wild".
     """
@@ -135,13 +126,13 @@ def token_effects(sequence: Tensor, tokens: Tensor, p: int) -> tuple[Tensor, Ten
         f, of mean 0 at each position, shape (M, L, p), and the share of the variance of ξ that its sum explains, shape (M,).
         The axis points such that at the first position the last token adds no less than the first one.
 
-    Raises:
-        TypeError: if ``tokens`` are not integers, or ``p`` is none.
-        ValueError: if ``p`` is smaller than 2, a token lies outside, or one does not stand at every position.
-
     Source: the chapter "What decides success".
     """
+    check_tensors(sequence=sequence)
     check_integers("tokens", tokens, check_count("p", p, 2))
+    if sequence.ndim != 3 or tokens.ndim != 2 or sequence.shape[1] != len(tokens) or not sequence.numel():
+        shapes = f"{tuple(sequence.shape)} and {tuple(tokens.shape)}"
+        raise ValueError(f"sequence and tokens must have shapes (M, n, d) and (n, L), got {shapes}")
     pairs = one_hot(tokens, p).flatten(1).to(sequence.dtype)
     if not pairs.any(0).all():
         raise ValueError("tokens must have every token at every position")
@@ -164,10 +155,6 @@ def cyclic_step(effects: Tensor, k: int) -> Tensor:
 
     Returns:
         Integers in 0 … p - 1, shape (M,).
-
-    Raises:
-        TypeError: if ``effects`` are not real floating-point numbers, or ``k`` is not an integer.
-        ValueError: if ``effects`` are not finite or of another number of dimensions, or ``k`` is not in 1 … L.
 
     Source: the chapter "What decides success".
     """

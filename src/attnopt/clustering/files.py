@@ -4,6 +4,7 @@ import os
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ def write_text(file: Path, text: str) -> None:
     partial.replace(file)
 
 
-def write_arrays(file: Path, arrays: dict[str, np.ndarray], description: str) -> None:
+def write_arrays(file: Path, arrays: dict[str, Any], description: str) -> None:
     """Write named arrays and a description to an npz file."""
     partial = _beside(file)
     with partial.open("wb") as stream:
@@ -27,8 +28,7 @@ def read_arrays(file: Path) -> tuple[dict[str, np.ndarray], str]:
     """What `write_arrays` wrote: the arrays, and the description.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it cannot be read.
+        ValueError: if the file cannot be read.
     """
     try:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:

@@ -33,8 +33,7 @@ def closed_form_gradients(models: Models, tokens: Tensor, targets: Tensor) -> Pa
         A dict with the keys ``query``, ``value``, ``receptors``, ``assemblers``, each shaped like the parameter.
 
     Raises:
-        TypeError: if tokens or targets are not integers.
-        ValueError: if a shape or a value does not fit, or the models have biases or another norm.
+        ValueError: if the models have biases or another norm than "unit".
 
     Source: Odonnat, Bouaziz, Cabannes (2025), lemma after (5), Appendix D.1.
     """
@@ -75,8 +74,7 @@ def gradient_bound_terms(models: Models, tokens: Tensor, targets: Tensor) -> Par
         infinite where some ξ is 0 and δ is not, unless U or W is 0; the first is 0 if V is.
 
     Raises:
-        TypeError: if tokens or targets are not integers.
-        ValueError: if a shape or a value does not fit, or the models have biases or another norm.
+        ValueError: if the models have biases or another norm than "unit".
 
     Source: the chapter "Gradients and their bound".
     """
@@ -108,8 +106,7 @@ def gradient_bound(models: Models, tokens: Tensor, targets: Tensor) -> Tensor:
         The bound on the norm, not squared, shape (M,).
 
     Raises:
-        TypeError: if tokens or targets are not integers.
-        ValueError: if a shape or a value does not fit, or the models have biases or another norm.
+        ValueError: if the models have biases or another norm than "unit".
 
     Source: the chapter "Gradients and their bound".
     """
@@ -129,8 +126,7 @@ def gradient_bound_of_paper(models: Models, tokens: Tensor, targets: Tensor) -> 
         The paper's bound on the norm, not squared, shape (M,).
 
     Raises:
-        TypeError: if tokens or targets are not integers.
-        ValueError: if a shape or a value does not fit, or the models have biases or another norm.
+        ValueError: if the models have biases or another norm than "unit".
 
     Source: Odonnat, Bouaziz, Cabannes (2025), (29)-(33).
     """
@@ -154,8 +150,7 @@ def gradient_bound_terms_of_paper(models: Models, tokens: Tensor, targets: Tenso
         A dict with the keys ``query``, ``value``, ``receptors``, ``assemblers``, each of shape (M,).
 
     Raises:
-        TypeError: if tokens or targets are not integers.
-        ValueError: if a shape or a value does not fit, or the models have biases or another norm.
+        ValueError: if the models have biases or another norm than "unit".
 
     Source: Odonnat, Bouaziz, Cabannes (2025), (29)-(32).
     """

@@ -17,10 +17,6 @@ def levels(weights: Tensor, task: Task) -> Tensor:
     Args:
         weights: m, shape (M, L), as from `Models.count`.
         task: whose sequences.
-
-    Raises:
-        TypeError: if ``weights`` are not integers.
-        ValueError: if their length is not that of the task.
     """
     check_integers("weights", weights)
     if weights.ndim != 2 or weights.shape[1] != task.length:
@@ -68,9 +64,6 @@ def donors(level: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     Args:
         level: of each sequence, integers, shape (M, n).
         generator: draws them.
-
-    Raises:
-        TypeError: if levels are not integers or ``generator`` none.
     """
     check_integers("level", level)
     check_generator("generator", generator)
@@ -109,10 +102,6 @@ def replacements(models: Models, task: Task, weights: Tensor, generator: torch.G
         - ``same``: ξ of another sequence of the same level, against the own label;
         - ``other``: the level's mean alone from a sequence of another level, the rest its own, against the *donor's* label;
         - ``kept``: the same, against the own label.
-
-    Raises:
-        TypeError: if an argument is of another kind.
-        ValueError: if models, task and weights do not fit.
     """
     _check(models, task)
     check_generator("generator", generator)
@@ -147,10 +136,6 @@ def removals(models: Models, task: Task, generator: torch.Generator) -> dict[str
         - ``attention`` (M,): the attention that another random sequence gets;
         - ``positions`` (M, L): at one position both tokens get the mean of their normalized embeddings;
         - ``neurons`` (M, h): one neuron held at its mean over all sequences.
-
-    Raises:
-        TypeError: if an argument is of another kind.
-        ValueError: if models and task do not fit.
     """
     _check(models, task)
     check_generator("generator", generator)
@@ -207,12 +192,7 @@ def _check(models: Models, task: Task) -> None:
 
 
 def in_parts(models: Models, function: Callable[[Models, int], dict[str, Tensor]], size: int = 10) -> dict[str, Tensor]:
-    """What a function of a few models at a time, and of the first one's number, returns for all of them, joined.
-
-    Raises:
-        TypeError: if ``models`` is none, or ``size`` is not an integer.
-        ValueError: if ``size`` is smaller than 1.
-    """
+    """What a function of a few models at a time, and of the first one's number, returns for all of them, joined."""
     check_models(models)
     size = check_count("size", size)
     parts = [function(models[at : at + size], at) for at in range(0, len(models), size)]

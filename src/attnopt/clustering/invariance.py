@@ -23,8 +23,7 @@ def invariance(models: Models, task: Task) -> dict[str, Tensor]:
         both are 1; where it is not finite both are NaN.
 
     Raises:
-        TypeError: if ``models`` or ``task`` is none.
-        ValueError: if the models do not fit the task, or pᴸ exceeds 2²⁴.
+        ValueError: if pᴸ exceeds 2²⁴.
 
     Source: the chapter "The ideal circuit".
     """
@@ -40,10 +39,6 @@ def variance_shares(sequence: Tensor, task: Task) -> dict[str, Tensor]:
     Args:
         sequence: ξ of all pᴸ sequences in lexicographic order, shape (M, pᴸ, d).
         task: whose.
-
-    Raises:
-        TypeError: if sequence is no tensor of floating-point numbers, or the task none.
-        ValueError: if it is not of all sequences.
     """
     check_all_sequences(sequence, task)
     prefixes = Task(task.p, task.k, task.k).all()[0].to(sequence.device).sort(1).values
@@ -74,10 +69,6 @@ def spurious_attention(models: Models, task: Task) -> tuple[Tensor, Tensor]:
 
     Returns:
         Least and most, each of shape (M,); both 0 if k is the whole length.
-
-    Raises:
-        TypeError: if ``models`` or ``task`` is none.
-        ValueError: if the models do not fit the task.
 
     Source: the chapter "The ideal circuit".
     """

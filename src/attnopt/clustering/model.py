@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from attnopt.checks import check_count, check_dtype, check_generator, check_integers, check_tensors, check_word
+from attnopt.checks import check_count, check_dtype, check_flag, check_generator, check_integers, check_tensors, check_word
 from attnopt.clustering.anatomy import counting_form
 from attnopt.clustering.files import read_arrays, write_arrays, write_text
 from attnopt.clustering.task import Task, check_task
@@ -34,17 +34,13 @@ class Models:
             (M, h, d), ``assemblers`` U (M, d, h), with or without ``receptor_biases`` (M, h) and ``assembler_bias`` (M, d).
         norm: "unit", the paper's formula, "rms", its released code, or "smooth"; see `normalize`.
 
-    Raises:
-        TypeError: if weights are no dict of real floating-point tensors of one dtype.
-        ValueError: if one is missing, unknown, of another shape or on another device, or ``norm`` is none of the three.
-
     Source: Odonnat, Bouaziz, Cabannes (2025), section 2.2, Appendix C.2.
     """
 
     weights: Params
     norm: Norm
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_word("norm", self.norm, get_args(Norm))
         check_weights(self.weights)
 
@@ -75,14 +71,11 @@ class Models:
             biases: whether the feed-forward layer has them (section 2.2 and the released code do, the theory does not).
             dtype: of the weights.
 
-        Raises:
-            TypeError: if a number is not an integer, ``generator`` none or ``dtype`` not that of real numbers.
-            ValueError: if a number is smaller than 1, or p than 2.
-
         Source: Odonnat, Bouaziz, Cabannes (2025), section 2.2; the initialisation is that of their released code.
         """
         check_generator("generator", generator)
         check_dtype("dtype", dtype)
+        check_flag("biases", biases)
         models, p, length = check_count("count", count), check_count("p", p, 2), check_count("length", length)
         dim, width = check_count("dim", dim), check_count("width", width)
         like = {"dtype": dtype, "device": generator.device, "generator": generator}
@@ -105,11 +98,7 @@ class Models:
 
     @classmethod
     def join(cls, parts: Sequence["Models"]) -> "Models":
-        """The models of several ensembles of the same sizes and norm as one.
-
-        Raises:
-            ValueError: if there is none, or norms or sizes differ.
-        """
+        """The models of several ensembles of the same sizes and norm as one."""
         kinds = {(part.norm, *((name, value.shape[1:]) for name, value in part.weights.items())) for part in parts}
         if len(kinds) != 1:
             raise ValueError(f"parts must be ensembles of one norm and of the same sizes, got {', '.join(map(str, parts))}")
@@ -169,11 +158,7 @@ class Models:
         return self.map(Tensor.double)
 
     def replace(self, **weights: Tensor) -> "Models":
-        """The models with some weights replaced.
-
-        Raises:
-            ValueError: if there is none of a name, or one does not fit.
-        """
+        """The models with some weights replaced."""
         return changed(self, weights=self.weights | weights)
 
     def moved(self, direction: Params, by: float | Tensor = 1.0) -> "Models":
@@ -187,6 +172,7 @@ class Models:
     def scores(self, embeddings: Tensor | None = None) -> Tensor:
         """Attention scores (M, …) of embeddings (M, …, d), those of the table unless given."""
         embeddings = self.table() if embeddings is None else embeddings
+        self.check_vectors("embeddings", embeddings)
         return torch.einsum("m...d,md->m...", embeddings, self.weights["query"]) / self.dim**0.5
 
     def summands(self, embeddings: Tensor | None = None) -> Tensor:
@@ -213,6 +199,7 @@ class Models:
 
     def feed_forward(self, sequence: Tensor) -> Tensor:
         """ψ from sequence embeddings ξ, both (M, n, d): the feed-forward layer with its residual connection."""
+        self.check_vectors("sequence", sequence)
         return self.output(sequence, self.activations(normalize(sequence, self.norm)))
 
     def classify(self, sequence: Tensor) -> Tensor:
@@ -240,11 +227,6 @@ class Models:
             embeddings ``mixture`` zs, the mean embedding (M, n, d); from it ``sequence`` ξ (M, n, d); from it ``direction``,
             ξ normalized (M, n, d); from it ``activations`` (M, n, h) before the GELU; from ξ and these ``output`` ψ
             (M, n, d); from it ``logits`` ζ (M, n, p).
-
-        Raises:
-            TypeError: if tokens are not integers, or a patch no tensor of real floating-point numbers.
-            ValueError: if tokens lie outside 0 … p - 1, their length is not that of the positions, or a patch names no stage
-                or does not fit it.
         """
         self.check_tokens(tokens)
         patch, held = {} if patch is None else patch, {}
@@ -294,9 +276,8 @@ class Models:
             tokens: sequences, integers in 0 … p - 1, shape (n, L).
 
         Raises:
-            TypeError: if tokens are not integers.
-            ValueError: if tokens do not fit, or exponentials of the scores may over- or underflow: scores must stay within
-                about ±700 in float64, ±80 in float32.
+            ValueError: if exponentials of the scores may over- or underflow: scores must stay within about ±700 in float64,
+                ±80 in float32.
 
         Source: the chapter "The task and the model".
         """
@@ -319,20 +300,12 @@ class Models:
         """The integers m for which ξ is most nearly a function of Σ m_t x_t, (M, L), and how nearly, (M,); `counting_form`.
 
         A share near 1 means counting only where the integers are small: with large ones every sequence has a sum of its own.
-
-        Raises:
-            TypeError: if ``task`` is none.
-            ValueError: if the models do not fit it, or p is not 2.
         """
         self.check_task(task)
         return counting_form(self.sequences(task.all()[0]), task)
 
     def save(self, file: Path | str) -> None:
-        """Write the models in one move, as ``.npz`` or, to read and to send, as ``.json`` with all digits.
-
-        Raises:
-            ValueError: if the name ends otherwise.
-        """
+        """Write the models in one move, as ``.npz`` or, to read and to send, as ``.json`` with all digits."""
         file = _model_file(file)
         if file.suffix == ".npz":
             write_arrays(file, {name: value.numpy(force=True) for name, value in self.weights.items()}, self.norm)
@@ -346,15 +319,14 @@ class Models:
         """What `save` wrote, the same to the last bit.
 
         Raises:
-            FileNotFoundError: if there is no such file.
-            ValueError: if it cannot be read, or the name ends neither in ``.npz`` nor in ``.json``.
+            ValueError: if the file cannot be read.
         """
         file = _model_file(file)
         if file.suffix == ".npz":
             arrays, norm = read_arrays(file)
             if norm not in get_args(Norm):
                 raise ValueError(f"{file} holds no models, but what another function wrote")
-            return cls({name: torch.from_numpy(value) for name, value in arrays.items()}, norm)
+            return cls({name: torch.from_numpy(value) for name, value in arrays.items()}, cast(Norm, norm))
         return cls.from_json(file.read_text(encoding="utf-8"), str(file))
 
     @classmethod
@@ -368,8 +340,7 @@ class Models:
             name: what a message calls it.
 
         Raises:
-            TypeError: if ``text`` is no text.
-            ValueError: if it holds no models, or a model with a position switched off, which `Models` cannot express.
+            ValueError: if the text holds no models, or a model with a position switched off, which `Models` cannot express.
         """
         if not isinstance(text, str):
             raise TypeError(f"{name} must be the text of a JSON file, got {type(text).__name__}")
@@ -398,12 +369,7 @@ class Models:
         return models
 
     def check_tokens(self, tokens: Tensor) -> None:
-        """Require sequences of tokens that the models know.
-
-        Raises:
-            TypeError: if tokens are not integers.
-            ValueError: if their shape or a token does not fit.
-        """
+        """Require sequences of tokens that the models know."""
         check_integers("tokens", tokens, self.vocabulary)
         if tokens.ndim not in (2, 3) or tokens.shape[-1] != self.length or 0 in tokens.shape:
             shapes = f"(n, {self.length}) or ({len(self)}, n, {self.length})"
@@ -411,13 +377,14 @@ class Models:
         if tokens.ndim == 3 and len(tokens) != len(self):
             raise ValueError(f"tokens must have one set of sequences a model, {len(self)}, got {len(tokens)}")
 
-    def check_task(self, task: Task) -> None:
-        """Require a task whose sequences the models can read.
+    def check_vectors(self, name: str, vectors: Tensor) -> None:
+        """Require vectors of d components for each model, (M, …, d), or the same for all, (1, …, d)."""
+        check_tensors(**{"the models' weights": self.weights["token"], name: vectors})
+        if vectors.ndim < 2 or vectors.shape[-1] != self.dim or len(vectors) not in (1, len(self)):
+            raise ValueError(f"{name} must have shape ({len(self)}, …, {self.dim}), got {tuple(vectors.shape)}")
 
-        Raises:
-            TypeError: if it is none.
-            ValueError: if its length is another, or it has more tokens.
-        """
+    def check_task(self, task: Task) -> None:
+        """Require a task whose sequences the models can read."""
         check_task(task)
         if task.length != self.length or task.p > self.vocabulary:
             raise ValueError(
@@ -432,10 +399,6 @@ def normalize(vectors: Tensor, norm: Norm) -> Tensor:
     for a vector x of length r, as section 4.2 proposes (without √d) for a smooth σ with σ(0) = 0 that is 1 from 1 on. Ours
     goes over from r to 1 as `smooth_step` does, and has derivatives of every order. The zero vector stays zero. There "unit"
     has no derivative, and gets the derivative 0; "rms" has the derivative 10⁵ times the identity, "smooth" √d times.
-
-    Raises:
-        TypeError: if ``vectors`` is not a real floating-point tensor.
-        ValueError: if ``norm`` is none of the three, or ``vectors`` is a single number.
     """
     check_word("norm", norm, get_args(Norm))
     check_tensors(vectors=vectors)
@@ -465,12 +428,7 @@ def marks(tokens: Tensor, p: int, dtype: torch.dtype) -> Tensor:
 
 
 def check_weights(weights: Params) -> None:
-    """Require the weights of an ensemble, each shaped to fit ``token`` (M, p, d), ``position`` (M, L, d) and h.
-
-    Raises:
-        TypeError: if they are no dict, or one of them not a real floating-point tensor, or of another dtype.
-        ValueError: if one is missing, unknown, of another shape or on another device.
-    """
+    """Require the weights of an ensemble, each shaped to fit ``token`` (M, p, d), ``position`` (M, L, d) and h."""
     if not isinstance(weights, dict):
         raise TypeError(f"weights must be a dict as those of Models.random, got {type(weights).__name__}")
     missing = [name for name in ("token", "position", *TRAINED) if name not in weights]
@@ -498,11 +456,7 @@ def check_weights(weights: Params) -> None:
 
 
 def check_models(models: Models, name: str = "models") -> None:
-    """Require an ensemble.
-
-    Raises:
-        TypeError: if it is none.
-    """
+    """Require an ensemble."""
     if not isinstance(models, Models):
         raise TypeError(f"{name} must be Models, got {type(models).__name__}")
 

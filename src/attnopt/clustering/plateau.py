@@ -18,9 +18,8 @@ def margins(models: Models, factors: Tensor | None = None) -> Tensor:
             by so much more or less; their means over the two tokens and all other weights stay.
 
     Raises:
-        TypeError: if ``models`` is none, or ``factors`` is not a tensor of real floating-point numbers.
-        ValueError: if the models have another vocabulary than two tokens, 2ᴸ exceeds 2²⁴, or ``factors`` do not fit or are
-            so large that the weights of a sequence no longer have a positive, finite sum.
+        ValueError: if 2ᴸ exceeds 2²⁴, or ``factors`` are so large that the weights of a sequence no longer have a positive,
+            finite sum.
     """
     _check_two_tokens(models)
     tokens = Task(2, models.length, 1).all()[0]
@@ -48,10 +47,6 @@ def margins(models: Models, factors: Tensor | None = None) -> Tensor:
 def influences(models: Models) -> Tensor:
     """‖δ_t‖, by how much the two tokens at a position differ in what they add to the sums whose ratio is ξ, shape (M, L).
 
-    Raises:
-        TypeError: if ``models`` is none.
-        ValueError: if the models have another vocabulary than two tokens.
-
     Source: the chapter "Two phases, or how training leaves the plateau".
     """
     _check_two_tokens(models)
@@ -67,14 +62,8 @@ def walsh(values: Tensor) -> Tensor:
 
     Returns:
         Coefficients, shape (…, 2ᴸ), at S as a number whose binary digits say, as a sequence does, which positions it holds.
-
-    Raises:
-        ValueError: if the number of values is not a power of two.
     """
-    count = values.shape[-1]
-    if count == 0 or count & (count - 1):
-        raise ValueError(f"values must be 2ᴸ numbers, got {count}")
-    half = 1
+    count, half = 2 ** _length("values", values), 1
     while half < count:
         pairs = values.unflatten(-1, (-1, 2, half))
         values = torch.stack([pairs.sum(-2), pairs[..., 0, :] - pairs[..., 1, :]], -2).flatten(-3)
@@ -83,14 +72,8 @@ def walsh(values: Tensor) -> Tensor:
 
 
 def parity_coefficient(margin: Tensor, k: int) -> Tensor:
-    """π = E[(2y - 1)(ζ₁ - ζ₀)] over all sequences, y the parity of the first k tokens; shape (…) from (…, 2ᴸ).
-
-    Raises:
-        TypeError: if k is not an integer.
-        ValueError: if k is not in 1 … L.
-    """
-    length = margin.shape[-1].bit_length() - 1
-    sign = 2 * Task(2, length, k).all()[1].to(margin.dtype) - 1
+    """π = E[(2y - 1)(ζ₁ - ζ₀)] over all sequences, y the parity of the first k tokens; shape (…) from (…, 2ᴸ)."""
+    sign = 2 * Task(2, _length("margin", margin), k).all()[1].to(margin.dtype) - 1
     return (margin * sign).mean(-1)
 
 
@@ -117,9 +100,7 @@ def curvature(model: Models, tokens: Tensor, targets: Tensor) -> tuple[Tensor, T
         targets: their labels (N,).
 
     Raises:
-        TypeError: if ``model`` is no `Models`, or tokens or targets are not integers.
-        ValueError: if there are several models, tokens or targets do not fit, or the scores span so much that exponentials
-            vanish.
+        ValueError: if the scores span so much that exponentials vanish.
     """
     check_models(model)
     model.check_tokens(tokens)
@@ -127,8 +108,8 @@ def curvature(model: Models, tokens: Tensor, targets: Tensor) -> tuple[Tensor, T
         raise ValueError(f"model must be one, got {len(model)}")
     check_integers("targets", targets, model.vocabulary)
     if tokens.ndim != 2 or targets.shape != tokens.shape[:1]:
-        shapes = f"{tuple(tokens.shape)} and {tuple(targets.shape)}"
-        raise ValueError(f"tokens and targets must have shapes (N, {model.length}) and (N,), got {shapes}")
+        found = f"{tuple(tokens.shape)} and {tuple(targets.shape)}"
+        raise ValueError(f"tokens and targets must have shapes (N, {model.length}) and (N,), got {found}")
     shapes = [value.shape for value in model.weights.values()]
     sizes = [value.numel() for value in model.weights.values()]
     rows, counts = torch.cat([tokens, targets.unsqueeze(1)], 1).unique(dim=0, return_counts=True)
@@ -168,10 +149,6 @@ def find_drops(loss: Tensor, fall: float = 0.1, window: int = 20, smooth: int = 
 
     Returns:
         First and last step of each drop, in order.
-
-    Raises:
-        TypeError: if the loss is not of real floating-point numbers, a number of steps no integer, or ``fall`` no number.
-        ValueError: if the loss is not one finite curve, the fall not positive or ``smooth`` even.
     """
     check_vectors(loss=loss)
     if loss.ndim != 1:
@@ -196,6 +173,15 @@ def find_drops(loss: Tensor, fall: float = 0.1, window: int = 20, smooth: int = 
         top = int(part.argmax())
         drops.append((first + top, first + top + int(part[top:].argmin())))
     return drops
+
+
+def _length(name: str, values: Tensor) -> int:
+    """L, of values on all 2ᴸ sequences."""
+    check_tensors(**{name: values})
+    count = values.shape[-1] if values.ndim else 0
+    if count == 0 or count & (count - 1):
+        raise ValueError(f"{name} must be 2ᴸ numbers, got {count}")
+    return count.bit_length() - 1
 
 
 def _check_two_tokens(models: Models) -> None:

@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,7 +48,6 @@ class Run:
         axis: what ``epochs`` are, "epoch", or "model" for the numbers of an ensemble's models.
 
     Raises:
-        TypeError: if ``task`` is none.
         ValueError: if the task's labels are not those of `Task`, which the page computes from p and k.
     """
 
@@ -56,14 +56,14 @@ class Run:
     description: str
     task: Task
     norm: Norm
-    settings: dict
+    settings: dict[str, Any]
     epochs: np.ndarray
     packed: dict[str, tuple[np.ndarray, float]]
     frames: dict[str, np.ndarray]
     history: dict[str, np.ndarray]
     axis: str = "epoch"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_sums(self.task)
 
     @classmethod
@@ -71,8 +71,7 @@ class Run:
         """The models of an ensemble, float32, one a frame; without biases they get biases of zero.
 
         Raises:
-            TypeError: if ``models`` or ``task`` is none.
-            ValueError: if they do not fit the task or have another vocabulary, the norm is "smooth", or labels are no sums.
+            ValueError: if the norm is "smooth", or the task's labels are no sums.
         """
         return cls._of(models, task, name, description, np.arange(len(models)), {}, "model")
 
@@ -81,8 +80,6 @@ class Run:
         """One model of a training: its snapshots and its end as frames, with the training's history.
 
         Raises:
-            TypeError: if ``training`` or ``task`` is none.
-            ValueError: if they do not fit, or the task's labels are no sums.
             IndexError: if there is no such model.
         """
         if not isinstance(training, Training):
@@ -105,7 +102,14 @@ class Run:
 
     @classmethod
     def _of(
-        cls, models: Models, task: Task, name: str, description: str, epochs: np.ndarray, history: dict, axis: str
+        cls,
+        models: Models,
+        task: Task,
+        name: str,
+        description: str,
+        epochs: np.ndarray,
+        history: dict[str, np.ndarray],
+        axis: str,
     ) -> "Run":
         models.check_task(task)
         if models.vocabulary != task.p:
@@ -132,12 +136,7 @@ class Run:
         )
 
     def at(self, epoch: int) -> Models:
-        """The model after an epoch, or of the last frame before it, as an ensemble of one; frames are at ``epochs``.
-
-        Raises:
-            TypeError: if the epoch is not an integer.
-            ValueError: if it is negative.
-        """
+        """The model after an epoch, or of the last frame before it, as an ensemble of one; frames are at ``epochs``."""
         return self.models[self.frame(check_count("epoch", epoch, 0))]
 
     def frame(self, epoch: int) -> int:
@@ -202,10 +201,6 @@ def read_frames(models: Models, task: Task) -> dict[str, np.ndarray]:
         ``all``, the accuracy, ``suffix`` and ``permutation``, the invariances, each (F,); for p = 2 also ``m`` (F, L) and
         ``explained`` (F,), see `Models.count`, ``parity`` π (F,) and ``influences`` ‖δ_t‖ (F, L), see `parity_coefficient`
         and `influences`; rounded to four digits.
-
-    Raises:
-        TypeError: if ``models`` or ``task`` is none.
-        ValueError: if they do not fit.
     """
     if task.size > LISTED:
         return {}
@@ -232,9 +227,6 @@ def sentence_parts(task: Task) -> tuple[Tensor, Tensor]:
 
     Returns:
         Prefixes, sorted by multiset, shape (n, k), and suffixes, shape (m, L - k).
-
-    Raises:
-        TypeError: if ``task`` is none.
     """
     check_task(task)
     p, length, k = task.p, task.length, task.k
@@ -266,11 +258,7 @@ def run_names() -> list[str]:
 
 @functools.cache
 def load_run(name: str) -> Run:
-    """A recorded run.
-
-    Raises:
-        ValueError: if there is none of that name.
-    """
+    """A recorded run."""
     if name not in run_names():
         raise ValueError(f"name must be one of the recorded runs {', '.join(run_names())}, got {name!r}")
     with np.load(DATA, allow_pickle=False) as arrays:
@@ -287,12 +275,12 @@ def load_run(name: str) -> Run:
     )
 
 
-def save_runs(path: Path, runs: list[Run], provenance: dict) -> None:
+def save_runs(path: Path, runs: list[Run], provenance: dict[str, Any]) -> None:
     """Write runs and their provenance to one compressed file without pickles."""
     kept = ("title", "description", "norm", "settings")
     about = {run.name: {key: getattr(run, key) for key in kept} | dataclasses.asdict(run.task) for run in runs}
     about = {"provenance": provenance, "runs": about}
-    arrays = {"about": np.array(json.dumps(about, sort_keys=True))}
+    arrays: dict[str, Any] = {"about": np.array(json.dumps(about, sort_keys=True))}
     for run in runs:
         arrays[f"{run.name}/epochs"] = run.epochs
         for name, (values, step) in run.packed.items():

@@ -48,10 +48,6 @@ def sharpness(
 
     Returns:
         Shape (M,).
-
-    Raises:
-        TypeError: if iterations is not an integer.
-        ValueError: if the preconditioner is not positive.
     """
     check_count("iterations", iterations)
     rows, marked, truth = rows.double(), marked.double(), truth.double()

@@ -6,16 +6,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu, one_hot
+from torch.nn.functional import gelu
 
 from attnopt.checks import check_count, check_matrices, check_number, check_tensors
 from attnopt.clustering.gradients import gelu_derivative
-from attnopt.clustering.model import BIASES, Models, check_models, marks, normalize
+from attnopt.clustering.model import BIASES, Models, check_models, normalize
 from attnopt.clustering.training import PAPER, Settings, initial_models, training_data
-from attnopt.clustering.training.adam import Adam
-from attnopt.clustering.training.backward import Layout, exponentials, loss_and_gradients
-from attnopt.clustering.training.group import ORDER_SEED
+from attnopt.clustering.training.backward import Layout, exponentials
 from attnopt.clustering.training.settings import PER_MODEL
+from attnopt.clustering.training.step import Pace, Plain, State, order_of
 
 
 class Spike(NamedTuple):
@@ -47,10 +46,6 @@ def find_spikes(loss: Tensor, factor: float = 2.0, rise: float = 0.02, window: i
         rise: above the running low, so that the flutter of tiny losses does not count; 0 or more.
         window: evaluations that the low is taken over.
         patience: evaluations within which a spike is over.
-
-    Raises:
-        TypeError: if loss is not of real floating-point numbers, factor or rise no number, or window or patience no integer.
-        ValueError: if loss is not of two dimensions and finite, or another number is out of range.
     """
     check_matrices(loss=loss)
     if loss.ndim != 2:
@@ -77,15 +72,6 @@ def find_spikes(loss: Tensor, factor: float = 2.0, rise: float = 0.02, window: i
     return found
 
 
-class State(NamedTuple):
-    """What a step of training needs of M models: weights and Adam's moments (M, n), and the steps done so far (M,)."""
-
-    rows: Tensor
-    first: Tensor
-    second: Tensor
-    steps: Tensor
-
-
 class Course:
     """Training runs step by step, each in an epoch of its own.
 
@@ -94,9 +80,6 @@ class Course:
         settings: with neither weight decay nor clipping, and one value for all models.
         dtype: of all arithmetic. The ensembles were trained in float32; in float64 a course is the same on every machine,
             to many digits, for as long as it does not magnify a difference 10¹⁰ times.
-
-    Raises:
-        ValueError: if the settings ask for more than a course knows.
     """
 
     def __init__(self, seeds: Sequence[int], settings: Settings = PAPER, dtype: torch.dtype = torch.float32) -> None:
@@ -111,36 +94,21 @@ class Course:
         self.settings, self.norm = settings, settings.norm
         self.layout = Layout.of(start)
         self.start = self.layout.rows(start).to(dtype)
-        self.marks = marks(self.tokens, settings.tokens, dtype)
-        self.truth = one_hot(self.targets, settings.tokens).to(dtype)
+        self.engine = Plain(self.layout, self.norm, self.tokens, self.targets, dtype)
+        self.marks, self.truth = self.engine.data[0], self.engine.data[1].mT
+        plan = settings.each(1)
+        self.pace = Pace(plan.batch_size[0], plan.betas, plan.eps, plan.learning_rate[0])
 
     def initial(self) -> State:
         """The state before the first step."""
-        adam = Adam.of(self.start)
-        return State(self.start.clone(), adam.first, adam.second, adam.steps)
-
-    def adam(self, state: State) -> Adam:
-        """What makes the steps, on the state's own moments."""
-        return Adam(state.first, state.second, state.steps, self.settings.betas, self.settings.eps)
+        return State.of(self.start.clone())
 
     def epoch(self, state: State) -> Iterator[Tensor]:
         """Step through every model's own next epoch, updating the state; after each step, the mini-batches' losses."""
-        total, size = self.marks.shape[1], self.settings.batch_size
-        number = state.steps // math.ceil(total / size)
-        orders = {
-            int(n): torch.randperm(total, generator=torch.Generator().manual_seed(ORDER_SEED + int(n)))
-            for n in number.unique()
-        }
-        order = torch.stack([orders[int(n)] for n in number])
-        batches = self.marks.gather(1, order.unsqueeze(-1).expand_as(self.marks))
-        truth = self.truth.gather(1, order.unsqueeze(-1).expand_as(self.truth)).mT.contiguous()
-        adam, gradient = self.adam(state), torch.zeros_like(state.rows)
-        views, gradients = self.layout.views(state.rows), self.layout.views(gradient)
-        for at in range(0, total, size):
-            part = slice(at, at + size)
-            batch = loss_and_gradients(views, gradients, batches[:, part], truth[..., part], self.norm)
-            adam.step(state.rows, gradient, self.settings.learning_rate)
-            yield batch
+        total = self.settings.n_train
+        number = (state.steps // math.ceil(total / self.pace.size)).tolist()
+        orders = {epoch: order_of(epoch, total) for epoch in set(number)}
+        yield from self.engine.steps(state, torch.stack([orders[epoch] for epoch in number]), self.pace)
 
     def models(self, rows: Tensor) -> Models:
         """The models of rows, in float64."""
@@ -170,7 +138,8 @@ def stages(
             return normalize(vectors, models.norm)
         if kind == "straight":
             change = vectors - held[name]
-            return sum(torch.func.jvp(lambda x: normalize(x, models.norm), (held[name],), (change,)))
+            found = torch.func.jvp(lambda x: normalize(x, models.norm), (held[name],), (change,))
+            return found[0] + found[1]
         pushed = held[name] * (1 / held[name].norm(dim=-1, keepdim=True)).clamp_min(1.0)
         return normalize(pushed + (vectors - held[name]), models.norm)
 
@@ -226,8 +195,7 @@ def dissect(before: Models, after: Models, marked: Tensor, truth: Tensor) -> dic
         ``attention`` and ``feed-forward`` only these weights make their step.
 
     Raises:
-        TypeError: if ``before`` or ``after`` is no `Models`, or ``marked`` or ``truth`` not of real floating-point numbers.
-        ValueError: if models have no biases, the two are not alike, the arrays do not fit, or scores spread too far.
+        ValueError: if models have no biases, the two are not alike, or scores spread too far.
     """
     for name, models in (("before", before), ("after", after)):
         check_models(models, name)

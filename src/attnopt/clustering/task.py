@@ -24,10 +24,6 @@ class Task:
         length: L, tokens a sequence.
         k: how many of them count.
 
-    Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if p < 2, length < 1 or k is not in 1 … length.
-
     Source: Odonnat, Bouaziz, Cabannes (2025), section 2.1.
     """
 
@@ -35,7 +31,7 @@ class Task:
     length: int = 12
     k: int = 5
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_count("p", self.p, 2)
         if check_count("k", self.k) > check_count("length", self.length):
             raise ValueError(f"k must be at most length, {self.length}, got {self.k}")
@@ -48,12 +44,7 @@ class Task:
         return self.p**self.length
 
     def labels(self, tokens: Tensor) -> Tensor:
-        """The sums (…) modulo p of the first k of the tokens (…, L).
-
-        Raises:
-            TypeError: if ``tokens`` are not integers.
-            ValueError: if one lies outside 0 … p - 1, or sequences have another length.
-        """
+        """The sums (…) modulo p of the first k of the tokens (…, L)."""
         check_integers("tokens", tokens, self.p)
         if tokens.ndim < 1 or tokens.shape[-1] != self.length:
             raise ValueError(f"tokens must have shape (…, {self.length}), got {tuple(tokens.shape)}")
@@ -63,8 +54,7 @@ class Task:
         """Sequences (n, L) and their labels (n,), int64.
 
         Raises:
-            TypeError: if a subclass gives labels that are not integers.
-            ValueError: if it gives other than one label in 0 … p - 1 per sequence.
+            ValueError: if a subclass gives other than one label in 0 … p - 1 per sequence.
         """
         labels = self.labels(tokens)
         check_integers("labels", labels, self.p)
@@ -84,12 +74,7 @@ class Task:
         return self.labelled(tokens)
 
     def sample(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Sequences drawn uniformly, with replacement, int64, shape (count, L), and their labels (count,).
-
-        Raises:
-            TypeError: if ``count`` is not an integer, or ``generator`` none.
-            ValueError: if ``count`` is smaller than 1.
-        """
+        """Sequences drawn uniformly, with replacement, int64, shape (count, L), and their labels (count,)."""
         check_generator("generator", generator)
         shape = check_count("count", count), self.length
         tokens = torch.randint(self.p, shape, generator=generator, device=generator.device)
@@ -103,12 +88,7 @@ class Task:
 
 
 def check_all_sequences(sequence: Tensor, task: Task) -> None:
-    """Require what is computed from all pᴸ sequences to be of all of them, shape (M, pᴸ, d).
-
-    Raises:
-        TypeError: if it is no tensor, or the task none.
-        ValueError: if it has another shape.
-    """
+    """Require what is computed from all pᴸ sequences to be of all of them, shape (M, pᴸ, d)."""
     check_tensors(sequence=sequence)
     check_task(task)
     if sequence.ndim != 3 or sequence.shape[1] != task.size:
@@ -119,22 +99,13 @@ def check_all_sequences(sequence: Tensor, task: Task) -> None:
 
 
 def check_sums(task: Task) -> None:
-    """Require a task whose labels are those of `Task`, on the sequences that models are judged on.
-
-    Raises:
-        TypeError: if it is none.
-        ValueError: if it has other labels.
-    """
+    """Require a task whose labels are those of `Task`, on the sequences that models are judged on."""
     check_task(task)
     if not all(map(torch.equal, task.judged(), Task(task.p, task.length, task.k).judged())):
         raise ValueError(f"task must have the sum of the first {task.k} tokens modulo {task.p} as its label, got {task}")
 
 
 def check_task(task: Task) -> None:
-    """Require a task.
-
-    Raises:
-        TypeError: if it is none.
-    """
+    """Require a task."""
     if not isinstance(task, Task):
         raise TypeError(f"task must be a Task, got {type(task).__name__}")

@@ -3,6 +3,7 @@
 import functools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,10 +54,6 @@ def load_model(seed: int) -> Models:
 
     Args:
         seed: of the run, 0 … 199.
-
-    Raises:
-        TypeError: if the seed is not an integer.
-        ValueError: if there is no model of that seed.
     """
     models = load_models()
     if check_count("seed", seed, 0) >= len(models):
@@ -118,9 +115,9 @@ def unpacked(planes: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(planes, 0, -1)).view(">f4")[..., 0].astype(np.float32)
 
 
-def save_models(path: Path, models: Models, provenance: dict) -> None:
+def save_models(path: Path, models: Models, provenance: dict[str, Any]) -> None:
     """Write models, float32, and their provenance."""
-    arrays = {name: packed(models.weights[name]) for name in SHAPES}
+    arrays: dict[str, Any] = {name: packed(models.weights[name]) for name in SHAPES}
     arrays |= {f"overview/{name}": value.numpy() for name, value in overview(models.double()).items()}
     with path.open("wb") as stream:
         np.savez_compressed(stream, about=np.array(json.dumps({"provenance": provenance}, sort_keys=True)), **arrays)

@@ -12,6 +12,8 @@ from attnopt.checks import as_numbers, check_broadcast, check_count, check_tenso
 from attnopt.in_context.steps import spectrum
 from attnopt.in_context.wishart import wishart_quadrature
 
+Pair = tuple[np.ndarray, np.ndarray]
+
 STARTS, GROUP = 300, 64  # random points in groups; a least-squares solver takes the best of each group down to a minimum
 
 
@@ -27,10 +29,6 @@ def gdpp_residuals(steps: Tensor, curvatures: Tensor, eigenvalues: Tensor) -> tu
 
     Returns:
         Residuals R_0 … R_k, shape (k + 1, ..., q), and eigenvalues λ_0 … λ_{k-1}, shape (k, ..., q).
-
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit or an entry is not finite.
 
     Source: the chapter "Beyond gradient descent".
     """
@@ -59,11 +57,6 @@ def gdpp_loss(steps: Tensor | Sequence[float], curvatures: Tensor | Sequence[flo
     Returns:
         The loss, not divided by d, shape (...); differentiable in both.
 
-    Raises:
-        TypeError: if steps or curvatures are not real numbers, or ``dim`` or ``n_context`` not integers.
-        ValueError: if the shapes do not fit, a number is not finite, there are more than four steps, or ``dim`` or
-            ``n_context`` is smaller than 1.
-
     Source: the chapter "Beyond gradient descent".
     """
     steps = as_numbers("steps", steps)
@@ -91,10 +84,6 @@ def gdpp_optimum(dim: int, n_context: int, n_layers: int) -> tuple[Tensor, Tenso
         Steps a_i in the order of the layers, float64, shape (k,), curvatures a_i b_i of all but the last, shape (k - 1,),
         and the loss, not divided by d.
 
-    Raises:
-        TypeError: if an argument is not an integer.
-        ValueError: if an argument is smaller than 1, or ``n_layers`` larger than 4.
-
     Source: the chapter "Beyond gradient descent".
     """
     steps, curvatures, loss = _optimum(check_count("dim", dim), check_count("n_context", n_context), _check_depth(n_layers))
@@ -121,17 +110,16 @@ def _optimum(dim: int, n_context: int, k: int) -> tuple[Tensor, Tensor, float]:
     return point[:k], point[k:], 2 * least
 
 
-def _last(function: Callable[[np.ndarray], tuple]) -> Callable[[np.ndarray], tuple]:
+def _last(function: Callable[[np.ndarray], Pair]) -> Callable[[np.ndarray], Pair]:
     """A function that keeps its last value: MINPACK asks for the residuals at a point, then for their derivatives."""
-    point, value = None, None
+    kept: list[tuple[np.ndarray, Pair]] = []
 
-    def kept(x: np.ndarray) -> tuple:
-        nonlocal point, value
-        if not np.array_equal(x, point):
-            point, value = x.copy(), function(x)
-        return value
+    def last(x: np.ndarray) -> Pair:
+        if not kept or not np.array_equal(x, kept[0][0]):
+            kept[:] = [(x.copy(), function(x))]
+        return kept[0][1]
 
-    return kept
+    return last
 
 
 def _starts(dim: int, n_context: int, k: int) -> Tensor:

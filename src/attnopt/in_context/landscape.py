@@ -30,9 +30,7 @@ def transverse_hessians(steps: Tensor | Sequence[float], dim: int, n_context: in
         seconds, 20 a minute.
 
     Raises:
-        TypeError: if ``steps`` are not real numbers, or ``dim`` or ``n_context`` not integers.
-        ValueError: if ``steps`` are not one row of finite numbers, ``dim`` smaller than 2, ``n_context`` than 1, or
-            the cost too high.
+        ValueError: if a call would take longer than 300 s or 4 GiB.
 
     Source: the chapter "Optimal step sizes".
     """
@@ -51,15 +49,16 @@ def transverse_hessians(steps: Tensor | Sequence[float], dim: int, n_context: in
 
     def one_trace(p: Coefficients) -> Fraction:
         """E tr p(G)."""
-        return sum(c * wishart_trace_moment([i], dim, n_context) / n_context**i for i, c in enumerate(p))
+        return sum((c * wishart_trace_moment([i], dim, n_context) / n_context**i for i, c in enumerate(p)), Fraction())
 
     def two_traces(p: Coefficients, q: Coefficients) -> Fraction:
         """E tr p(G) tr q(G)."""
-        return sum(
+        terms = (
             a * b * wishart_trace_moment([i, j], dim, n_context) / n_context ** (i + j)
             for i, a in enumerate(p)
             for j, b in enumerate(q)
         )
+        return sum(terms, Fraction())
 
     def mean(p: Coefficients, q: Coefficients, sign: int) -> Fraction:
         """E tr(p(G) E q(G) Eᵀ), averaged over unit symmetric traceless (+1) or antisymmetric (-1) E."""
@@ -78,7 +77,7 @@ def transverse_hessians(steps: Tensor | Sequence[float], dim: int, n_context: in
         return value
 
     blocks = [[[float(entry(i, j, sign)) for j in range(k)] for i in range(k)] for sign in (1, -1)]
-    return tuple(torch.tensor(block, dtype=torch.float64) for block in blocks)
+    return torch.tensor(blocks[0], dtype=torch.float64), torch.tensor(blocks[1], dtype=torch.float64)
 
 
 def _product(polynomials: list[Coefficients]) -> Coefficients:

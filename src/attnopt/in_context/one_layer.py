@@ -16,10 +16,6 @@ def one_layer_optimum(covariance: Tensor, n_context: int) -> Tensor:
     Returns:
         The upper block of the optimal A, negative definite, shape (..., d, d).
 
-    Raises:
-        TypeError: if ``n_context`` is not an integer or ``covariance`` no real floating-point tensor.
-        ValueError: if ``n_context`` is smaller than 1 or ``covariance`` not symmetric positive definite.
-
     Source: Ahn, Cheng, Daneshmand, Sra (2023), (8).
     """
     n_context = check_count("n_context", n_context)
@@ -45,10 +41,6 @@ def one_layer_loss(
 
     Returns:
         The loss, shape (...).
-
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, the dtypes differ, or ``n_context`` is no integer.
-        ValueError: if ``n_context`` is smaller than 1, a covariance not positive definite, or the shapes do not fit.
 
     Source: the chapter "One layer, one step"; Ahn, Cheng, Daneshmand, Sra (2023), (15).
     """
@@ -86,10 +78,6 @@ def attention_loss(b: Tensor, A: Tensor, covariance: Tensor, n_context: int) -> 
 
     Returns:
         E[((bᵀĈA + w⋆ᵀ)x)²], shape (...), a polynomial of degree 4 in the parameters.
-
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, the dtypes differ, or ``n_context`` is no integer.
-        ValueError: if ``n_context`` is smaller than 1, ``covariance`` not positive definite, or the shapes do not fit.
 
     Source: the chapter "One layer, one step"; Ahn, Cheng, Daneshmand, Sra (2023), (15).
     """

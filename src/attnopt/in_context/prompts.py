@@ -26,10 +26,6 @@ def sample_prompts(
         Prompts, shape (n_prompts, n + 1, d + 1), rows are tokens and the last row is the query.
         Targets ⟨w⋆, x⁽ⁿ⁺¹⁾⟩, shape (n_prompts,).
 
-    Raises:
-        TypeError: if a number is not an integer, a covariance no real floating-point tensor, or ``generator`` none.
-        ValueError: if a number is smaller than 1 or a covariance not symmetric positive definite.
-
     Source: Ahn, Cheng, Daneshmand, Sra (2023), (1), with rows for their columns.
     """
     n_prompts, n_context = check_count("n_prompts", n_prompts), check_count("n_context", n_context)
@@ -67,10 +63,6 @@ def sample_grams(
 
     Returns:
         G, shape (n_prompts, d, d), Wishart matrices with n degrees of freedom divided by n.
-
-    Raises:
-        TypeError: if a number is not an integer, ``generator`` none or ``dtype`` not that of real numbers.
-        ValueError: if a number is smaller than 1.
 
     Source: the chapter "Layers are steps".
     """

@@ -29,10 +29,6 @@ def valley_loss(angle: Tensor, eigenvalues: Tensor, n_context: int, direction: i
     Returns:
         The loss, in the shape of ``angle``.
 
-    Raises:
-        TypeError: if a tensor is not real floating-point, the dtypes differ, or a number is not an integer.
-        ValueError: if an eigenvalue is not positive, ``n_context`` smaller than 1 or ``direction`` not an index.
-
     Source: the chapter "One layer, one step".
     """
     check_tensors(angle=angle, eigenvalues=eigenvalues)
@@ -55,9 +51,6 @@ def valley_parameters(angle: Tensor, eigenvalues: Tensor, n_context: int, direct
 
     Returns:
         b, shape (..., d + 1), and A, shape (..., d + 1, d).
-
-    Raises:
-        TypeError, ValueError: as `valley_loss`.
 
     Source: the chapter "One layer, one step".
     """
@@ -84,10 +77,6 @@ def second_valley(eigenvalues: Tensor, n_context: int, direction: int = 0) -> tu
 
     Returns:
         Its angle in radians, π/2 at most, and its loss; None if there is no other local minimum.
-
-    Raises:
-        TypeError: as `valley_loss`.
-        ValueError: as `valley_loss`, or if there is one eigenvalue only.
 
     Source: the chapter "One layer, one step".
     """

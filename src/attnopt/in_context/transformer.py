@@ -17,10 +17,6 @@ def linear_transformer(prompts: Tensor, P: Tensor, Q: Tensor) -> Tensor:
     Returns:
         Z₀ … Z_k, shape (k + 1, ..., n + 1, d + 1).
 
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit, a prompt has no labelled example, or an entry is not finite.
-
     Source: Ahn, Cheng, Daneshmand, Sra (2023), (3), (4).
     """
     check_matrices(prompts=prompts, P=P, Q=Q)
@@ -50,10 +46,6 @@ def in_context_loss(prompts: Tensor, targets: Tensor, P: Tensor, Q: Tensor) -> T
 
     Returns:
         The sampled loss, shape (...).
-
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit or an entry is not finite.
 
     Source: Ahn, Cheng, Daneshmand, Sra (2023), (5).
     """
@@ -85,10 +77,6 @@ def prompt_losses(grams: Tensor, A: Tensor, B: Tensor | None = None) -> Tensor:
     Returns:
         ‖T_k‖²_F, its leading dimensions those of ``grams`` and of one layer of ``A`` broadcast. Its mean over prompts is
         the in-context loss.
-
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit or an entry is not finite.
 
     Source: the chapters "Layers are steps" and "Beyond gradient descent"; Ahn, Cheng, Daneshmand, Sra (2023), Lemma 9.
     """

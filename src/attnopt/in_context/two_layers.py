@@ -45,10 +45,6 @@ def two_layer_bound(dim: int, n_context: int) -> tuple[sp.Expr, sp.Expr, sp.Expr
     Returns:
         U(p), L(p, m), W(p, m) and the symbols (p, m).
 
-    Raises:
-        TypeError: if an argument is not an integer.
-        ValueError: if an argument is smaller than 1.
-
     Source: the chapter "Layers are steps".
     """
     check_count("dim", dim)
@@ -77,9 +73,7 @@ def two_layer_certificate(dim: int, n_context: int) -> dict[str, sp.Expr]:
         "loss" (f⋆), "steps" (the polynomial in m whose roots are a_0 and a_1), "slope" s(m) and "difference" N(p, m).
 
     Raises:
-        TypeError: if an argument is not an integer.
-        ValueError: if ``dim`` is smaller than 2 or ``n_context`` than 1.
-        ArithmeticError: if the guessed slope does not do, so that nothing is proved.
+        ArithmeticError: if the guessed slope fails, so that nothing is proved.
 
     Source: the chapter "Layers are steps".
     """

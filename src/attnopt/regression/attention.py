@@ -18,10 +18,6 @@ def cross_attention(features: Tensor, weights: Tensor, axis: Axis) -> Tensor:
     Returns:
         One combination of rows of θ for each token, shape (..., S, F).
 
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit, an entry is not finite, or ``axis`` is unknown.
-
     Source: Actor, Gruber, Cyr (2025), eq. (4).
     """
     check_matrices(features=features, weights=weights)
@@ -39,10 +35,6 @@ def self_attention(x: Tensor, axis: Axis) -> Tensor:
 
     Returns:
         Shape (..., S, F).
-
-    Raises:
-        TypeError: if ``x`` is not a real floating-point tensor.
-        ValueError: if ``x`` is not a finite, non-empty matrix or batch of matrices, or ``axis`` is unknown.
 
     Source: Actor, Gruber, Cyr (2025), eq. (8).
     """

@@ -50,11 +50,6 @@ def block_step(
     Returns:
         The features after the layer, shape (..., S, F).
 
-    Raises:
-        TypeError: if features, weights or labels are not real floating-point tensors of one dtype, or ``step`` is no number.
-        ValueError: if the shapes do not fit, an entry is not finite, the labels are not distributions along ``axis``, the
-            step is not positive and finite, or the axis, the scheme or the model is unknown.
-
     Source: Actor, Gruber, Cyr (2025), eqs (7) and (9); McLachlan, Quispel (2002) for the splittings.
     """
     check_number("step", step)
@@ -86,13 +81,9 @@ def unroll(
 
     Returns:
         Input and output of every layer, shape (layers + 1, ..., S, F).
-
-    Raises:
-        TypeError: as `block_step`; or if ``layers`` is not an integer.
-        ValueError: as `block_step`; or if ``layers`` is negative or is not the number of weights given.
     """
     check_count("layers", layers, 0)
-    if not isinstance(weights, Tensor | Sequence):
+    if not isinstance(weights, (Tensor, Sequence)):
         raise TypeError(f"weights must be a torch.Tensor or a sequence of them, got {type(weights).__name__}")
     of_layer = [weights] * layers if isinstance(weights, Tensor) else list(weights)
     if len(of_layer) != layers:
@@ -124,17 +115,11 @@ def unroll_logits(logits: Tensor, weights: Tensor, labels: Tensor, axis: Axis, l
 
     Returns:
         Logits at the input and after every layer, shape (layers + 1, ..., S, K).
-
-    Raises:
-        TypeError: if logits, weights or labels are not real floating-point tensors of one dtype, ``layers`` is not an
-            integer, or ``step`` is no number.
-        ValueError: if the shapes do not fit, an entry is not finite, the labels are not distributions along ``axis``,
-            ``axis`` is unknown, ``layers`` is negative, or the step is not positive and finite.
     """
     dim = axis_dim(axis)
     check_matrices(logits=logits, weights=weights, labels=labels)
     check_matrix_shape("weights", weights, (logits.shape[-1], weights.shape[-1]), "to match logits")
-    check_matrix_shape("labels", labels, tuple(logits.shape[-2:]), "like logits")
+    check_matrix_shape("labels", labels, logits.shape[-2:], "like logits")
     check_broadcast(logits=logits, weights=weights, labels=labels)
     check_labels(labels, axis)
     check_count("layers", layers, 0)
@@ -158,26 +143,26 @@ def _rule(scheme: Scheme, model: Model) -> Rule:
         (_linear_attention, _follow_linear_labels) if model == "linear" else (_quadratic_attention, _follow_quadratic_labels)
     )
 
-    def follow_attention(z, theta, dim, h):
+    def follow_attention(z: Tensor, theta: Tensor, dim: int, h: float) -> Tensor:
         first = attend(z, theta, dim)
         second = attend(z + h / 2 * first, theta, dim)
         third = attend(z + h / 2 * second, theta, dim)
         fourth = attend(z + h * third, theta, dim)
         return z + h / 6 * (first + 2 * second + 2 * third + fourth)
 
-    def euler(z, theta, labels, dim, h):
+    def euler(z: Tensor, theta: Tensor, labels: Tensor, dim: int, h: float) -> Tensor:
         return z - h * gradient(z, theta, labels, dim)
 
-    def printed(z, theta, labels, dim, h):
+    def printed(z: Tensor, theta: Tensor, labels: Tensor, dim: int, h: float) -> Tensor:
         if model == "linear":
             return follow_labels(z + h * attend(z, theta, dim), theta, labels, h)
         z = z - 2 * h * torch.softmax(z @ theta @ z.mT, dim) @ (z @ theta)
         return z + h * (labels + labels.mT) @ (z @ theta)
 
-    def lie(z, theta, labels, dim, h):
+    def lie(z: Tensor, theta: Tensor, labels: Tensor, dim: int, h: float) -> Tensor:
         return follow_labels(follow_attention(z, theta, dim, h), theta, labels, h)
 
-    def strang(z, theta, labels, dim, h):
+    def strang(z: Tensor, theta: Tensor, labels: Tensor, dim: int, h: float) -> Tensor:
         z = follow_attention(follow_labels(z, theta, labels, h / 2), theta, dim, h)
         return follow_labels(z, theta, labels, h / 2)
 

@@ -17,15 +17,10 @@ def pointwise_cross_entropy(logits: Tensor, labels: Tensor, axis: Axis) -> Tenso
     Returns:
         The cross-entropy in nats, summed over the slices, shape (...).
 
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit, an entry is not finite, the labels are not distributions along ``axis``, or
-            ``axis`` is unknown.
-
     Source: Actor, Gruber, Cyr (2025), eq. (3).
     """
     check_matrices(logits=logits, labels=labels)
-    check_matrix_shape("labels", labels, tuple(logits.shape[-2:]), "like logits")
+    check_matrix_shape("labels", labels, logits.shape[-2:], "like logits")
     check_broadcast(logits=logits, labels=labels)
     check_labels(labels, axis)
     return logsumexp(logits, axis).sum(-1) - (labels * logits).sum((-2, -1))

@@ -9,7 +9,7 @@ import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from attnopt.checks import Axis, axis_dim, check_word
+from attnopt.checks import Axis, axis_dim, check_flag, check_word
 from attnopt.regression.gradients import (
     linear_gradient,
     quadratic_gradient,
@@ -22,14 +22,15 @@ from attnopt.regression.gradients import (
 Model = Literal["linear", "quadratic"]
 RELATIVE, ABSOLUTE = 1e-11, 1e-13
 MOST_EVALUATIONS = 10**6
-UNCHECKED = {
+Formula = Callable[[Tensor, Tensor, Tensor, Axis], Tensor]
+UNCHECKED: dict[Formula, Callable[[Tensor, Tensor, Tensor, int], Tensor]] = {
     linear_gradient: unchecked_linear,
     quadratic_gradient: unchecked_quadratic,
     quadratic_gradient_of_paper: unchecked_quadratic_of_paper,
 }
 
 
-def feature_gradient(model: Model, printed: bool = False) -> Callable[[Tensor, Tensor, Tensor, Axis], Tensor]:
+def feature_gradient(model: Model, printed: bool = False) -> Formula:
     """The function that gives a model's gradient, or the papers' formula for it.
 
     Args:
@@ -38,11 +39,9 @@ def feature_gradient(model: Model, printed: bool = False) -> Callable[[Tensor, T
 
     Returns:
         One of `linear_gradient`, `quadratic_gradient` and `quadratic_gradient_of_paper`.
-
-    Raises:
-        ValueError: if ``model`` is neither.
     """
     check_word("model", model, get_args(Model))
+    check_flag("printed", printed)
     if model == "linear":
         return linear_gradient
     return quadratic_gradient_of_paper if printed else quadratic_gradient
@@ -76,10 +75,6 @@ def feature_flow(
         The features at each time, shape (len(times), ..., S, F), with the leading dimensions broadcast.
 
     Raises:
-        TypeError: if features, weights or labels are not real floating-point tensors of one dtype, or ``times`` is no
-            tensor.
-        ValueError: if the shapes do not fit, an entry is not finite, the labels are not distributions along ``axis``, the
-            times are not as required, or the axis or the model is unknown.
         RuntimeError: if the solver gives up, or would need more than a million evaluations of the gradient.
 
     Source: Actor, Gruber, Cyr (2025), eq. (5).

@@ -19,11 +19,6 @@ def multi_head_gradient(features: Tensor, projections: Tensor, weights: Tensor, 
     Returns:
         Σ_h (σ(ZP_hθ_hᵀ) - C_h)θ_hP_hᵀ, shape (..., S, F).
 
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit, an entry is not finite, the labels are not distributions along ``axis``, or
-            ``axis`` is unknown.
-
     Source: the chapter "Flows become layers"; Actor, Gruber, Cyr (2025) leave it to future work.
     """
     check_matrices(features=features, projections=projections, weights=weights, labels=labels)

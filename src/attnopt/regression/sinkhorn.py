@@ -18,9 +18,8 @@ def sinkhorn_attention(scores: Tensor) -> Tensor:
         A symmetric matrix whose rows and columns sum to 1, shape (..., S, S).
 
     Raises:
-        TypeError: if ``scores`` is not a real floating-point tensor.
-        ValueError: if ``scores`` is not finite or not symmetric, or so spread that the row sums cannot be brought
-            within the square root of the dtype's epsilon of 1.
+        ValueError: if ``scores`` are so spread that the row sums cannot be brought within the square root of the dtype's
+            epsilon of 1.
 
     Source: Knight, Ruiz (2013) for Newton's method; Sander, Ablin, Blondel, Peyré (2022) for the use in attention.
     """
@@ -45,7 +44,6 @@ def sinkhorn_value(scores: Tensor) -> Tensor:
         The value in nats, shape (...).
 
     Raises:
-        TypeError: as `sinkhorn_attention`.
         ValueError: as `sinkhorn_attention`.
     """
     # The dual: the least value over f of Σ exp(A + f + fᵀ) - S - 2 Σ f. At the minimiser its derivative in f vanishes,

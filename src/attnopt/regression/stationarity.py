@@ -23,9 +23,6 @@ def stationary_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
         The margin, in [0, 1 / length of the axis], from a linear program solved to about 1e-7; smaller ones count as 0.
 
     Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit (no leading dimensions here), an entry is not finite, the labels are not
-            distributions along ``axis``, or ``axis`` is unknown.
         RuntimeError: if the solver fails.
 
     Source: the chapter "Attention is a gradient"; Wainwright, Jordan (2008), Theorem 3.3, for exponential families.
@@ -64,11 +61,6 @@ def separation_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
     Returns:
         max over ‖Z‖ = 1 of the smallest difference of logits, 0 if it is not positive or less than 1e-7 of the largest
         norm of a difference's derivative.
-
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit (no leading dimensions here), an entry is not finite, the labels are not
-            one-hot along ``axis``, it has a single entry, or ``axis`` is unknown.
 
     Source: the chapter "The flow of features"; Soudry et al. (2018) for logistic regression.
     """

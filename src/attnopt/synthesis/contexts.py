@@ -34,10 +34,6 @@ def read_context(queries: Tensor, tokens: Tensor, members: Tensor) -> Reading:
         The attention on each class, shape (..., Q, K), and attention over each class alone, shape (..., Q, K, F), 0 for a
         class without tokens.
 
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit, an entry is not finite, or a row of members does not sum to 1.
-
     Source: the chapter "One head, three contexts".
     """
     check_matrices(queries=queries, tokens=tokens, members=members)
@@ -72,11 +68,6 @@ def mixture_limit(queries: Tensor, means: Tensor, shares: Tensor, covariance: Te
     Returns:
         The belief σ(qθᵀ + log π), shape (..., Q, K), and the two terms, each of shape (..., Q, F).
 
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit, an entry is not finite, shares are no distribution, or the covariance is not
-            symmetric and positive semidefinite.
-
     Source: the chapter "One head, three contexts".
     """
     _check(queries, means, shares, covariance)
@@ -109,9 +100,7 @@ def mixture_error(queries: Tensor, means: Tensor, shares: Tensor, covariance: Te
         spread of shape (..., Q), bias of shape (..., Q, F), covariance of shape (..., Q, F, F).
 
     Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit, an entry is not finite, shares or labels are no distributions, the covariance
-            is not symmetric and positive semidefinite, or an error is too large for the dtype.
+        ValueError: if an error is too large for the dtype.
 
     Source: the chapter "One head, three contexts".
     """

@@ -42,10 +42,6 @@ def softmax_price(dim: int) -> Price:
     Args:
         dim: the number d of covariates.
 
-    Raises:
-        TypeError: if it is not an integer.
-        ValueError: if it is smaller than 1.
-
     Source: the chapter "What one layer can know".
     """
     d = check_count("dim", dim)
@@ -63,10 +59,6 @@ def agreement_number(length: int, weight: int, p: int, sharpness: float) -> floa
         weight: k, how many of them the rule reads.
         p: size of the vocabulary, at least 2.
         sharpness: β.
-
-    Raises:
-        TypeError: if a size is not an integer, or ``sharpness`` no number.
-        ValueError: if p < 2, k is not in 1 … L, or the sharpness is not positive and finite.
 
     Source: the chapter "What one layer can know".
     """
@@ -86,10 +78,6 @@ def best_agreement(length: int, weight: int, p: int = 2) -> tuple[float, float]:
         length: L, tokens per sequence.
         weight: k, how many of them the rule reads.
         p: size of the vocabulary, at least 2.
-
-    Raises:
-        TypeError: if a size is not an integer.
-        ValueError: if p < 2 or k is not in 1 … L.
 
     Source: the chapter "What one layer can know".
     """
@@ -118,10 +106,6 @@ def positive_number(length: int, weight: int, p: int = 2) -> float:
         weight: k, how many of them the rule reads.
         p: size of the vocabulary, at least 2.
 
-    Raises:
-        TypeError: if a size is not an integer.
-        ValueError: if p < 2 or k is not in 1 … L.
-
     Source: the chapter "What one layer can know".
     """
     length, weight, p = _sizes(length, weight, p)
@@ -147,10 +131,6 @@ def unseen_mass(shares: Tensor, examples: Sequence[int]) -> Tensor:
     Returns:
         One number for each n, shape (..., n).
 
-    Raises:
-        TypeError: if ``shares`` is not a real floating-point tensor, or ``examples`` are not integers.
-        ValueError: if a row of shares is no distribution, or a number of examples is negative or lacking.
-
     Source: the chapter "What one layer can know".
     """
     _check_shares(shares)
@@ -173,10 +153,6 @@ def examples_needed(shares: Tensor, left: float) -> Tensor:
 
     Returns:
         Whole numbers, shape (...).
-
-    Raises:
-        TypeError: if ``shares`` is not a real floating-point tensor, or ``left`` no number.
-        ValueError: if a row of shares is no distribution, or ``left`` is not positive and finite.
 
     Source: the chapter "What one layer can know".
     """
@@ -211,8 +187,7 @@ def draw_prompts(size: int, examples: int, prompts: int, generator: torch.Genera
         number per prompt and sequence.
 
     Raises:
-        TypeError: if a number is not an integer, or ``generator`` none.
-        ValueError: if a number is smaller than 1, there are too few sequences or too many, or too much memory is needed.
+        ValueError: if there are too few sequences, or a call would take more than 4 GiB.
 
     Source: the chapter "What one layer can know".
     """
@@ -246,11 +221,6 @@ def read_out(
 
     Returns:
         The two sums for each prompt and number, each of shape (P, m).
-
-    Raises:
-        TypeError: if features are not real floating-point numbers, indices no integers, or ``sharpness`` no number.
-        ValueError: if a shape does not fit, numbers do not increase or exceed the context, or the sharpness is not positive
-            and finite.
 
     Source: the chapter "What one layer can know".
     """

@@ -41,11 +41,6 @@ def label_layers(
     Returns:
         Z before the first and after each layer, shape (layers + 1, ..., m, F).
 
-    Raises:
-        TypeError: if an argument is not made of real floating-point numbers of one dtype, or ``queries`` not an integer.
-        ValueError: if an argument has not the shape said or is not finite, an example's label is no distribution, or
-            ``queries`` leaves no example.
-
     Source: the chapter "Labels in context"; of it with a kernel Wang, Convertino, Cheng, Henao, Carin (2025).
     """
     check_matrices(similarities=similarities, labels=labels, classes=classes)
@@ -86,14 +81,10 @@ def bayes_layer(noise: Tensor, prior: Tensor, examples: int) -> Tensor:
     Returns:
         A, symmetric, shape (..., d, d).
 
-    Raises:
-        TypeError: if ``noise`` and ``prior`` are not tensors of one real floating-point dtype, or ``examples`` no integer.
-        ValueError: if they are not symmetric positive definite, of one size and finite, or ``examples`` is smaller than 1.
-
     Source: the chapter "Labels in context".
     """
     check_matrices(noise=noise, prior=prior)
-    check_matrix_shape("prior", prior, tuple(noise.shape[-2:]), "as the noise")
+    check_matrix_shape("prior", prior, noise.shape[-2:], "as the noise")
     check_broadcast(noise=noise, prior=prior)
     for name, value in (("noise", noise), ("prior", prior)):
         check_symmetric(name, value)
@@ -118,10 +109,6 @@ def own_label_accuracy(dim: int, examples: int, variance: float = 0.0) -> float:
     Returns:
         The probability that the sign is right, from ½ to 1.
 
-    Raises:
-        TypeError: if ``dim`` or ``examples`` is not an integer, or ``variance`` not a number.
-        ValueError: if ``dim`` or ``examples`` is smaller than 1, or ``variance`` negative or not finite.
-
     Source: the chapter "Labels in context".
     """
     dim, examples, variance = check_count("dim", dim), check_count("examples", examples), _variance(variance)
@@ -142,10 +129,6 @@ def context_accuracy_bound(dim: int, examples: int, variance: float) -> float:
 
     Returns:
         The probability that the sign is right, from ½ to 1.
-
-    Raises:
-        TypeError: if ``dim`` or ``examples`` is not an integer, or ``variance`` not a number.
-        ValueError: if ``dim`` or ``examples`` is smaller than 1, or ``variance`` negative or not finite.
 
     Source: the chapter "Labels in context".
     """

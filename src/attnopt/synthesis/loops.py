@@ -43,8 +43,7 @@ def tied_optimum(dim: int, examples: int, layers: int) -> tuple[float, float]:
         up to as long as `optimal_step_sizes`.
 
     Raises:
-        TypeError: if an argument is not an integer.
-        ValueError: if an argument is smaller than 1, or the cost too high.
+        ValueError: if a call would take longer than 300 s or 4 GiB.
 
     Source: the chapter "Loops first".
     """
@@ -67,8 +66,7 @@ def tied_rates(dim: int, examples: int, layers: int) -> tuple[float, float]:
         The rate of attraction, (2k - 1) A, and that of repulsion, A, both positive.
 
     Raises:
-        TypeError: if an argument is not an integer.
-        ValueError: if ``dim`` or ``examples`` is smaller than 1, or ``layers`` than 2.
+        ValueError: if a call would take longer than 300 s or 4 GiB.
 
     Source: the chapter "Loops first".
     """
@@ -93,8 +91,7 @@ def grouped_optimum(groups: Sequence[int], dim: int, examples: int) -> tuple[Ten
         The groups' steps, all negative, in the order of increasing magnitude, float64, shape (groups,), and the loss there.
 
     Raises:
-        TypeError: if ``groups`` is not a sequence of integers, or ``dim`` or ``examples`` not an integer.
-        ValueError: if ``groups`` is empty, or a number is smaller than 1.
+        ValueError: if a call would take longer than 300 s or 4 GiB.
         RuntimeError: if the critical point was not found.
 
     Source: the chapter "Loops first".
@@ -137,9 +134,6 @@ def step_flow(starts: Tensor | Sequence[float], dim: int, examples: int, times: 
         The steps at each time, shape (times, ..., layers).
 
     Raises:
-        TypeError: if ``starts`` or ``times`` are not real numbers, or ``dim`` or ``examples`` not integers.
-        ValueError: if ``starts`` are empty or not finite, ``times`` not as required, or ``dim`` or ``examples`` smaller
-            than 1.
         RuntimeError: if the solver gives up, or would need more than a million evaluations of the gradient.
 
     Source: the chapter "Loops first".
@@ -181,9 +175,7 @@ def plateau_time(starts: Tensor | Sequence[float], dim: int, examples: int, reac
         The time along ȧ = -∇f(a), shape (...).
 
     Raises:
-        TypeError: if ``starts`` are not real numbers, ``reached`` is no number, or ``dim`` or ``examples`` not an integer.
-        ValueError: if ``starts`` are not finite, fewer than two or all equal, ``reached`` not between their spread and that
-            to which the flow leads, or ``dim`` or ``examples`` is smaller than 1.
+        ValueError: if ``reached`` is not between the spread of ``starts`` and that to which the flow leads.
 
     Source: the chapter "Loops first".
     """
@@ -252,7 +244,7 @@ def _tied(dim: int, examples: int, layers: int) -> tuple[float, Polynomial]:
         low, high = (middle, high) if _value(derivative, middle) < 0 else (low, middle)
     best = low if _value(derivative, (Fraction(low) + Fraction(high)) / 2) >= 0 else high
     return best, [
-        sum(math.comb(i, j) * g[i] * Fraction(best) ** (i - j) for i in range(j, 2 * layers + 1))
+        sum((math.comb(i, j) * g[i] * Fraction(best) ** (i - j) for i in range(j, 2 * layers + 1)), Fraction())
         for j in range(2 * layers + 1)
     ]
 

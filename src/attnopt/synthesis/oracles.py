@@ -26,11 +26,6 @@ def oracle_value(weights: Tensor, predictions: Tensor, posterior: Tensor) -> Ten
     Returns:
         One number a token, shape (..., S).
 
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit, an entry is not finite, or a row of predictions or of the posterior is no
-            distribution.
-
     Source: the chapter "What an oracle is worth".
     """
     _check(weights, predictions=predictions, posterior=posterior)
@@ -49,10 +44,6 @@ def attention_spread(weights: Tensor, predictions: Tensor) -> Tensor:
 
     Returns:
         One number a token, shape (..., S).
-
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit, an entry is not finite, or a row of predictions is no distribution.
 
     Source: the chapter "What an oracle is worth".
     """
@@ -79,11 +70,6 @@ def gain_bounds(
 
     Returns:
         The lower and the upper bound, each one number a token, shape (..., S).
-
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ; or if ``step`` is no number.
-        ValueError: if the shapes do not fit, an entry is not finite, a row of predictions, labels or posteriors is no
-            distribution, or the step is not positive and finite.
 
     Source: the chapter "What an oracle is worth".
     """
@@ -118,10 +104,6 @@ def information_split(predictions: Tensor, shares: Tensor, posterior: Tensor) ->
         The three parts, each one number a token, shape (..., S); the last is infinite where a possible class has
         probability 0 in the predictions.
 
-    Raises:
-        TypeError: if an argument is not a real floating-point tensor, or the dtypes differ.
-        ValueError: if the shapes do not fit, an entry is not finite, or a row is no distribution.
-
     Source: the chapter "What an oracle is worth".
     """
     check_matrices(predictions=predictions, shares=shares, posterior=posterior)
@@ -154,11 +136,6 @@ def own_label_energy(logits: Tensor, temperature: float) -> Tensor:
 
     Returns:
         One number a token, shape (..., S).
-
-    Raises:
-        TypeError: if ``logits`` is not a real floating-point tensor, or ``temperature`` no number.
-        ValueError: if ``logits`` is not a finite, non-empty matrix or batch of matrices, or ``temperature`` is not positive
-            and finite.
 
     Source: the chapter "What an oracle is worth".
     """

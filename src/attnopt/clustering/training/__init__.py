@@ -1,10 +1,9 @@
 """Training ensembles of the small transformer as one batched computation, and fanning ensembles out."""
 
 from attnopt.clustering.training.draws import initial_models, training_data
-from attnopt.clustering.training.ensemble import ensemble
 from attnopt.clustering.training.record import Stop, Training, load_training, save_training
 from attnopt.clustering.training.settings import PAPER, Settings, Watch
-from attnopt.clustering.training.trainer import train
+from attnopt.clustering.training.trainer import ensemble, train
 
 __all__ = [
     "PAPER",

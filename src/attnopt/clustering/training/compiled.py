@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from attnopt.clustering.model import Norm
-from attnopt.clustering.training.adam import Adam
 from attnopt.clustering.training.backward import Layout, too_far
+from attnopt.clustering.training.step import Pace, Predictions, Sequences, State
 
 SOURCE = Path(__file__).with_name("kernel.c")
 COMPILERS = "cc", "gcc", "clang"
@@ -53,7 +53,7 @@ def library(vocabulary: int, length: int, dim: int, width: int, norm: Norm) -> c
 
 
 class Kernel:
-    """Compiled steps of models that have their own data.
+    """Steps of models that have their own data, in C; what they are, `Plain` says.
 
     Args:
         layout: of their rows.
@@ -68,8 +68,9 @@ class Kernel:
 
     def __init__(self, layout: Layout, norm: Norm, tokens: Tensor, targets: Tensor):
         (vocabulary, dim), (width, _) = layout.shapes["token"], layout.shapes["receptors"]
-        self.models, self.count, self.length = tokens.shape
-        self.dim, pairs = dim, vocabulary * self.length
+        self.layout, self.norm, self.dtype = layout, norm, torch.float32
+        self.dim, self.length = dim, tokens.shape[-1]
+        pairs = vocabulary * self.length
         if max(pairs * (7 * dim + 12), width * (64 + 4 * dim), vocabulary * 64) > MOST or pairs > 2**16:
             raise ValueError(f"compiled must be False for models as large as these, with {pairs} pairs and {width} neurons")
         self.functions = library(vocabulary, self.length, dim, width, norm)
@@ -78,80 +79,44 @@ class Kernel:
         self.ends = torch.tensor([span.stop for span in spans.values()], dtype=torch.int32)
         self.data = self.sequences(tokens, targets)
 
-    def sequences(self, tokens: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Sequences as numbers of pairs, and their labels, as the compiled functions read them."""
+    def sequences(self, tokens: Tensor, labels: Tensor) -> Sequences:
+        """Sequences (…, n, L) as numbers of pairs, and their labels (…, n), as the compiled functions read them."""
         pairs = tokens * self.length + torch.arange(self.length)
         return pairs.to(torch.uint16).contiguous(), labels.to(torch.int32).contiguous()
 
-    def gradients(self, rows: Tensor) -> Tensor:
-        """Gradients of the mean losses on the whole training sets, as rows; see `loss_and_gradients`."""
-        found = torch.empty_like(rows)
-        order = torch.arange(self.count, dtype=torch.int32)
-        self.call("gradients", self.models, self.count, rows.shape[1], self.starts, *self.data, order, rows, found)
-        return found
+    def epoch(self, state: State, order: Tensor, pace: Pace, squares: Tensor, spread: Tensor | None = None) -> None:
+        """What `Plain.epoch` does; ``spread`` as for `call`."""
+        count, width = len(order), state.rows.shape[1]
+        what = count, width, self.starts, self.ends, *self.data, order.to(torch.int32), pace.size, state.steps
+        how = *pace.betas, pace.eps, pace.rates, pace.shrink, pace.clip
+        self.call("epoch", len(state.rows), *what, *how, *state[:3], squares, spread=spread)
 
-    def epoch(
-        self, rows: Tensor, adam: Adam, order: Tensor, size: int, rates: Tensor, shrink: Tensor | None, clip: Tensor | None,
-        squares: Tensor, spread: Tensor | None = None,
-    ) -> None:  # fmt: skip
-        """Change rows and moments by an epoch's steps, and add the squared norms of the gradients before clipping.
-
-        Args:
-            rows: weights, shape (M, n), as `Layout.rows` makes them.
-            adam: of these rows.
-            order: of the sequences, shape (n,).
-            size: sequences a step.
-            rates: learning rates, shape (M, n).
-            shrink: what decay leaves of the weights, shape (M, n).
-            clip: longest gradients, shape (M, 1).
-            squares: of the gradient in each parameter, in the layout's order, shape (M, parameters).
-            spread: see `call`.
-
-        Raises:
-            ValueError: as `call`.
-        """
-        many = self.models, self.count, rows.shape[1], self.starts, self.ends, *self.data, order.to(torch.int32), size
-        how = adam.steps, *adam.betas, adam.eps, rates, shrink, clip
-        self.call("epoch", *many, *how, rows, adam.first, adam.second, squares, spread=spread)
-
-    def predict(
-        self, rows: Tensor, sequences: tuple[Tensor, Tensor] | None = None, first: int | None = None,
-        spread: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """What `predict` of `evaluate.py` returns.
-
-        Args:
-            rows: weights, shape (M, n).
-            sequences: tokens (n, L) and labels (n,), the same for all models; every model's own training set unless given.
-            first: how many of them; all unless given.
-            spread: see `call`.
-
-        Raises:
-            ValueError: as `call`.
-        """
-        pairs, labels = self.data if sequences is None else self.sequences(*sequences)
-        count = min(first or labels.shape[-1], labels.shape[-1])
-        apart = labels.shape[-1] if sequences is None else 0
-        losses, right = rows.new_empty(self.models, count), rows.new_empty(self.models, count)
-        sequence = rows.new_empty(self.models, self.dim, count)
-        many = self.models, count, rows.shape[1], self.starts, pairs, apart * self.length, labels, apart
-        self.call("predict", *many, rows, losses, right, sequence, spread=spread)
+    def predict(self, rows: Tensor, data: Sequences | None = None, spread: Tensor | None = None) -> Predictions:
+        """What `Plain.predict` returns; ``spread`` as for `call`."""
+        pairs, labels = self.data if data is None else data
+        (models, width), count = rows.shape, labels.shape[-1]
+        apart = 0 if labels.ndim == 1 else count  # from model to model
+        losses, right = rows.new_empty(models, count), rows.new_empty(models, count)
+        sequence = rows.new_empty(models, self.dim, count)
+        what = models, count, width, self.starts, pairs, apart * self.length, labels, apart
+        self.call("predict", *what, rows, losses, right, sequence, spread=spread)
         return losses, right, sequence
 
-    def call(self, name: str, *values: Tensor | float | None, spread: Tensor | None = None) -> None:
+    def call(self, name: str, models: int, *values: Tensor | float | None, spread: Tensor | None) -> None:
         """Call a compiled function; tensors are handed over by their address, and must be contiguous.
 
         Args:
             name: of the function.
-            values: what it gets.
+            models: M.
+            values: what else it gets.
             spread: raised to how far a model's scores spread if that is too far, shape (M,), for the caller to judge; such a
                 model is left where it is, and what is returned of it means nothing.
 
         Raises:
             ValueError: if the scores of a model spread too far and ``spread`` is not given.
         """
-        found, given = torch.zeros(self.models), []
-        for value in values:
+        found, given = torch.zeros(models), []
+        for value in (models, *values):
             if isinstance(value, Tensor):
                 if not value.is_contiguous():
                     raise ValueError(f"{name} must get contiguous tensors, got one of strides {value.stride()}")

@@ -19,10 +19,6 @@ def initial_models(seeds: Sequence[int], settings: Settings = PAPER, dtype: torc
         seeds: M of them.
         settings: whose sizes and norm they have.
         dtype: of the weights; they are drawn in float64.
-
-    Raises:
-        TypeError: if a seed is not an integer or ``dtype`` not that of real numbers.
-        ValueError: if there is no seed, one is out of range, or widths are neither one nor M.
     """
     seeds = check_seeds(seeds)
     check_dtype("dtype", dtype)
@@ -52,8 +48,7 @@ def training_data(seeds: Sequence[int], task: Task, n_train: int = PAPER.n_train
         n_train: sequences of each model.
 
     Raises:
-        TypeError: if a seed or ``n_train`` is not an integer, or the task none.
-        ValueError: if there is no seed, a number is out of range, or a subclass draws other than ``n_train`` sequences.
+        ValueError: if a subclass of `Task` draws other than ``n_train`` sequences.
     """
     check_count("n_train", n_train)
     check_task(task)
@@ -70,12 +65,7 @@ def training_data(seeds: Sequence[int], task: Task, n_train: int = PAPER.n_train
 
 
 def check_seeds(seeds: Sequence[int]) -> list[int]:
-    """Require integers from 0 to 2³² - 1, at least one.
-
-    Raises:
-        TypeError: if one is not an integer.
-        ValueError: if there is none, or one is out of range.
-    """
+    """Require integers from 0 to 2³² - 1, at least one."""
     seeds = seeds.tolist() if isinstance(seeds, np.ndarray | Tensor) else seeds
     if not isinstance(seeds, Sequence) or not all(
         isinstance(seed, int | np.integer) and not is_truth(seed) for seed in seeds

@@ -1,4 +1,4 @@
-/* The steps of `backward.py` and `adam.py` and the evaluation of `evaluate.py`, one model after another: all that a step
+/* The gradients of `backward.py`, and the steps and the evaluation of `step.py`, one model after another: all that a step
    touches stays in the processor's first cache. Sizes are given at compilation: V tokens of the vocabulary, T positions,
    D, H and NORM (0 "unit", 1 "rms", 2 "smooth"). Names are those of `backward.py`; arrays are features first. */
 
@@ -312,21 +312,8 @@ static float gradient_of(
     return 0;
 }
 
-/* The gradients of M models' mean losses on all their sequences, as rows. `spread` gets how far a model's scores spread, if
-   too far, else 0, as in the other two; such a model goes no further. */
-void gradients(
-    int64_t models, int64_t count, int64_t width, const int32_t *at, const uint16_t *pairs, const int32_t *labels,
-    const int32_t *order, const float *rows, float *found, float *spread
-) {
-    memset(found, 0, models * width * sizeof *found);
-    for (int64_t m = 0; m < models; m++) {
-        spread[m] = gradient_of(
-            rows + m * width, at, pairs + m * count * T, labels + m * count, order, count, found + m * width
-        );
-    }
-}
-
-/* An epoch of Adam. `bounds` are the ends of the parameters in a row, in its order, for their gradients' squared norms;
+/* An epoch of Adam. `spread` gets how far a model's scores spread, if too far, else 0, here and in `predict`; such a model goes
+   no further. `bounds` are the ends of the parameters in a row, in its order, for their gradients' squared norms;
    `shrink` and `clip` may be null. */
 void epoch(
     int64_t models, int64_t count, int64_t width, const int32_t *at, const int32_t *bounds, const uint16_t *pairs,

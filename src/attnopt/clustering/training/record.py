@@ -1,8 +1,9 @@
-"""What a training comes to: its models and their history, in memory and in files."""
+"""What is kept of a training: evaluations, snapshots and who stopped, on the way and at the end, in memory and in files."""
 
 import hashlib
 import itertools
 import json
+import math
 import zlib
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -12,12 +13,16 @@ import torch
 from torch import Tensor
 
 from attnopt.clustering.files import read_arrays, write_arrays
+from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import Models
-from attnopt.clustering.task import Task
+from attnopt.clustering.task import LISTED, Task
 from attnopt.clustering.training.backward import SPREAD
+from attnopt.clustering.training.compiled import Kernel
 from attnopt.clustering.training.draws import training_data
 from attnopt.clustering.training.settings import Settings, Watch
+from attnopt.clustering.training.step import Plain, State
 
+PROBE = 32  # training sequences whose losses must be finite after each epoch
 LATER = {"betas": [0.9, 0.999], "eps": 1e-8}  # settings of which older files say nothing, and what they were then
 
 
@@ -62,6 +67,140 @@ def stop_of(epoch: int, spread: float) -> Stop:
     return Stop(epoch, "its weights, gradients or losses were no longer finite")
 
 
+class Evaluation:
+    """How well models do, on what they are trained on and on all sequences.
+
+    Args:
+        engine: evaluates them.
+        task: what they learn.
+        tokens: their training sequences, shape (M, n, L).
+    """
+
+    def __init__(self, engine: Plain | Kernel, task: Task, tokens: Tensor):
+        self.engine, self.task = engine, task
+        test, labels = task.judged()
+        self.test = engine.sequences(test.to(tokens.device), labels.to(tokens.device))
+        self.listed = task.size <= LISTED
+        if self.listed:
+            powers = task.p ** torch.arange(task.length - 1, -1, -1, device=tokens.device)
+            at = (tokens * powers).sum(-1)
+            ones = torch.ones_like(at, dtype=engine.dtype)
+            seen = ones.new_zeros(len(tokens), len(test)).scatter_add_(1, at, ones)  # how often each is in the training set
+            unseen = (seen == 0).to(engine.dtype)
+            self.shares = seen / seen.sum(1, keepdim=True), unseen / unseen.sum(1, keepdim=True)
+
+    def of(self, rows: Tensor) -> dict[str, Tensor]:
+        """Losses, accuracies and, where all sequences are listed, invariances of the models, each of shape (M,)."""
+        losses, right, sequence = self.engine.predict(rows, self.test)
+        if not self.listed:
+            on_training, right_there, _ = self.engine.predict(rows)
+            means = on_training.mean(1), right_there.mean(1), losses.mean(1), right.mean(1)
+        else:
+            means = tuple((part * share).sum(1) for share in self.shares for part in (losses, right))
+        found = dict(zip(("loss", "accuracy", "loss_unseen", "accuracy_unseen"), means, strict=True))
+        found["accuracy_all"] = right.mean(1)
+        return found | (variance_shares(sequence.mT, self.task) if self.listed else {})
+
+
+class Record:
+    """What is kept of models that step together, and the file from which their training goes on.
+
+    Args:
+        engine: steps and evaluates them.
+        settings: theirs.
+        watch: what is kept.
+        tokens: their training sequences, shape (M, n, L).
+        targets: the labels of these, shape (M, n).
+        models: how many there are; those after fill the arrays up.
+        description: what a file must bear.
+    """
+
+    def __init__(
+        self, engine: Plain | Kernel, settings: Settings, watch: Watch, tokens: Tensor, targets: Tensor, models: int,
+        description: str,
+    ):  # fmt: skip
+        self.engine, self.watch, self.models, self.description = engine, watch, models, description
+        self.epochs, self.evaluation = settings.epochs, Evaluation(engine, settings.task, tokens)
+        self.count, self.probe = tokens.shape[1], engine.sequences(tokens[:, :PROBE], targets[:, :PROBE])
+        self.epoch, self.counted = 0, 0  # epochs made, and steps since the last evaluation
+        self.spread = torch.zeros(
+            len(tokens), dtype=engine.dtype, device=tokens.device
+        )  # of the scores of those that stopped
+        self.squares = self.spread.new_zeros(len(tokens), len(engine.layout.shapes))  # of the gradients since then
+        self.stopped = torch.full((len(tokens),), -1, device=tokens.device)  # after which epoch; -1 if still training
+        self.history: list[dict[str, Tensor]] = []
+        self.snapshots: dict[int, Tensor] = {}
+
+    def passed(self, steps: int, sound: Tensor, spread: Tensor) -> Tensor:
+        """Count an epoch, note who stops after it and how far its scores spread, and return who has stopped, all (M,)."""
+        left = ~sound & (self.stopped < 0)
+        self.stopped.masked_fill_(left, self.epoch)
+        self.spread.copy_(torch.where(left, spread, self.spread))
+        self.epoch += 1
+        self.counted += steps
+        return self.stopped >= 0
+
+    def keep(self, rows: Tensor) -> None:
+        """Evaluate and keep what is due after the present epoch."""
+        if self.epoch in self.watch.snapshots:
+            self.snapshots[self.epoch] = rows.clone()
+        if self.epoch % self.watch.every == 0 or self.epoch == self.epochs:
+            entry = self.evaluation.of(rows) | {"gradients": (self.squares / max(self.counted, 1)).sqrt()}
+            entry = {name: value[: self.models] for name, value in entry.items()}
+            for value in entry.values():
+                value[self.stopped[: self.models] >= 0] = math.nan
+            self.squares.zero_()
+            self.counted = 0
+            self.history.append(entry | {"epoch": torch.tensor(self.epoch)})
+
+    def models_of(self, rows: Tensor) -> Models:
+        """The models of a matrix of rows, without those that fill it up."""
+        return Models(self.engine.layout.views(rows), self.engine.norm).map(lambda view: view[: self.models].clone().cpu())
+
+    def training(self, rows: Tensor) -> Training:
+        """What the training has come to."""
+        history = {name: torch.stack([entry[name] for entry in self.history]).cpu() for name in self.history[0]}
+        gradients = history.pop("gradients")
+        history |= {f"gradient_{name}": gradients[..., at] for at, name in enumerate(self.engine.layout.shapes)}
+        kept = {epoch: self.models_of(rows) for epoch, rows in self.snapshots.items()}
+        ends = enumerate(zip(self.stopped[: self.models].tolist(), self.spread.tolist(), strict=False))
+        stopped = {model: stop_of(epoch, spread) for model, (epoch, spread) in ends if epoch >= 0}
+        return Training(self.models_of(rows), history, kept, stopped)
+
+    def changing(self, state: State) -> dict[str, Tensor]:
+        """What changes from step to step."""
+        return state._asdict() | {"squares": self.squares, "stopped": self.stopped, "spread": self.spread}
+
+    def save(self, file: Path, state: State) -> None:
+        """Write all that going on needs, in one move."""
+        arrays = {f"history/{name}": torch.stack([entry[name] for entry in self.history]) for name in self.history[0]}
+        arrays |= {f"snapshots/{epoch}": rows for epoch, rows in self.snapshots.items()}
+        arrays |= self.changing(state) | {"numbers": torch.tensor([self.epoch, self.counted])}
+        write_arrays(file, {name: value.cpu().numpy() for name, value in arrays.items()}, self.description)
+
+    def restore(self, file: Path, state: State) -> None:
+        """Take up what was saved.
+
+        Raises:
+            ValueError: if the file cannot be read or was written by other settings.
+        """
+        arrays, description = read_arrays(file)
+        check_description(file, description, self.description)
+        device = state.rows.device
+        for name, value in self.changing(state).items():
+            if name in arrays or name not in ("stopped", "spread"):  # older files: none has
+                value.copy_(torch.from_numpy(arrays[name]))
+        self.epoch, self.counted = arrays["numbers"].tolist()
+        self.history = [{"epoch": torch.tensor(epoch)} for epoch in arrays.pop("history/epoch").tolist()]
+        for name, values in arrays.items():
+            kind, _, key = name.partition("/")
+            if kind == "history":
+                for entry, value in zip(self.history, torch.from_numpy(values).to(device), strict=True):
+                    entry[key] = value
+            elif kind == "snapshots":
+                self.snapshots[int(key)] = torch.from_numpy(values).to(device)
+
+
 def join(parts: list[Training], order: Tensor | None = None) -> Training:
     """The trainings of several groups of models as one, in the order given."""
     order = torch.arange(sum(len(part.models) for part in parts)) if order is None else order
@@ -101,8 +240,7 @@ def load_training(file: Path | str, description: str | None = None) -> Training:
         The training, the same to the last bit.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it cannot be read, or bears another description than the one given.
+        ValueError: if the file cannot be read, or bears another description than the one given.
     """
     arrays, about = read_arrays(Path(file))
     if not about.startswith("{"):
@@ -110,7 +248,8 @@ def load_training(file: Path | str, description: str | None = None) -> Training:
     about = json.loads(about)
     if description is not None:
         check_description(file, about["description"], description)
-    history, kept = {}, {}
+    history: dict[str, Tensor] = {}
+    kept: dict[str, dict[str, Tensor]] = {}
     for path, array in arrays.items():
         kind, *at, name = path.split("/")
         place = history if kind == "history" else kept.setdefault(at[0], {})
@@ -142,12 +281,8 @@ def _digest(task: Task, seeds: list[int], n_train: int) -> str:
     return hashlib.sha256(b"".join(part.cpu().to(torch.int32).numpy().tobytes() for part in parts)).hexdigest()
 
 
-def check_description(file: Path, found: str, wanted: str) -> None:
-    """Require what a file bears to be what is asked for.
-
-    Raises:
-        ValueError: if it is not.
-    """
+def check_description(file: Path | str, found: str, wanted: str) -> None:
+    """Require what a file bears to be what is asked for."""
     if _complete(found) != _complete(wanted):
         raise ValueError(f"{file} was written by other settings: remove it, or name another place")
 

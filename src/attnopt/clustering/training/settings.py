@@ -5,7 +5,7 @@ import math
 import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from torch import Tensor
@@ -13,7 +13,6 @@ from torch import Tensor
 from attnopt.checks import check_count, check_number, check_word, is_truth
 from attnopt.clustering.model import Norm
 from attnopt.clustering.task import Task, check_task
-from attnopt.clustering.training.adam import BETAS, EPSILON
 
 PER_MODEL = ("width", "batch_size", "learning_rate", "mlp_discount", "weight_decay", "clip")
 LEAST = 1e-38  # what single precision can tell from 0: a weight whose gradients vanish is not divided by that
@@ -43,10 +42,6 @@ class Settings:
         weight_decay: shrinks weights by this times the learning rate each step, apart from Adam's step.
         clip: longest gradient of a step; longer ones are scaled down to it.
 
-    Raises:
-        TypeError: if a value is not of its kind.
-        ValueError: if a number is out of range.
-
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A, and their released code.
     """
 
@@ -56,8 +51,8 @@ class Settings:
     norm: Norm = "rms"
     n_train: int = 2048
     epochs: int = 1000
-    betas: tuple[float, float] = BETAS
-    eps: float = EPSILON
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
     width: int | Sequence[int] = 32
     batch_size: int | Sequence[int] = 32
     learning_rate: float | Sequence[float] = 3e-3
@@ -65,7 +60,7 @@ class Settings:
     weight_decay: float | Sequence[float] = 0.0
     clip: float | Sequence[float] = math.inf
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_task(self.task)
         check_word("norm", self.norm, get_args(Norm))
         for name, least in (("dim", 1), ("n_train", 1), ("epochs", 0)):
@@ -88,21 +83,29 @@ class Settings:
         """How many tokens have an embedding."""
         return self.task.p if self.vocabulary is None else self.vocabulary
 
-    def each(self, models: int) -> "Settings":
-        """The same with a value a model, for so many, wherever there may be one.
+    def each(self, models: int) -> "Grid":
+        """The same with a value a model, for so many, wherever there may be one."""
+        values: dict[str, Any] = {part.name: getattr(self, part.name) for part in dataclasses.fields(self)}
+        for name in PER_MODEL:
+            values[name] = values[name] if isinstance(values[name], tuple) else (values[name],) * models
+            if len(values[name]) != models:
+                raise ValueError(f"{name} must be one value or one a model, {models}, got {len(values[name])}")
+        return Grid(**values)
 
-        Raises:
-            ValueError: if there are values for another number of models.
-        """
-        values = {name: getattr(self, name) for name in PER_MODEL}
-        values = {name: value if isinstance(value, tuple) else (value,) * models for name, value in values.items()}
-        for name, value in values.items():
-            if len(value) != models:
-                raise ValueError(f"{name} must be one value or one a model, {models}, got {len(value)}")
-        return dataclasses.replace(self, **values)
 
-    def of(self, members: Sequence[int]) -> "Settings":
-        """Those of some of the models, from settings with a value a model."""
+@dataclass(frozen=True)
+class Grid(Settings):
+    """Settings with a value for each of a training's models."""
+
+    width: tuple[int, ...] = ()
+    batch_size: tuple[int, ...] = ()
+    learning_rate: tuple[float, ...] = ()
+    mlp_discount: tuple[float, ...] = ()
+    weight_decay: tuple[float, ...] = ()
+    clip: tuple[float, ...] = ()
+
+    def of(self, members: Sequence[int]) -> "Grid":
+        """Those of some of the models."""
         return dataclasses.replace(self, **{name: tuple(getattr(self, name)[at] for at in members) for name in PER_MODEL})
 
 
@@ -113,17 +116,13 @@ class Watch:
     Attributes:
         every: epochs between evaluations; before the first and after the last epoch there is always one.
         snapshots: epochs after which the models are kept; 0 is the start.
-
-    Raises:
-        TypeError: if an epoch is not an integer.
-        ValueError: if one is negative, or ``every`` smaller than 1.
     """
 
     every: int = 1
-    snapshots: Iterable[int] = ()
+    snapshots: Sequence[int] = ()
 
-    def __post_init__(self):
-        if not isinstance(self.snapshots, Iterable):
+    def __post_init__(self) -> None:
+        if not isinstance(self.snapshots, Iterable):  # a set or a generator will do
             raise TypeError(f"snapshots must be epochs, got {self.snapshots!r}")
         object.__setattr__(self, "every", check_count("every", self.every))
         kept = sorted({check_count("snapshots", epoch, 0) for epoch in self.snapshots})
@@ -138,17 +137,19 @@ def _check_betas(betas: Sequence[float]) -> tuple[float, float]:
     for beta in betas:
         if is_truth(beta) or not isinstance(beta, numbers.Real):
             raise TypeError(f"betas must be numbers, got {beta!r}")
-        if not 0 <= beta < 1:
+        if not 0 <= float(beta) < 1:
             raise ValueError(f"betas must be from 0 on and below 1, got {beta}")
     return float(betas[0]), float(betas[1])
 
 
-def _check_number(name: str, value: float) -> None:
+def _check_number(name: str, value: Any) -> None:
     """Require a positive, finite number; weight decay may be zero and the longest gradient infinite."""
     if name in ("width", "batch_size"):
         check_count(name, value)
     elif is_truth(value) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number, got {value!r}")
+    elif isinstance(value, int) and value >= 2**1023:
+        raise ValueError(f"{name} must be a number that float64 can hold, got {value.bit_length()} bits")
     elif not (value >= 0 if name == "weight_decay" else value > 0) or (value == math.inf and name != "clip"):
         least = "0 or more" if name == "weight_decay" else "positive"
         raise ValueError(f"{name} must be {least}{'' if name == 'clip' else ' and finite'}, got {value}")

@@ -1,18 +1,23 @@
-"""Training many models side by side: one call for an ensemble or a grid of settings."""
+"""Training many models side by side: one call for an ensemble or a grid of settings, on one core or in chunks on all."""
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from joblib import Parallel, delayed
+from tqdm import tqdm
 
-from attnopt.checks import check_count, check_device, check_entries
+from attnopt.checks import check_count, check_device, check_entries, check_flag
 from attnopt.clustering.model import Models
-from attnopt.clustering.training.backward import SPREAD, too_far
-from attnopt.clustering.training.draws import check_seeds, initial_models
-from attnopt.clustering.training.group import Group
-from attnopt.clustering.training.record import Training, join
-from attnopt.clustering.training.settings import EACH_EPOCH, PAPER, PER_MODEL, Settings, Watch
+from attnopt.clustering.training.backward import SPREAD, Layout, too_far
+from attnopt.clustering.training.compiled import Kernel
+from attnopt.clustering.training.draws import check_seeds, initial_models, training_data
+from attnopt.clustering.training.record import Record, Training, describe, join, load_training, save_training
+from attnopt.clustering.training.settings import EACH_EPOCH, PAPER, PER_MODEL, Grid, Settings, Watch
+from attnopt.clustering.training.step import Pace, Plain, State, order_of
 
 
 def train(
@@ -54,16 +59,14 @@ def train(
         compiled: take the steps in C, which a C compiler of this machine translates within a second or two: several times as
             fast, above all for few models, in float32 on the CPU. The numbers are those of the plain steps but for rounding,
             and training magnifies rounding: most models soon differ visibly from those trained without. They are the same
-            each time on one machine, not on another.
+            each time on one machine, not on another; so this is off unless asked for, and numbers do not depend on whether
+            a machine has a compiler.
 
     Returns:
         What `Training` says, on the CPU.
 
     Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number is out of range, a setting has neither one nor M values, ``start`` does not fit, is not
-            finite or has scores more than 80 apart, the device is not there, or the checkpoint cannot be read or belongs
-            to other settings.
+        ValueError: if ``start`` has scores more than 80 apart, or the checkpoint cannot be read or is of other settings.
         RuntimeError: if ``compiled`` is asked for and there is no C compiler, or it fails.
 
     Warns:
@@ -71,44 +74,178 @@ def train(
 
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.
     """
-    how = {"start": start, "checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "progress": progress}
-    training = train_quietly(seeds, settings, watch, **how, device=device, dtype=dtype, compiled=compiled)
-    warn_of_stopped(training, seeds, settings)
+    seeds, grid = checked(seeds, settings, watch, device, dtype, compiled, progress)
+    how = {"every": check_count("checkpoint_every", checkpoint_every), "progress": progress, "compiled": compiled}
+    training = train_quietly(seeds, grid, watch, start, checkpoint, device=device, dtype=dtype, **how)
+    warn_of_stopped(training, seeds, grid)
+    return training
+
+
+def ensemble(
+    seeds: Sequence[int],
+    settings: Settings = PAPER,
+    folder: Path | str | None = None,
+    *,
+    watch: Watch = EACH_EPOCH,
+    start: Models | None = None,
+    chunk: int = 50,
+    jobs: int = -1,
+    checkpoint_every: int = 100,
+    progress: bool = False,
+    dtype: torch.dtype = torch.float32,
+    compiled: bool = False,
+) -> Training:
+    """Train one model a seed, some at a time, on all cores; a chunk that was finished before is read, not trained again.
+
+    Args:
+        seeds: M of them.
+        settings: as for `train`.
+        folder: where each finished chunk is saved at once and a running one leaves its checkpoints; nothing is saved unless
+            given. Chunks of other settings, or of a task with other labels, are refused.
+        watch: what is recorded.
+        start: models to go on from, as for `train`.
+        chunk: models a task.
+        jobs: tasks at a time, joblib's ``n_jobs``; its ``parallel_config`` moves them to a cluster.
+        checkpoint_every: epochs between writings.
+        progress: show progress bars on stderr.
+        dtype: of the weights.
+        compiled: take the steps in C, as for `train`.
+
+    Returns:
+        As from `train`, and the same numbers whatever ``chunk`` and ``jobs`` are, as far as `train` says.
+
+    Raises:
+        ValueError: as `train`, or if the folder holds chunks that cannot be read or that other settings wrote.
+        RuntimeError: as `train`.
+
+    Warns:
+        RuntimeWarning: as `train`, also of models in chunks that are read.
+    """
+    seeds, grid = checked(seeds, settings, watch, "cpu", dtype, compiled, progress)
+    if start is not None:
+        fitting(start, grid, "cpu", dtype)  # before the first task begins
+    check_count("chunk", chunk)
+    how = {"every": check_count("checkpoint_every", checkpoint_every), "progress": progress, "compiled": compiled}
+    tasks = []
+    for at in range(0, len(seeds), chunk):
+        part = range(at, min(at + chunk, len(seeds)))
+        file = Path(folder) / f"chunk_{at:05d}.npz" if folder else None
+        first = None if start is None else start[list(part)]
+        tasks.append(delayed(_chunk)(seeds[at : at + chunk], grid.of(part), watch, first, file, dtype=dtype, **how))
+    training = join(Parallel(n_jobs=jobs)(tasks))
+    warn_of_stopped(training, seeds, grid)
+    return training
+
+
+def _chunk(
+    seeds: list[int], settings: Grid, watch: Watch, start: Models | None, file: Path | None, *, dtype: torch.dtype,
+    compiled: bool, every: int, progress: bool,
+) -> Training:  # fmt: skip
+    """One task: read its result, or train and save it."""
+    how = {"dtype": dtype, "compiled": compiled, "every": every, "progress": progress}
+    if file is None:
+        return train_quietly(seeds, settings, watch, start, None, **how)
+    description = describe(seeds, settings, watch, start, dtype, compiled)
+    if file.exists():
+        return load_training(file, description)
+    checkpoint = file.with_suffix(".checkpoint")
+    training = train_quietly(seeds, settings, watch, start, checkpoint, **how)
+    save_training(file, training, description)
+    for left in file.parent.glob(f"{checkpoint.name}.*"):
+        left.unlink()
     return training
 
 
 def train_quietly(
-    seeds: Sequence[int], settings: Settings, watch: Watch, *, start: Models | None, checkpoint: Path | str | None,
-    checkpoint_every: int, progress: bool, device: torch.device | str = "cpu", dtype: torch.dtype, compiled: bool,
+    seeds: list[int], settings: Grid, watch: Watch, start: Models | None, checkpoint: Path | str | None, *, every: int,
+    progress: bool, device: torch.device | str = "cpu", dtype: torch.dtype, compiled: bool,
 ) -> Training:  # fmt: skip
-    """What `train` does, without its warning."""
-    seeds = check_seeds(seeds)
-    check_plan(settings, watch)
-    settings = settings.each(len(seeds))
-    checkpoint_every = check_count("checkpoint_every", checkpoint_every)
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
-    check_compiled(compiled, device, dtype)
-    check_device("device", device)
+    """What `train` does, of checked arguments and without its warning: models that share a batch size step together."""
     start = initial_models(seeds, settings, dtype) if start is None else start
-    check_start(start, settings, len(seeds))
-    start = start.map(lambda value: value.detach().to(device, dtype))
-    check_start(start, settings, len(seeds))  # in another precision numbers may no longer be finite
+    start = fitting(start, settings, device, dtype)
     parts, order = [], []
-    for size in sorted(set(settings.batch_size)):  # models that share a batch size step together
+    for size in sorted(set(settings.batch_size)):
         members = [at for at, other in enumerate(settings.batch_size) if other == size]
-        group = Group([seeds[at] for at in members], settings.of(members), watch, start[members], compiled)
         file = Path(f"{checkpoint}.{size}.npz") if checkpoint else None
-        parts.append(group.run(file, checkpoint_every, progress))
+        group = [seeds[at] for at in members], settings.of(members), watch, start[members], compiled
+        parts.append(train_together(*group, file=file, every=every, progress=progress))
         order += members
     return join(parts, torch.tensor(order).argsort())
 
 
-def warn_of_stopped(training: Training, seeds: Sequence[int], settings: Settings) -> None:
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread of the CPU: several divide an array where its length says, and rounding follows."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@one_thread()
+def train_together(
+    seeds: list[int], settings: Grid, watch: Watch, start: Models, compiled: bool, *, file: Path | None, every: int,
+    progress: bool,
+) -> Training:  # fmt: skip
+    """Train models of one batch size to the end, from the checkpoint if there is one."""
+    engine, state, pace, record = begin(seeds, settings, watch, start, compiled)
+    if file and file.exists():
+        record.restore(file, state)
+    else:
+        record.keep(state.rows)
+    with tqdm(total=settings.epochs, initial=record.epoch, disable=not progress, unit="epoch") as bar:
+        while record.epoch < settings.epochs:
+            advance(engine, state, pace, record)
+            record.keep(state.rows)
+            bar.update()
+            bar.set_postfix_str(f"{len(seeds) * (bar.format_dict['rate'] or 0):.0f} models·epochs/s", refresh=False)
+            if file and (record.epoch % every == 0 or record.epoch == settings.epochs):
+                record.save(file, state)
+    return record.training(state.rows)
+
+
+def begin(
+    seeds: list[int], settings: Grid, watch: Watch, start: Models, compiled: bool
+) -> tuple[Plain | Kernel, State, Pace, Record]:
+    """What steps, what it steps, how, and what is kept."""
+    # Filled up with copies of the last model, every array is a multiple of 32 numbers long, and no model is alone: a
+    # remainder and a single matrix are rounded otherwise, and a model's numbers would depend on its company. Compiled
+    # code takes one model after another.
+    models, multiple = len(seeds), 32 // math.gcd(32, settings.batch_size[0], settings.n_train)
+    members = [*range(models), *[models - 1] * (0 if compiled else -models % max(2, multiple))]
+    start, layout = start[members], Layout.of(start.weights)
+    state = State.of(layout.rows(start.weights))
+    rows = state.rows
+    tokens, targets = (part[members].to(rows.device) for part in training_data(seeds, settings.task, settings.n_train))
+    data = layout, start.norm, tokens, targets
+    engine = Kernel(*data) if compiled else Plain(*data, rows.dtype)
+    description = describe(seeds, settings, watch, start, rows.dtype, compiled)
+    record = Record(engine, settings, watch, tokens, targets, models, description)
+    return engine, state, Pace.of(settings.of(members), layout, rows), record
+
+
+def advance(engine: Plain | Kernel, state: State, pace: Pace, record: Record) -> None:
+    """One epoch; models that it drives beyond what can be evaluated are put back and stop."""
+    before, spread = state.rows.clone(), torch.zeros_like(record.spread)
+    order = order_of(record.epoch, record.count)
+    engine.epoch(state, order, pace, record.squares, spread)
+    losses, _, _ = engine.predict(state.rows, record.probe, spread)
+    sound = (spread <= SPREAD) & losses.isfinite().all(1)  # a spread that is no number is none
+    for value in (state.rows, state.first, state.second):
+        sound &= value.isfinite().all(1)
+    still = record.passed(-(-len(order) // pace.size), sound, spread).unsqueeze(1)
+    state.rows.copy_(torch.where(still, before, state.rows))
+    state.first.masked_fill_(still, 0.0)
+    state.second.masked_fill_(still, 0.0)
+
+
+def warn_of_stopped(training: Training, seeds: Sequence[int], settings: Grid) -> None:
     """Warn of the models that diverged, by the line that called who calls this."""
     if not training.stopped:
         return
-    settings, told = settings.each(len(seeds)), []
+    told = []
     for model, stop in training.stopped.items():
         own = ", ".join(f"{name} {getattr(settings, name)[model]:g}" for name in PER_MODEL)
         told.append(f"seed {seeds[model]} ({own}) after epoch {stop.epoch}: {stop.reason}")
@@ -120,45 +257,43 @@ def warn_of_stopped(training: Training, seeds: Sequence[int], settings: Settings
     )
 
 
-def check_plan(settings: Settings, watch: Watch) -> None:
-    """Require settings and what to record of them, up to their last epoch.
-
-    Raises:
-        TypeError: if one of them is none.
-        ValueError: if a snapshot is due after the last epoch.
-    """
+def checked(
+    seeds: Sequence[int], settings: Settings, watch: Watch, device: torch.device | str, dtype: torch.dtype, compiled: bool,
+    progress: bool,
+) -> tuple[list[int], Grid]:  # fmt: skip
+    """The seeds as a list and the settings with a value for each, if a training can be made of all this."""
+    seeds = check_seeds(seeds)
     for name, value, kind in (("settings", settings, Settings), ("watch", watch, Watch)):
         if not isinstance(value, kind):
             raise TypeError(f"{name} must be {kind.__name__}(…), got {value!r}")
     if watch.snapshots and watch.snapshots[-1] > settings.epochs:
         raise ValueError(f"snapshots must be epochs from 0 to {settings.epochs}, got {watch.snapshots[-1]}")
-
-
-def check_compiled(compiled: bool, device: torch.device | str, dtype: torch.dtype) -> None:
-    """Require that compiled steps are asked for only where there are some.
-
-    Raises:
-        TypeError: if ``compiled`` is neither True nor False.
-        ValueError: if they are asked for elsewhere than on the CPU, or in another precision than float32.
-    """
-    if not isinstance(compiled, bool):
-        raise TypeError(f"compiled must be True or False, got {compiled!r}")
+    grid = settings.each(len(seeds))
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+    check_flag("compiled", compiled)
+    check_flag("progress", progress)
     if compiled and (str(device).partition(":")[0] != "cpu" or dtype != torch.float32):
-        raise ValueError(f"compiled must be False but on the CPU in torch.float32, got {device} and {dtype}")
+        raise ValueError(f"compiled must be False except on the CPU in torch.float32, got {device} and {dtype}")
+    check_device("device", device)
+    return seeds, grid
 
 
-def check_start(start: Models, settings: Settings, models: int) -> None:
-    """Require models with biases, one a seed, that can be evaluated, of the sizes and the norm that the settings say.
+def fitting(start: Models, settings: Grid, device: torch.device | str, dtype: torch.dtype) -> Models:
+    """Models to start from, there and in that precision, if they can be evaluated and are what the settings say.
 
-    Raises:
-        TypeError: if they are no `Models`.
-        ValueError: if they are others.
+    Args:
+        start: with biases, one a seed.
+        settings: with a value for each.
+        device: where they go.
+        dtype: of their weights there.
     """
     if not isinstance(start, Models):
         raise TypeError(f"start must be Models, as in training.models, got {type(start).__name__}")
+    start = start.map(lambda value: value.detach().to(device, dtype))
     if not {"receptor_biases", "assembler_bias"} <= start.weights.keys():
         raise ValueError(f"start must have both biases, got {start}")
-    said = [models, settings.tokens, settings.task.length, settings.dim, max(settings.width), settings.norm]
+    said = [len(settings.width), settings.tokens, settings.task.length, settings.dim, max(settings.width), settings.norm]
     found = [len(start), start.vocabulary, start.length, start.dim, start.width, start.norm]
     names = ("number of models", "vocabulary", "length", "dim", "width", "norm")
     for name, ours, theirs in zip(names, said, found, strict=True):
@@ -170,3 +305,4 @@ def check_start(start: Models, settings: Settings, models: int) -> None:
     spread = scores.amax(1) - scores.amin(1)
     if (spread > SPREAD).any():
         raise too_far(int(spread.argmax()), spread.max().item())
+    return start

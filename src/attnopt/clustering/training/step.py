@@ -1,0 +1,179 @@
+"""Steps of training: Adam on mini-batches of many models at once, in PyTorch. `compiled.py` has the same steps in C."""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from attnopt.clustering.model import Norm, marks
+from attnopt.clustering.training.backward import (
+    Layout,
+    attend,
+    cross_entropy,
+    feed_forward,
+    loss_and_gradients,
+    normalizer,
+    pair_table,
+)
+from attnopt.clustering.training.settings import Grid
+
+# Of the order of the mini-batches, the same for all models. A generator on the CPU reads 32 bits of a seed: the order of
+# epoch e is drawn as seed e would draw it.
+ORDER_SEED = 0
+FEED_FORWARD = ("receptors", "assemblers", "receptor_biases", "assembler_bias")
+CHUNK = 2**19  # activations that are evaluated at a time
+Sequences = tuple[Tensor, Tensor]
+Predictions = tuple[Tensor, Tensor, Tensor]
+
+
+class State(NamedTuple):
+    """What a step of training needs of M models: weights and Adam's moments (M, n), and the steps done so far (M,)."""
+
+    rows: Tensor
+    first: Tensor
+    second: Tensor
+    steps: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor) -> "State":
+        """The state before the first step of these rows, which steps then change."""
+        steps = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
+        return cls(rows, torch.zeros_like(rows), torch.zeros_like(rows), steps)
+
+
+class Pace(NamedTuple):
+    """How to step.
+
+    ``size``, sequences of a mini-batch; Adam's ``betas`` and ``eps``; ``rates``, learning rates, one or (M, n); ``shrink``,
+    what decoupled weight decay multiplies weights by before a step, (M, n); ``clip``, the longest gradients, (M, 1).
+    """
+
+    size: int
+    betas: tuple[float, float]
+    eps: float
+    rates: Tensor | float
+    shrink: Tensor | None = None
+    clip: Tensor | None = None
+
+    @classmethod
+    def of(cls, settings: Grid, layout: Layout, rows: Tensor) -> "Pace":
+        """The pace of models that share a batch size, from settings with a value for each."""
+        column = lambda values: torch.tensor(values, dtype=rows.dtype, device=rows.device).unsqueeze(-1)  # noqa: E731
+        rates = column(settings.learning_rate).expand_as(rows).clone()
+        for name in FEED_FORWARD:
+            rates[:, layout.spans()[name]] /= column(settings.mlp_discount)
+        shrink = 1 - column(settings.weight_decay) * rates if any(settings.weight_decay) else None
+        clip = column(settings.clip) if min(settings.clip) < math.inf else None
+        return cls(settings.batch_size[0], settings.betas, settings.eps, rates, shrink, clip)
+
+
+def order_of(epoch: int, count: int) -> Tensor:
+    """The order in which an epoch goes through so many sequences."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(ORDER_SEED + epoch))
+
+
+def adam(state: State, gradient: Tensor, pace: Pace) -> None:
+    """Change the state by a step of Adam along the gradient (M, n)."""
+    slow, slower = pace.betas
+    state.steps.add_(1)
+    counts = state.steps.tolist()
+    factors = {count: (1 / (1 - slow**count), 1 - slower**count) for count in set(counts)}
+    bias, bias_of_squares = (
+        torch.tensor([factors[count] for count in counts], dtype=torch.float64).to(state.rows).mT.unsqueeze(-1)
+    )
+    state.first.lerp_(gradient, 1 - slow)
+    state.second.mul_(slower).addcmul_(gradient, gradient, value=1 - slower)
+    if pace.shrink is not None:
+        state.rows.mul_(pace.shrink)
+    root = (state.second / bias_of_squares).sqrt_().add_(pace.eps)
+    state.rows.addcdiv_(state.first * pace.rates * bias, root, value=-1)
+
+
+class Plain:
+    """Steps of models that have their own data, in PyTorch.
+
+    Args:
+        layout: of their rows.
+        norm: their normalization.
+        tokens: training sequences, shape (M, n, L).
+        targets: their labels, shape (M, n).
+        dtype: of the rows.
+    """
+
+    def __init__(self, layout: Layout, norm: Norm, tokens: Tensor, targets: Tensor, dtype: torch.dtype):
+        self.layout, self.norm, self.dtype = layout, norm, dtype
+        self.data = self.sequences(tokens, targets)
+        spans = layout.spans()
+        self.members = torch.zeros(layout.size, len(spans), dtype=dtype, device=tokens.device)  # columns of each parameter
+        for at, span in enumerate(spans.values()):
+            self.members[span, at] = 1.0
+
+    def sequences(self, tokens: Tensor, labels: Tensor) -> Sequences:
+        """Sequences (…, n, L) as marks (…, n, pL), and labels (…, n) as ones (…, p, n)."""
+        vocabulary, _ = self.layout.shapes["token"]
+        return marks(tokens, vocabulary, self.dtype), one_hot(labels, vocabulary).mT.to(self.dtype)
+
+    def steps(
+        self, state: State, order: Tensor, pace: Pace, squares: Tensor | None = None, spread: Tensor | None = None
+    ) -> Iterator[Tensor]:
+        """Change the state step by step through the training sequences; after each, the losses (M,) of its mini-batches.
+
+        Args:
+            state: of the models.
+            order: of the sequences, shape (n,), or of each model's own, (M, n).
+            pace: how to step.
+            squares: the squared norms of the gradient in each parameter, before clipping, are added to these, shape
+                (M, parameters).
+            spread: see `exponentials`.
+        """
+        (marked, truth), order = self.data, order.to(state.rows.device)
+        if order.ndim == 1:
+            marked, truth = marked.index_select(1, order), truth.index_select(2, order)
+        else:
+            marked = marked.gather(1, order.unsqueeze(2).expand_as(marked))
+            truth = truth.gather(2, order.unsqueeze(1).expand_as(truth))
+        gradient = torch.zeros_like(state.rows)
+        views, gradients = self.layout.views(state.rows), self.layout.views(gradient)
+        for at in range(0, order.shape[-1], pace.size):
+            batch = slice(at, at + pace.size)
+            losses = loss_and_gradients(views, gradients, marked[:, batch], truth[..., batch], self.norm, spread)
+            lengths = gradient.square() @ self.members
+            if squares is not None:
+                squares += lengths
+            if pace.clip is not None:
+                gradient.mul_((pace.clip / lengths.sum(1, keepdim=True).sqrt()).clamp_max(1.0))
+            adam(state, gradient, pace)
+            yield losses
+
+    def epoch(self, state: State, order: Tensor, pace: Pace, squares: Tensor, spread: Tensor) -> None:
+        """All of `steps`."""
+        for _ in self.steps(state, order, pace, squares, spread):
+            pass
+
+    def predict(self, rows: Tensor, data: Sequences | None = None, spread: Tensor | None = None) -> Predictions:
+        """Losses and whether the label's logit exceeds all others, (M, n), and sequence embeddings (M, d, n).
+
+        Args:
+            rows: weights, shape (M, n).
+            data: as from `sequences`, of each model or the same for all; every model's own training set unless given.
+            spread: see `exponentials`.
+        """
+        views, (batch, truth) = self.layout.views(rows), self.data if data is None else data
+        batch, count = batch.expand(len(rows), -1, -1), batch.shape[-2]
+        batch = torch.cat([batch, batch[:, :1].expand(-1, -count % 32, -1)], 1) if count % 32 else batch
+        chunk = max(32, CHUNK // (len(rows) * views["receptors"].shape[1]) // 32 * 32)
+        known = pair_table(views, self.norm, spread)["rows"]
+        logits, sequences = [], []
+        for part in batch.split(chunk, 1):
+            sequence, _ = attend(known, part)
+            factor, _ = normalizer(sequence, self.norm)
+            logits.append(torch.bmm(views["token"], feed_forward(views, sequence, sequence * factor)[2]))
+            sequences.append(sequence)
+        logits, sequence = torch.cat(logits, 2)[..., :count], torch.cat(sequences, 2)[..., :count]
+        losses, _ = cross_entropy(logits, truth)
+        rival = logits.masked_fill(truth > 0, -math.inf).amax(1)
+        right = (rival < (logits * truth).sum(1)).to(losses.dtype)
+        return losses, right, sequence
