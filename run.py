@@ -414,6 +414,7 @@ def main() -> None:
     elif options.command == "test":
         test(rest)
     elif options.command == "notebooks":
+        browser()
         call(
             [PYTHON, "tools/notebooks.py", *(["--all"] if options.all else []), *options.names],
             "A chapter could not be executed: the cell and its error are above.",

@@ -5,6 +5,7 @@ Running unchanged text again writes the identical bytes.
 """
 
 import argparse
+import base64
 import math
 import os
 import re
@@ -189,6 +190,18 @@ def faults(path: Path) -> list[str]:
     return found
 
 
+def draw(notebook: nbformat.NotebookNode) -> None:
+    """Give the explorers among the outputs the static image that viewers without scripts show."""
+    data = [output.data for _, cell in code_cells(notebook) for output in cell.outputs if EXPLORER in output.get("data", {})]
+    if not data:
+        return
+    from attnbook.stills import still, studio  # takes seconds, and most calls only check
+
+    with studio() as mount:
+        for one in data:
+            one["image/png"] = base64.b64encode(still(mount, one[EXPLORER])).decode()
+
+
 def write(path: Path, notebook: nbformat.NotebookNode) -> None:
     """Write the twin of `path` in one step, so that an interruption leaves the old one."""
     twin = path.with_suffix(".ipynb")
@@ -236,6 +249,7 @@ def execute(path: Path) -> None:
     if show:
         print("\r", end="", file=sys.stderr)
     tidy(notebook)
+    draw(notebook)
     write(path, notebook)
 
 

@@ -1,8 +1,6 @@
-"""What every explorer is made of: traits, an ES module that draws them, and a still picture for viewers without it."""
+"""What every explorer is made of: traits, and an ES module that draws them."""
 
-import base64
 import inspect
-import io
 import math
 import re
 from collections.abc import Callable
@@ -11,11 +9,6 @@ from pathlib import Path
 import anywidget
 import numpy as np
 import traitlets
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.image import imsave
-
-from attnbook.plotting import use_style
 
 MODULES = Path(__file__).with_name("js")
 MIME = "application/vnd.attnopt.explorer+json"
@@ -102,14 +95,14 @@ class Numbers(traitlets.List):
 class Explorer(anywidget.AnyWidget):
     """An interactive figure whose state is its synchronised traits.
 
-    A subclass sets ``module`` (its ES module's name, a file beside its own), ``alt`` (what the still
-    shows), its traits, and implements ``compute`` (the numbers that the module draws) and ``draw_still``. With a kernel it
-    is an ipywidget; its display also carries a JSON form, from which the built page mounts the same module, and a PNG.
+    A subclass sets ``module`` (its ES module's name, a file beside its own), ``alt`` (what it shows, in words), its traits,
+    and implements ``compute`` (the numbers that the module draws). With a kernel it is an ipywidget; its display also
+    carries a JSON form, from which the built page mounts the same module, and `attnbook.stills` makes the static image that
+    a notebook stores.
     """
 
     module = ""
     alt = ""
-    size: tuple[float, float] = (7, 3.2)
     _css = (MODULES / "explorers.css").read_text(encoding="utf-8")
     _bounds = traitlets.Dict().tag(sync=True)
 
@@ -151,36 +144,19 @@ class Explorer(anywidget.AnyWidget):
         return {name: getattr(self, name) for name in self._own()}
 
     def page(self) -> dict:
-        """What `host.js` mounts the explorer from: its module, the present state, and the bounds without a kernel."""
-        return {"module": self.module, "state": self.state(), "bounds": self.bounds(kernel=False)}
+        """What `host.js` mounts the explorer from: module, what it shows in words, state, and bounds without a kernel."""
+        return {"module": self.module, "alt": self.alt, "state": self.state(), "bounds": self.bounds(kernel=False)}
 
     def compute(self) -> dict:
         """The numbers that belong to the present state, as JSON types."""
         raise NotImplementedError
-
-    def draw_still(self, figure: Figure) -> None:
-        """Draw the present state on an empty Matplotlib figure."""
-        raise NotImplementedError
-
-    def still(self) -> bytes:
-        """The present state as a PNG."""
-        use_style()
-        figure = Figure(figsize=self.size, layout="constrained")
-        self.draw_still(figure)
-        figure.dpi = 110
-        canvas, buffer = FigureCanvasAgg(figure), io.BytesIO()
-        canvas.draw()  # `savefig` would draw twice, once for the layout alone
-        imsave(buffer, canvas.buffer_rgba(), format="png", origin="upper", dpi=110)
-        return buffer.getvalue()
 
     def __repr__(self):
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.state().items())})"
 
     def _repr_mimebundle_(self, **arguments):
         bundle, metadata = super()._repr_mimebundle_(**arguments) or ({}, {})
-        still = base64.b64encode(self.still()).decode()
-        page = self.page() | {"alt": self.alt, "still": still}
-        return bundle | {"text/plain": repr(self), "image/png": still, MIME: page}, metadata
+        return bundle | {"text/plain": repr(self), MIME: self.page()}, metadata
 
 
 def _bound(trait: traitlets.TraitType) -> dict:

@@ -23,14 +23,17 @@ class ExplorerRenderer(MimeRenderPlugin):
         """Docutils nodes for an explorer's JSON form, or None for anything else."""
         if inline or data.mime_type != MIME:
             return None
-        page = dict(data.content)
-        [still] = renderer.render_image(MimeData("image/png", page.pop("still"), cell_metadata=data.cell_metadata))
-        still["alt"] = page["alt"]
+        page = data.content
+        _, outputs = renderer.renderer.nb_client.code_cell_outputs(data.cell_index)
+        picture = outputs[data.output_index]["data"].get("image/png")  # none if executed by hand
+        found = renderer.render_image(MimeData("image/png", picture, cell_metadata=data.cell_metadata)) if picture else []
+        for image in found:
+            image["alt"] = page["alt"]
         script = f'<script type="application/json">{script_json(page)}</script>'
-        # Shown by the style sheet, after some seconds, where nothing has come in the still's place.
+        # Shown by the style sheet, after some seconds, where nothing has come in the picture's place.
         note = f'<p class="attnopt-still" role="note">{STILL}</p>'
         raw = [nodes.raw("", part, format="html") for part in (script, note)]
-        return [nodes.container("", raw[0], still, raw[1], classes=["attnopt-explorer"])]
+        return [nodes.container("", raw[0], *found, raw[1], classes=["attnopt-explorer"])]
 
 
 def script_json(value: dict) -> str:

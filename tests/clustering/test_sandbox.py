@@ -1,15 +1,12 @@
-import io
 import json
 import math
-import shutil
 
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 from attnbook.explorers import Sandbox
-from attnbook.video import draw_frame, main, write_video
+from attnbook.video import main
 from attnopt.clustering import Models, Task, invariance, load_run, run_names
 from attnopt.clustering.sandbox import DATA, LARGEST, PARTS, pack, read_frames, save_runs, sentence_parts
 
@@ -180,20 +177,6 @@ def test_the_success_is_told_with_its_relapse():
     assert (right[epoch > epoch[right < 0.98][-1]] >= 0.98).all()
 
 
-@pytest.mark.parametrize("name", ["success", "fine_tuning"])
-def test_a_frame_is_drawn(name):
-    run = load_run(name)
-    pictures = []
-    for frame in (0, len(run.epochs) - 1):
-        figure = Figure(figsize=(4, 4), dpi=50)
-        draw_frame(figure, run, frame, sentence=3)
-        assert len(figure.axes) == 10
-        picture = io.BytesIO()
-        figure.savefig(picture, format="raw")
-        pictures.append(picture.getvalue())
-    assert pictures[0] != pictures[1]
-
-
 def test_video_names_the_package_that_is_missing(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit, match="ffmpeg is needed.*apt-get install ffmpeg"):
@@ -204,10 +187,3 @@ def test_video_names_the_package_that_is_missing(tmp_path, monkeypatch, capsys):
 def test_video_names_the_runs_there_are():
     with pytest.raises(SystemExit, match="must be one of the recorded runs .*success.*got 'other'"):
         main(["other"])
-
-
-@pytest.mark.skipif(not shutil.which("ffmpeg"), reason="ffmpeg is not installed")
-def test_video_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("attnbook.video.draw_frame", lambda figure, run, frame: figure.text(0.5, 0.5, str(frame)))
-    write_video(load_run("success"), tmp_path / "out.mp4")
-    assert (tmp_path / "out.mp4").read_bytes()[4:8] == b"ftyp"

@@ -102,7 +102,7 @@ def test_flow_matches_another_solver(model, axis, printed, generator):
 @pytest.mark.parametrize("softness", [0.0, 0.3])
 def test_long_flows_are_cheap_and_as_exact_between_the_solvers_steps(softness, monkeypatch):
     """The other solver stops at each of the times; between its steps it would be wrong by 1e-7 here."""
-    monkeypatch.setattr("attnopt.regression.flows.MOST_EVALUATIONS", 3000)
+    monkeypatch.setattr("attnopt.integrate.MOST_EVALUATIONS", 3000)
     starts = double([[3.0, -3.0], [-2.577, -1.752], [1.043, -2.261]])
     weights = double([[1.731, -1.432], [-0.093, -0.967], [-2.0, -0.107]])
     times = torch.cat([torch.zeros(1).double(), torch.logspace(-1, 3, 25).double()])
@@ -282,14 +282,14 @@ def test_bad_input_is_named(changes, error, message):
 
 def test_a_flow_that_was_not_solved_is_no_answer(monkeypatch):
     given_up = SimpleNamespace(success=False, message="the step became too small")
-    monkeypatch.setattr("attnopt.regression.flows.solve_ivp", lambda *_, **__: given_up)
+    monkeypatch.setattr("attnopt.integrate.solve_ivp", lambda *_, **__: given_up)
     with pytest.raises(RuntimeError, match="the flow was not solved: the step became too small"):
         feature_flow(double([[1.0]]), double([[1.0], [2.0]]), double([[0.5, 0.5]]), "class", double([1.0]))
 
 
 def test_a_flow_too_stiff_for_the_solver_is_given_up(monkeypatch, generator):
     start, weights, labels = problem(generator, "linear", "class")
-    monkeypatch.setattr("attnopt.regression.flows.MOST_EVALUATIONS", 300)
+    monkeypatch.setattr("attnopt.integrate.MOST_EVALUATIONS", 300)
     with pytest.raises(RuntimeError, match="the flow was not solved: 300 evaluations led only to time"):
         feature_flow(start, 1e3 * weights, labels, "class", double([0.5]))
 

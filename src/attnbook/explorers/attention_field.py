@@ -6,17 +6,14 @@ import math
 import numpy as np
 import torch
 import traitlets
-from matplotlib.figure import Figure
 
 from attnbook.explorer import Explorer, Interval, Numbers
-from attnbook.plotting import BLUE, GREEN, GREY, ORANGE
 from attnopt.regression import cross_attention, linear_gradient, pointwise_cross_entropy
 from attnopt.softmax import softmax
 
 REACH, STEPS, FAR = 3.0, 60, 50.0
 BY_HAND = [[math.log(2), 0.0], [0.0, 0.0], [0.0, math.log(2)]]  # attention to these weights is a matrix of fractions
 CLASSES = [[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]
-COLOURS, MARKERS = (BLUE, ORANGE, GREEN), ("o", "^", "s")
 
 
 class AttentionFieldExplorer(Explorer):
@@ -41,7 +38,6 @@ class AttentionFieldExplorer(Explorer):
         "average under its label; a parallel one leaves the token. Right: the three by three attention matrix, whose rows "
         "sum to one, and below it the cross-entropy before the first step, 3.604."
     )
-    size = (7, 3.5)
     tokens = Numbers(BY_HAND, -REACH, REACH)
     weights = Numbers(CLASSES, -2, 2)
     steps = traitlets.Int(0, min=0, max=STEPS).tag(sync=True)
@@ -112,67 +108,6 @@ class AttentionFieldExplorer(Explorer):
             z = z + step * (np.log1p(long) / long if long > 0 else 1)
         gradient, _ = _slope(z, weights, labels[self.selected], axis, offered, pairs)
         return z.tolist() if np.linalg.norm(gradient) < 1e-9 and np.linalg.norm(z) < FAR else None
-
-    def draw_still(self, figure: Figure) -> None:
-        """The field on the left, the attention matrix and the cross-entropy on the right."""
-        now, path, (weights, labels, axis) = self.compute(), self._path(), self._problem()
-        panels = figure.subplot_mosaic(
-            [["plane", "matrix"], ["plane", "losses"]], width_ratios=[1.35, 1], height_ratios=[1.5, 1]
-        )
-        left, right, below = panels["plane"], panels["matrix"], panels["losses"]
-        ticks = torch.linspace(-REACH, REACH, 13, dtype=torch.float64)[1:-1]
-        grid = torch.cartesian_prod(ticks, ticks)
-        moved = path[-1].expand(len(grid), 3, 2).clone()
-        moved[:, self.selected] = grid
-        field = -linear_gradient(moved, weights, labels, axis)[:, self.selected]
-        field = field / (1 + field.norm(dim=1, keepdim=True))
-        path, weights = path.numpy(), weights.numpy()
-        left.quiver(*grid.T, *field.T, color=GREY, alpha=0.6, width=0.005, scale=18)
-        left.fill(*weights.T, fill=False, linestyle=":", lw=1.2)
-        thick = {"arrowstyle": "-|>", "color": COLOURS[self.selected], "lw": 2, "shrinkA": 0, "shrinkB": 0}
-        token, output, target = (np.array(part[self.selected]) for part in (path[-1], now["output"], now["target"]))
-        left.annotate("", target, output, arrowprops=thick)
-        left.annotate("", token - now["gradient"][self.selected], token, arrowprops=thick)
-        for index in range(3):
-            left.plot(*weights[index], MARKERS[index], mfc="none", mec=COLOURS[index], mew=2)
-            outward = 12 * weights[index] / max(np.hypot(*weights[index]), 1e-9)
-            named = {"xytext": outward, "textcoords": "offset points", "ha": "center", "va": "center"}
-            left.annotate(f"$\\theta_{index + 1}$", weights[index], **named)
-            left.plot(*path[:, index].T, color=COLOURS[index])
-            size = 11 if index == self.selected else 8
-            left.plot(*path[-1, index], MARKERS[index], color=COLOURS[index], mec="black", ms=size)
-        left.plot(*output, "o", color="black", ms=5)
-        averaged = "average under its" if axis == "class" else "sum by its"
-        for point, name, offset, side in (
-            (output, f"{averaged} belief" if axis == "class" else f"{averaged} shares", (7, 3), "left"),
-            (target, f"{averaged} label", (0, -26), "center"),
-            (now["zero"], "here it would rest", (0, -15), "center"),
-        ):
-            if point is not None:
-                left.annotate(name, point, xytext=offset, textcoords="offset points", fontsize=8, ha=side)
-        if now["zero"] is not None:
-            left.plot(*now["zero"], "x", color="black", ms=9, mew=2)
-        left.set(xlabel="first feature", ylabel="second feature", xlim=(-REACH, REACH), ylim=(-REACH, REACH))
-        left.set_title("filled: tokens; hollow: classes", fontsize=9)
-        left.set_aspect("equal")
-        left.grid(False)
-        attention = np.array(now["attention"])
-        right.imshow(attention, vmin=0, vmax=2, cmap="Blues", aspect="auto")
-        for row, column in itertools.product(range(3), repeat=2):
-            right.text(column, row, f"{attention[row, column]:.2f}", ha="center", va="center")
-        ends = (axis == "class") * 1, (axis != "class") * 1
-        for row in range(3):
-            right.text(
-                2.6, row, f"sum {attention[row].sum():.2f}", va="center", fontsize=8, weight=("normal", "bold")[ends[0]]
-            )
-        right.set_xticks(range(3), [f"$\\theta_{index + 1}$" for index in range(3)])
-        right.set_yticks(range(3), ["token 1", "token 2", "token 3"])
-        right.grid(False)
-        below.plot(now["losses"], color="black", lw=1.5)
-        below.plot(self.steps, now["loss"], "o", color="black", ms=5)
-        below.set(
-            xlabel="steps", ylabel="cross-entropy", xlim=(-0.3, max(10, self.steps)), ylim=(0, 1.15 * max(now["losses"]))
-        )
 
 
 def _balanced(vectors: list[list[float]]) -> bool:

@@ -5,16 +5,14 @@ import base64
 import numpy as np
 import torch
 import traitlets
-from matplotlib.figure import Figure
 
 from attnbook.explorer import Explorer
-from attnbook.plotting import BLUE, GREEN, GREY, ORANGE
 from attnopt.clustering import Task, load_model, load_models
 from attnopt.clustering.interventions import answers, level_means, levels
 from attnopt.clustering.trained import SHAPES, load_overview
 
 TASK, MODELS = Task(), 200
-SUCCESS, FITS, LEARNED = 0.9, 0.95, 0.55  # accuracy, share of variance, accuracy
+SUCCESS = 0.9  # accuracy
 MOST = 60  # levels that are told apart
 
 
@@ -35,7 +33,6 @@ class CircuitsExplorer(Explorer):
     """
 
     module = "circuits"
-    size = (7, 5.4)
     alt = (
         "Four pictures. Two hundred points, accuracy against the number of levels: with up to ten nearly all are near 1, "
         "with more they fall. Of the chosen model: twelve bars, its integers, odd at the first five positions, and even "
@@ -81,40 +78,6 @@ class CircuitsExplorer(Explorer):
             "accuracy": share(shown),
             "successful": [len(won), int(some.sum()), int((won[some] % 2 == 0).all(1).sum())],
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The four pictures."""
-        numbers, known = self.compute(), load_overview()
-        (runs, bars), (circle, plane) = figure.subplots(2, 2)
-        tokens, targets = TASK.all()
-        odd = torch.tensor([1] * TASK.k + [0] * (TASK.length - TASK.k))
-        fits = (known["explained"] > FITS) & (known["accuracy"] > LEARNED) & (known["m"].abs() % 2 == odd).all(1)
-        for seed in range(MODELS):
-            count = len(levels(known["m"][seed][None], TASK)[0].unique()) if fits[seed] else 100
-            colour = GREEN if known["accuracy"][seed] > SUCCESS else GREY
-            runs.plot(min(count, 100), known["accuracy"][seed], "o", color=colour, ms=4, alpha=0.6)
-            if seed == self.seed:
-                runs.plot(min(count, 100), known["accuracy"][seed], "o", mfc="none", color="black", ms=9)
-        runs.set(xscale="log", xlabel="levels of M", ylabel="accuracy", xticks=[6, 10, 20, 40, 100])
-        runs.set_xticklabels(["6", "10", "20", "40", "none"])
-        bars.bar(range(1, 13), numbers["m"], color=["black" if value % 2 else GREY for value in numbers["m"]])
-        bars.axvline(TASK.k + 0.5, color=GREY, ls=":")
-        bars.set(xlabel="position", ylabel="$m_t$", xticks=range(1, 13))
-        for x, colour in enumerate((BLUE, ORANGE)):
-            row = torch.tensor(numbers["table"][x])
-            circle.plot(*row[: TASK.k].T, "o", color=colour, ms=6, alpha=0.7)
-            circle.plot(*row[TASK.k :].T, "s", color=colour, ms=5, alpha=0.4)
-        query = torch.tensor(numbers["query"])
-        circle.annotate("", (query / query.norm()).tolist(), (0, 0), arrowprops={"arrowstyle": "-|>", "color": "black"})
-        circle.set(aspect="equal", xlabel="embeddings and query")
-        xi = load_model(self.seed).sequences(tokens)
-        if self.shown == "levels":
-            xi = level_means(xi, levels(known["m"][self.seed][None], TASK))
-        for label, colour in enumerate((BLUE, ORANGE)):
-            plane.plot(*xi[0, targets == label].T, ".", color=colour, ms=3)
-        for value, _, *mean in numbers["levels"][:16]:
-            plane.annotate(str(value), mean, fontsize=8, ha="center")
-        plane.set(aspect="equal", xlabel=r"sequence embedding $\xi$")
 
     def __repr__(self):
         return f"{type(self).__name__}(seed={self.seed}, shown={self.shown!r})"

@@ -4,12 +4,10 @@ import math
 
 import torch
 import traitlets
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnbook.explorer import Explorer, Interval, Numbers
-from attnbook.explorers.attention_field import BY_HAND, CLASSES, COLOURS, MARKERS
-from attnbook.plotting import GREY
+from attnbook.explorers.attention_field import BY_HAND, CLASSES
 from attnopt.regression import feature_flow, feature_gradient, pointwise_cross_entropy, separation_margin
 from attnopt.softmax import softmax_jacobian
 
@@ -44,7 +42,6 @@ class FeatureFlowExplorer(Explorer):
         "from 0 against time on a logarithmic axis; all three curves end on straight dashed lines that rise, that of token "
         "3 less steeply."
     )
-    size = (7, 3.4)
     model = traitlets.Enum(["linear", "quadratic"], default_value="linear").tag(sync=True)
     formula = traitlets.Enum(["true", "paper"], default_value="true").tag(sync=True)
     weights = Numbers(CLASSES, -2, 2)
@@ -134,47 +131,3 @@ class FeatureFlowExplorer(Explorer):
             "distances": now.flatten(1).norm(dim=1).tolist(),
             **self._fates(),
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The plane on the left, distances or the cross-entropy in time on the right."""
-        numbers, linear = self.compute(), self.model == "linear"
-        left, right = figure.subplots(1, 2)
-        ticks = torch.linspace(-REACH, REACH, 81, dtype=torch.float64)
-        plane = torch.stack(torch.meshgrid(ticks, ticks, indexing="xy"), -1)
-        contours = left.contour(
-            ticks, ticks, self._losses(plane, self.selected), LEVELS, colors="black", alpha=0.25, linewidths=0.8
-        )
-        left.clabel(contours, fontsize=7)
-        times = torch.tensor(numbers["times"])
-        for index, (colour, marker) in enumerate(zip(COLOURS, MARKERS, strict=True)):
-            path = torch.tensor(numbers["paths"][index])
-            left.plot(*path.T, color=colour)
-            left.plot(*path[0], marker, color=colour, mec="black", ms=9)
-            curve = path.norm(dim=1) if self.shown == "distance" else torch.tensor(numbers["losses"][index])
-            right.plot(times[1:], curve[1:], color=colour)
-            right.plot(times[-1], curve[-1], marker, color=colour, mec="black", ms=6, clip_on=False)
-            if linear:
-                left.plot(*self.weights[index], marker, mfc="none", mec=colour, mew=2, ms=9)
-            if numbers["margins"] is not None and numbers["margins"][index] > 0.05:
-                margin = numbers["margins"][index]
-                end = curve[-1] - (times[-1] / times[1:]).log() / margin
-                guide = end if self.shown == "distance" else 1 / (margin**2 * times[1:])
-                right.plot(times[1:], guide, "--", color=colour, lw=1)
-            if numbers["rests"] is not None and self.shown == "distance":
-                right.axhline(math.hypot(*numbers["rests"][index]), color=colour, linestyle="--", lw=1)
-        if linear:
-            left.fill(*torch.tensor(self.weights).T, fill=False, ls=":", lw=1, color=GREY)
-            left.set(xlabel="first feature", ylabel="second feature")
-        else:
-            left.axline((0, 0), slope=1, color="black", linestyle=":", lw=1)
-            left.set(xlabel="feature of token 1", ylabel="feature of token 2")
-        left.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), aspect="equal")
-        left.grid(False)
-        right.set(xlabel="time (logarithmic)", xscale="log", xlim=(FIRST, HORIZON))
-        if self.shown == "distance":
-            right.set(ylabel="distance from 0", ylim=(0, None))
-        else:
-            right.set(ylabel="cross-entropy", yscale="log", ylim=(1e-4, None))
-            if not linear:
-                right.axhline(2 * math.log(2), color="black", linestyle=":", lw=1, label="equal tokens: 2 log 2")
-                right.legend(loc="lower left", fontsize=8)

@@ -2,11 +2,9 @@
 
 import torch
 import traitlets
-from matplotlib.figure import Figure
 
 from attnbook.explorer import Explorer, Interval, Numbers
-from attnbook.explorers.one_step import PROMPTS, REACH, SPACE, contour, standard_normals
-from attnbook.plotting import BLUE, ORANGE, PURPLE
+from attnbook.explorers.one_step import PROMPTS, REACH, standard_normals
 from attnopt.in_context import linear_transformer
 
 MOST, DEPTH = 12, 8
@@ -73,24 +71,3 @@ class ForwardPassExplorer(Explorer):
             "curvatures": torch.linalg.eigvalsh(gram).clamp_min(0).flip(0).tolist(),
             "label": (weights @ query).item(),
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The path in the plane of weights on the left, the row of labels on the right."""
-        numbers, k = self.compute(), self.layers
-        left, right = figure.subplots(1, 2)
-        contour(left, numbers, self.weights)
-        path, labels = torch.tensor(numbers["path"])[: k + 1], torch.tensor(numbers["labels"])[: k + 1]
-        colour = ORANGE if self.mask == "on" else PURPLE
-        left.plot(*path.T, "o-", color=colour, mec="black", ms=5, label="$w_0, w_1, \\dots$")
-        left.plot(*self.weights, "*", color="black", ms=12, ls="none", label="$w_\\star$")
-        left.set(xlim=(-SPACE, SPACE), ylim=(-SPACE, SPACE), aspect="equal", xlabel="first weight", ylabel="second")
-        for column, row in enumerate(labels.T[:-1]):
-            right.plot(range(k + 1), row, "o-", color=BLUE, lw=1, ms=4, label=None if column else "examples")
-        right.plot(range(k + 1), labels[:, -1], "s-", color=colour, lw=2.5, ms=6, label="query")
-        right.axhline(-numbers["label"], color="black", ls="--", lw=1.2, label="minus the query's label")
-        right.set(xlabel="layers", ylabel="entry in the row of labels", xlim=(-0.2, DEPTH + 0.2))
-        for axis in (left, right):
-            axis.legend(
-                fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, columnspacing=0.8, handletextpad=0.3
-            )
-        left.grid(False)

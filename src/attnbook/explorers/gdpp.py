@@ -6,21 +6,14 @@ from importlib import resources
 
 import torch
 import traitlets
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnbook.explorer import Explorer, Interval
-from attnbook.plotting import BLUE, GREEN, ORANGE
 from attnopt.in_context import gdpp_residuals, optimal_step_sizes
 
 DIM, POINTS, REACH, BEYOND = 5, 181, 1.5, 1e30  # the grid goes half as far again as the bulk of the spectrum
 FAR = 14  # plain layers whose losses are drawn
-STYLES = {
-    "constant": ("one step size", ORANGE, "^:"),
-    "plain": ("optimal steps", BLUE, "o-"),
-    "gdpp": ("GD++", GREEN, "s-"),
-}
+METHODS = ("constant", "plain", "gdpp")
 
 
 @functools.cache
@@ -118,7 +111,7 @@ class GdppExplorer(Explorer):
                 _bounded(self._run(name, k + 1, self.scale**2 * nodes)[0][-1].square() @ weights / DIM)
                 for k in range(len(here[name]))
             ]
-            for name in STYLES
+            for name in METHODS
         }
         reached = losses["gdpp"][self.layers - 1]
         good = [reached is None or (loss is not None and loss <= (1 + 1e-6) * reached) for loss in losses["plain"]]
@@ -127,51 +120,13 @@ class GdppExplorer(Explorer):
             "grid": grid.tolist(),
             "nodes": chosen.tolist(),
             "spread": [self.scale**2 * low, self.scale**2 * high],
-            "residuals": {name: self._run(name, self.layers, grid)[0][-1].tolist() for name in STYLES},
+            "residuals": {name: self._run(name, self.layers, grid)[0][-1].tolist() for name in METHODS},
             "losses": losses,
             "worth": good.index(True) + 1 if any(good) else 0,
             "carried": carried.tolist(),
             "kept": kept.tolist(),
             "roots": [-1 / step for step in here["gdpp"][self.layers - 1]],
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """On the left what `view` says, the losses on the right."""
-        numbers = self.compute()
-        left, right = figure.subplots(1, 2)
-        if self.view == "eigenvalues":
-            self._draw_eigenvalues(left, numbers)
-        else:
-            left.axhline(0, color="black", lw=0.8)
-            for name, (label, colour, look) in STYLES.items():
-                left.plot(numbers["grid"], numbers["residuals"][name], look[1:], color=colour, label=label)
-            left.plot(numbers["nodes"], [-1.05] * len(numbers["nodes"]), "|", color="black", ms=7)
-            left.set(xlabel="eigenvalue λ", ylabel=f"error left after {self.layers} layers", ylim=(-1.1, 1.1))
-        for name, (label, colour, look) in STYLES.items():
-            losses = [float("nan") if value is None else value for value in numbers["losses"][name]]
-            right.plot(range(1, len(losses) + 1), losses, look, color=colour, label=label, ms=4)
-        if numbers["worth"]:
-            right.plot(
-                [self.layers, numbers["worth"]], [numbers["losses"]["gdpp"][self.layers - 1]] * 2, "--", color="black", lw=1
-            )
-        right.set(yscale="log", xlabel="layers", ylabel="loss / d")
-        right.legend(fontsize=8)
-
-    def _draw_eigenvalues(self, ax: Axes, numbers: dict) -> None:
-        carried, kept = torch.tensor(numbers["carried"]), torch.tensor(numbers["kept"]).abs().clamp(max=1.5)
-        carried = carried.clamp(min=carried.max().item() * 1e-4)
-        ax.plot(range(self.layers), carried, color=GREEN, lw=0.8)
-        for layer, values in enumerate(carried):
-            ax.scatter(
-                [layer] * len(values), values, 70 * kept[layer] ** 2, facecolors="none", edgecolors=GREEN, linewidths=1
-            )
-            ax.scatter([layer] * len(values), values, 70 * kept[layer + 1] ** 2, color=GREEN, zorder=3)
-            if numbers["roots"][layer] > 0:
-                ax.plot([layer - 0.2, layer + 0.2], [numbers["roots"][layer]] * 2, color="black", lw=1.5)
-        ax.set(yscale="log", xlabel="before layer", ylabel="eigenvalue", xticks=range(self.layers))
-
-    def __repr__(self):
-        return f"GdppExplorer(context={self.context}, layers={self.layers}, scale={self.scale}, view={self.view!r})"
 
 
 def _bulk(weights: Tensor) -> list[int]:

@@ -2,10 +2,8 @@
 
 import torch
 import traitlets
-from matplotlib.figure import Figure
 
 from attnbook.explorer import Explorer, Interval
-from attnbook.plotting import GREEN, PURPLE
 from attnopt.clustering import (
     Models,
     Task,
@@ -17,7 +15,6 @@ from attnopt.clustering import (
 
 LOWEST, HIGHEST, POINTS = 0.001, 10.0, 61
 SCALED = {"value": ("value",), "receptors": ("receptors",), "assemblers": ("assemblers",), "logits": ("value", "assemblers")}
-SIGNS = {"value": "V", "receptors": "W", "assemblers": "U", "logits": "the logits"}
 # the first was trained on all 16 sequences and then rounded; the second is a draw of `Models.random`, rounded
 MODELS = {
     "solved": {
@@ -106,17 +103,3 @@ class GradientBoundExplorer(Explorer):
             "correct": int((wrong < 0.5).sum()),
             "least_length": stages["sequence"].norm(dim=-1).min().item(),
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The curves on the left, the terms on the right."""
-        numbers = self.compute()
-        left, right = figure.subplots(1, 2)
-        looks = (("gradient", "black", "-", "o"), ("true bound", GREEN, "-", "^"), ("paper's bound", PURPLE, "--", "s"))
-        for values, terms, (label, colour, dashes, marker) in zip(numbers["curves"], numbers["terms"], looks, strict=True):
-            left.plot(numbers["factors"], values, dashes, color=colour, label=label)
-            right.plot(range(4), terms, marker, color=colour, ms=7)
-        left.axvline(getattr(self, self.along), color="black", lw=0.8, ls=":")
-        left.set(xscale="log", yscale="log", xlabel=f"factor of {SIGNS[self.along]}", ylabel="norm")
-        right.set(yscale="log", xlim=(-0.5, 3.5), ylabel="norm")
-        right.set_xticks(range(4), ["query", "value", "receptors", "assemblers"], fontsize=8)
-        left.legend(fontsize=8)

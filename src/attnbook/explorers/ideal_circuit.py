@@ -1,16 +1,11 @@
 """The ideal clustering head under strain: its query turned, its positions moved and split, its embeddings blurred."""
 
-import math
-
 import torch
-from matplotlib.figure import Figure
 
 from attnbook.explorer import Explorer, Interval, Numbers
-from attnbook.plotting import BLUE, GREY, ORANGE
 from attnopt.clustering import Models, Task, invariance, spurious_attention
 
 REACH, CELLS = 10.0, 80  # the plane of sequence embeddings, and its cells a side
-SPACE, ARROW = 2.7, 6.0  # the plane of embeddings, and how much shorter the query is drawn
 TIE = 1e-9  # logits no further apart are equal: right in half of the cases
 SUFFIXES = [37 * number % 128 for number in range(16)]  # those drawn with each prefix
 NOISE = [  # standard normal numbers, from a generator seeded with 0
@@ -86,33 +81,3 @@ class IdealCircuitExplorer(Explorer):
             "radius": (xi - centres[counts]).norm(dim=1).max().item(),
             "map": (answers[:, 1] - answers[:, 0]).tolist(),
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """Embeddings and query on the left, clusters and classes on the right."""
-        numbers = self.compute()
-        left, right = figure.subplots(1, 2)
-        around = torch.linspace(0, 2 * math.pi, 200)
-        left.plot(around.cos(), around.sin(), color=GREY, lw=0.8)
-        place = self.model().weights["position"][0]
-        for colour, row in zip((BLUE, ORANGE), numbers["embeddings"], strict=True):
-            for part, marker in ((row[:5], "o"), (row[5:], "s")):
-                left.scatter(*zip(*part, strict=True), c=colour, marker=marker, s=40, zorder=3)
-        for part, marker in ((place[:5], "o"), (place[5:], "s")):
-            left.scatter(*part.T, facecolors="none", edgecolors="black", marker=marker, s=40)
-        left.annotate("", [part / ARROW for part in self.query], (0, 0), arrowprops={"arrowstyle": "->", "lw": 1.8})
-        left.set(xlim=(-SPACE, SPACE), ylim=(-SPACE, SPACE), aspect="equal", xlabel="positions P, sums Z, query q")
-        regions = torch.tensor(numbers["map"]).view(CELLS, CELLS) > 0
-        extent = (-REACH, REACH, -REACH, REACH)
-        for region, colour in ((~regions, BLUE), (regions, ORANGE)):
-            shade = torch.zeros(CELLS, CELLS, 4)
-            shade[..., :3] = torch.tensor([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
-            shade[..., 3] = 0.3 * region
-            right.imshow(shade.numpy(), origin="lower", extent=extent)
-        for number, points in enumerate(numbers["clusters"]):
-            odd = number.bit_count() % 2
-            right.scatter(*zip(*points, strict=True), c=(BLUE, ORANGE)[odd], marker="o^"[odd], s=12)
-        for ones, (x, y) in enumerate(numbers["centres"]):
-            right.text(x + 0.8, y, str(ones), va="center", fontsize=9)
-        right.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), xlabel="sequence embeddings ξ; number of ones")
-        left.grid(False)
-        right.grid(False)

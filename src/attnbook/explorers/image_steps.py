@@ -7,18 +7,14 @@ import math
 import numpy as np
 import torch
 import traitlets
-from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnbook.explorer import Explorer, Interval
-from attnbook.plotting import BLUE, ORANGE
 from attnopt.datasets import CLASSES
 from attnopt.regression import unroll_logits
 
 PIXELS = 28 * 28
 ITERATIONS = 5
-CHANGES = LinearSegmentedColormap.from_list("changes", [BLUE, "white", ORANGE])
 RULES = ("true", "predicted", "soft")
 
 
@@ -182,28 +178,6 @@ class ImageStepsExplorer(Explorer):
             "difference": coefficients[self.iteration].tolist(),
             "shares": (moved / z.norm()).tolist() if z.norm() > 0 else None,
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The image, its difference to the start, and the classes' probabilities."""
-        numbers = self.compute()
-        difference = torch.tensor(numbers["difference"], dtype=torch.float64) @ self._array("weights")
-        reach = difference.abs().max().item()
-        now, change, bars = figure.subplots(1, 3, width_ratios=(1, 1, 1.3))
-        now.imshow((self.start() + difference).reshape(28, 28), cmap="gray", vmin=0, vmax=1)
-        now.set_xlabel(f"the image after {self.iteration} step{'s' * (self.iteration != 1)}")
-        change.imshow(difference.reshape(28, 28), cmap=CHANGES, vmin=-(reach or 1), vmax=reach or 1)
-        change.set_xlabel(f"its change, −{reach:.2g} (blue)\nto +{reach:.2g} (orange)" if reach else "its change: none")
-        for axes in (now, change):
-            axes.set(xticks=[], yticks=[])
-            axes.grid(False)
-            axes.spines[:].set_visible(False)
-        imposed = numbers["imposed"]
-        colours = [ORANGE if weight == 1 else BLUE for weight in imposed]
-        bars.barh(range(10), numbers["probabilities"][self.iteration], color=colours, height=0.7)
-        bars.barh(range(10), numbers["probabilities"][0], fill=False, lw=1, height=0.9)
-        bars.set_yticks(range(10), [("★ " if w == 1 else "") + name for w, name in zip(imposed, self.classes, strict=True)])
-        bars.invert_yaxis()
-        bars.set(xlim=(0, 1), xlabel="probability")
 
     def __repr__(self):
         controls = ", ".join(f"{name}={getattr(self, name)!r}" for name in ("image", "label", "noise", "step", "iteration"))

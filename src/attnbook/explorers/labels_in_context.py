@@ -5,12 +5,10 @@ import math
 
 import torch
 import traitlets
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnbook.explorer import Explorer, Interval, Numbers
 from attnbook.explorers.one_step import standard_normals
-from attnbook.plotting import BLUE, GREEN, GREY, ORANGE
 from attnopt.synthesis import label_layers
 
 TOKENS, TOSSES, REACH = 9, 400, 3.0  # the last token is the query
@@ -114,30 +112,3 @@ class LabelsInContextExplorer(Explorer):
             "shares": shares,
             "exact": (1 + 1 / math.sqrt(TOKENS)) / 2 if self.kernel == "linear" and self.layers == 1 else None,
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The plane on the left, the bars on the right."""
-        numbers = self.compute()
-        left, right = figure.subplots(1, 2, width_ratios=(1, 1.1))
-        ticks = torch.linspace(-REACH, REACH, 81, dtype=torch.float64)
-        plane = torch.stack(torch.meshgrid(ticks, ticks, indexing="xy"), -1)
-        field = self._field(plane)
-        left.contourf(ticks, ticks, field, [-1e9, 0, 1e9], colors=[BLUE, ORANGE], alpha=0.18)
-        if field.min() < 0 < field.max():
-            left.contour(ticks, ticks, field, [0], colors="black", linewidths=1)
-        for (x, y), label in zip(self.points, self.labels, strict=True):
-            left.plot(x, y, "^" if label else "o", color=ORANGE if label else BLUE, mec="black", ms=7)
-        left.plot(*self.points[-1], "o", mfc="none", mec="black", ms=14)
-        left.annotate("query", self.points[-1], xytext=(0, 11), textcoords="offset points", ha="center", fontsize=8)
-        left.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), aspect="equal", xticks=[], yticks=[])
-        left.set_xlabel("● label 0   ▲ label 1", fontsize=9)
-        left.grid(False)
-        for place, (name, share) in zip((1, 0), numbers["shares"].items(), strict=True):
-            right.barh(place, share, 0.5, color=GREEN if name == self.mask else GREY, alpha=0.8)
-            right.text(0.02, place, f"label {name}: {share:.2f}", va="center", color="white", fontsize=9)
-        for place, exact in ((1, numbers["exact"]), (0, 0.5)):
-            if exact is not None:
-                right.plot([exact, exact], [place - 0.36, place + 0.36], color="black", lw=2)
-                words = f"exactly {'2/3' if place else '1/2'}"
-                right.annotate(words, (exact, place + 0.36), xytext=(3, 3), textcoords="offset points", fontsize=8)
-        right.set(xlim=(0, 1), ylim=(-0.5, 1.7), yticks=[], xlabel="right about the query, labels coin flips")

@@ -5,11 +5,9 @@ import math
 
 import torch
 import traitlets
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnbook.explorer import Explorer, Interval
-from attnbook.plotting import BLUE, GREEN, ORANGE, PURPLE
 from attnopt.in_context import optimal_step_sizes
 
 # Latent covariates of three prompts, five examples each, and the latent weights; the covariance's axes are turned by 30°.
@@ -19,8 +17,7 @@ PROMPTS = (
     ((-0.6, 0.5), (0.3, -0.4), (0.8, 0.1), (-0.2, -0.7), (0.4, 0.9)),
 )
 WEIGHTS_LATENT, ANGLE, DEPTH = (0.9, 1.2), math.pi / 6, 8
-STYLES = {"plain": (BLUE, "-"), "covariance": (ORANGE, "--"), "optimal": (GREEN, "-."), "newton": (PURPLE, ":")}
-NAMES = {"plain": "−γ I", "covariance": "−γ Σ⁻¹", "optimal": "optimal steps · Σ⁻¹", "newton": "−γ H⁻¹ (Newton)"}
+METHODS = ("plain", "covariance", "optimal", "newton")
 
 
 class LayerStepsExplorer(Explorer):
@@ -43,7 +40,7 @@ class LayerStepsExplorer(Explorer):
         "iterates from zero, one point a layer. Right: the excess error after each layer on a logarithmic axis, one curve "
         "for each of four preconditioners."
     )
-    method = traitlets.Enum(list(STYLES), default_value="plain").tag(sync=True)
+    method = traitlets.Enum(METHODS, default_value="plain").tag(sync=True)
     layers = traitlets.Int(5, min=1, max=DEPTH).tag(sync=True)
     step = Interval(0.8, 0.05, 2)
     conditioning = Interval(6.0, 1, 30)
@@ -88,32 +85,6 @@ class LayerStepsExplorer(Explorer):
             "path": path.tolist(),
             "losses": losses,
             "rise": raised.index(True) + 1 if True in raised else -1,
-            "errors": {name: quadratic(self._path(name), covariance) for name in STYLES},
+            "errors": {name: quadratic(self._path(name), covariance) for name in METHODS},
             "condition": torch.linalg.cond(gram).item(),
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The path over ellipses on the left, the errors on the right."""
-        numbers = self.compute()
-        left, right = figure.subplots(1, 2)
-        target, path = torch.tensor(numbers["target"]), torch.tensor(numbers["path"])
-        view = 1.35 * target.abs().max()
-        values, vectors = torch.linalg.eigh(torch.tensor(numbers["gram"]))
-        angle = torch.linspace(0, 2 * math.pi, 121)
-        circle = torch.stack([angle.cos(), angle.sin()], -1)
-        for share in (2, 1, 0.4, 0.1, 0.02):
-            ellipse = target + (2 * share * numbers["losses"][0] / values).sqrt() * circle @ vectors.T
-            left.plot(*ellipse.T, color="black", alpha=0.3, lw=0.8)
-        colour, _ = STYLES[self.method]
-        left.plot(*path.T, "o-", color=colour, ms=4, lw=1.5)
-        left.plot(*target, "*", color="black", ms=11)
-        left.set(
-            xlim=(-view / 2, view), ylim=(-view / 2, view), aspect="equal", xlabel="first weight", ylabel="second weight"
-        )
-        left.grid(False)
-        for name, (colour, dashes) in STYLES.items():
-            errors = [max(value, 1e-9) for value in numbers["errors"][name]]
-            width = 3 if name == self.method else 1.4
-            right.semilogy(range(len(errors)), errors, dashes, color=colour, lw=width, label=NAMES[name])
-        right.set(xlabel="layer", ylabel="excess error", ylim=(1e-6, None))
-        right.legend(fontsize=8)

@@ -5,19 +5,15 @@ import math
 
 import numpy as np
 import traitlets
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
 from scipy.integrate import solve_ivp
 
 from attnbook.explorer import Interval, Numbers
 from attnbook.explorers import step_sizes
-from attnbook.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE
 from attnbook.spectra import SpectrumExplorer
 
 DIMS, CONTEXTS, DEPTH = (1, 2, 5, 10), (2, 5, 10, 20, 40, 100), 4  # the page carries these d and n
 MOMENTS, FIRST, PATIENCE = 121, 0.1, 20  # the time axis: points, where it bends (over d), and the slowest decay at its end
 POINTS = 121  # of the polynomial
-LOOKS = ((BLUE, "o"), (ORANGE, "^"), (GREEN, "s"), (PURPLE, "D"))
 
 
 def _velocity(sizes: np.ndarray, counts: np.ndarray, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -68,7 +64,6 @@ class LayerTrainingExplorer(SpectrumExplorer):
         "the loss against time, a fall to the dotted line, a plateau, and a second fall to the dashed line, the optimum. "
         "Below: the mean spectrum as a grey area, and coloured what the layers leave of it at the marked time."
     )
-    size = (7, 3.6)
     dim = traitlets.Int(5, min=1, max=max(DIMS)).tag(sync=True)
     n_context = traitlets.Int(20, min=1, max=max(CONTEXTS)).tag(sync=True)
     layers = traitlets.Int(2, min=1, max=DEPTH).tag(sync=True)
@@ -145,48 +140,6 @@ class LayerTrainingExplorer(SpectrumExplorer):
             "density": row["density"],
             "left": (row["density"] * residual(now, spectrum) ** 2).tolist(),
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """Sizes against time on the left; on the right the loss above and what is left of the spectrum below."""
-        numbers = self.compute()
-        boxes = figure.subplot_mosaic([["sizes", "loss"], ["sizes", "spectrum"]])
-        sizes, losses, spectrum = (boxes[name] for name in ("sizes", "loss", "spectrum"))
-        bend, times = FIRST / self.dim, numbers["times"]
-        for value in numbers["best"]:
-            sizes.axhline(value, ls="--", color="black", lw=1, label="optimum" if value == numbers["best"][0] else None)
-        sizes.axhline(numbers["equal"], ls=":", color="black", lw=1.2, label="best equal")
-        low, high = (sign * 1.3 * max(numbers["best"]) for sign in (-0.25, 1))
-        for layer, (colour, marker) in enumerate(LOOKS[: self.layers]):
-            way = numbers["sizes"][layer]
-            sizes.plot(times, way, color=colour)
-            sizes.plot(times[0], way[0], marker, color=colour, mec="black", ms=8, clip_on=not low < way[0] < high, zorder=3)
-            sizes.plot(numbers["moment"], numbers["now"][layer], marker, color=colour, ms=5)
-        losses.plot(times, numbers["losses"], color="black")
-        losses.plot(numbers["moment"], numbers["loss"], "o", color="black", ms=5)
-        losses.axhline(numbers["floor"], ls="--", color="black", lw=1)
-        losses.axhline(numbers["level"], ls=":", color="black", lw=1.2)
-        last = round(math.log10(times[-1]))
-        ticks = [0, *(10.0**power for power in range(last, -2, -2 if last > 3 else -1))]
-        for axis in (sizes, losses):
-            axis.axvline(numbers["moment"], color=GREY, lw=0.8)
-            axis.set_xscale("function", functions=(lambda t: np.log1p(t / bend), lambda u: bend * np.expm1(u)))
-            axis.set(xlim=(0, times[-1]), xticks=ticks, xticklabels=[f"{tick:g}" for tick in ticks], xlabel="time")
-            axis.minorticks_off()
-        sizes.set(ylabel="step size", ylim=(low, high))
-        sizes.legend(fontsize=7, loc="upper left")
-        bottom, top = 0.8 * numbers["floor"], min(1.25 * max(numbers["losses"]), max(2 * self.dim, 1.3 * numbers["level"]))
-        losses.set(ylabel="loss", yscale="log", ylim=(bottom, top))
-        losses.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if top < 100 * bottom else (1,)))
-        losses.yaxis.set_major_formatter("{x:g}")
-        losses.minorticks_off()
-        places, density, end = np.array(numbers["places"]), np.array(numbers["density"]), numbers["grid"][-1]
-        top = density[(places > 0.04 * end) & (places < end)].max()
-        spectrum.fill_between(places, density / top, color=GREY, alpha=0.35, lw=0, label="spectrum of G")
-        spectrum.fill_between(
-            places, np.array(numbers["left"]) / top, color="black", alpha=0.65, lw=0, label="times r²: the loss"
-        )
-        spectrum.set(xlabel="eigenvalue λ", yticks=[], xlim=(0, end), ylim=(0, 1.15))
-        spectrum.legend(fontsize=7)
 
     def __repr__(self):
         names = ("dim", "n_context", "layers", "tied", "starts", "time")

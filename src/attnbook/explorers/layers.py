@@ -4,18 +4,15 @@ import math
 
 import torch
 import traitlets
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnbook.explorer import Explorer, Interval, Numbers
-from attnbook.explorers.attention_field import BY_HAND, CLASSES, COLOURS, MARKERS
-from attnbook.plotting import BLUE, GREEN, ORANGE, PURPLE
+from attnbook.explorers.attention_field import BY_HAND, CLASSES
 from attnopt.regression import feature_flow, pointwise_cross_entropy, unroll
 
 REACH, TOTAL, BEYOND, FAR = 3.2, 2.0, 1e6, 100.0
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
-NAMES = {"euler": "Euler", "printed": "the paper's", "lie": "Lie", "strang": "Strang"}
-STYLES = {"euler": (BLUE, "-"), "printed": (ORANGE, ":"), "lie": (GREEN, "--"), "strang": (PURPLE, "-.")}
+SCHEMES = ("euler", "printed", "lie", "strang")
 
 
 class LayersExplorer(Explorer):
@@ -42,9 +39,8 @@ class LayersExplorer(Explorer):
         "every layer, the network, jumps to and fro beside it. Right: the cross-entropy after each of twelve layers, as "
         "dots that rise, fall and go up and down above the falling curve of the flow."
     )
-    size = (7, 3.5)
     model = traitlets.Enum(["linear", "quadratic"], default_value="linear").tag(sync=True)
-    scheme = traitlets.Enum(list(STYLES), default_value="euler").tag(sync=True)
+    scheme = traitlets.Enum(SCHEMES, default_value="euler").tag(sync=True)
     step = Interval(1.0, 0.05, 4)
     layers = traitlets.Int(12, min=1, max=40).tag(sync=True)
     scale = Interval(2.3, 0.5, 3)
@@ -89,7 +85,7 @@ class LayersExplorer(Explorer):
             "losses": self._losses(network),
             "times": times.tolist(),
             "exact": self._losses(flow),
-            "errors": {name: _bounded(torch.stack([error(name, count) for count in COUNTS]), FAR) for name in STYLES},
+            "errors": {name: _bounded(torch.stack([error(name, count) for count in COUNTS]), FAR) for name in SCHEMES},
             "operator_norm_squared": norm,
             "stretch": self.step * norm,
         }
@@ -101,46 +97,6 @@ class LayersExplorer(Explorer):
             return None
         logits = labels[:, :1].log() - labels[:, 1:].log()
         return torch.linalg.solve(weights[0] - weights[1:], logits.mT).mT.tolist()
-
-    def draw_still(self, figure: Figure) -> None:
-        """The plane on the left; cross-entropies, or the errors, on the right."""
-        numbers = self.compute()
-        left, right = figure.subplots(1, 2)
-        shade = STYLES[self.scheme][0]
-        for index, (colour, marker) in enumerate(zip(COLOURS, MARKERS, strict=True)):
-            path, flow = (
-                torch.tensor([[float("nan") if value is None else value for value in state[index]] for state in points])
-                for points in (numbers["path"], numbers["flow"])
-            )
-            left.plot(*flow.T, color="black", lw=1)
-            left.plot(*path.T, ".-", color=colour, lw=1)
-            left.plot(*self.tokens[index], marker, color=colour, mec="black", ms=8)
-            if self.model == "linear":
-                left.plot(*self._problem()[1][index], marker, mfc="none", mec=colour, mew=2, ms=9)
-            if numbers["rests"] is not None:
-                left.plot(*numbers["rests"][index], "x", color=colour, mew=2, ms=8, zorder=3)
-        left.set(xlabel="first feature", ylabel="second feature")
-        left.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), aspect="equal")
-        if self.shown == "loss":
-            losses = [float("nan") if value is None else value for value in numbers["losses"]]
-            exact = [float("nan") if value is None else value for value in numbers["exact"]]
-            top = 1.15 * min(max(value for value in [*losses, *exact] if value == value), 3 * losses[0])
-            right.plot(numbers["times"], exact, color="black", lw=1, label="flow")
-            at = [self.step * layer for layer in range(self.layers + 1)]
-            right.plot(at, losses, "o", color=shade, ms=5, label=f"{NAMES[self.scheme]} layers")
-            right.set(xlabel="time = step × layers", ylabel="cross-entropy", ylim=(0, top))
-            right.legend(fontsize=8)
-            return
-        steps = torch.tensor([TOTAL / count for count in COUNTS])
-        for scheme, (colour, dashes) in STYLES.items():
-            errors = [float("nan") if value is None else value for value in numbers["errors"][scheme]]
-            right.plot(steps, errors, dashes, color=colour, lw=3 if scheme == self.scheme else 1.4, label=NAMES[scheme])
-        for order in (1, 2):
-            guide = 0.3 * steps**order / 4**order
-            right.plot(steps, guide, color="black", lw=0.8, alpha=0.6)
-            right.text(steps[-1], guide[-1], f"order {order}", va="bottom", fontsize=8)
-        right.set(xscale="log", yscale="log", xlabel="step", ylabel="distance to the flow at time 2")
-        right.legend(fontsize=8)
 
 
 def _near(states: Tensor) -> list:

@@ -1,22 +1,16 @@
 """A head attends to tokens in clusters: what it returns, what its classmates alone would say, and Part I's gradient."""
 
 import functools
-import math
 
 import torch
 import traitlets
-from matplotlib.figure import Figure
-from matplotlib.patches import Ellipse
 from torch import Tensor
 
 from attnbook.explorer import Explorer, Numbers
 from attnbook.explorers.one_step import bent, uniforms
-from attnbook.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE
 from attnopt.synthesis import mixture_error, mixture_limit, read_context
 
-MOST, SHOWN, REACH, VIEW = 2000, 500, 2.5, 2.7
-COLOURS, MARKERS = (BLUE, ORANGE, PURPLE), ("o", "^", "s")
-NINE_IN_TEN = math.sqrt(-2 * math.log(0.1))  # standard deviations around the middle of a normal law in the plane
+MOST, REACH = 2000, 2.5
 
 
 @functools.lru_cache(maxsize=8)
@@ -49,7 +43,6 @@ class OneHeadExplorer(Explorer):
         "dotted lines join their ends. An ellipse surrounds the tail of the green arrow. Right: bars of the attention on "
         "each cluster, each near its limit."
     )
-    size = (7, 3.5)
     means = Numbers([[1.2, -0.3], [0.0, 1.4], [-1.4, -1.0]], -REACH, REACH)
     axis = Numbers([0.6, 0.35], -1, 1)
     query = Numbers([0.5, 1.0], -REACH, REACH)
@@ -103,40 +96,3 @@ class OneHeadExplorer(Explorer):
             "bias": (error.bias[0] / self.tokens).tolist(),
             "covariance": (error.covariance[0] / self.tokens).flatten().tolist(),
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The plane on the left, bars on the right."""
-        now, (tokens, classes), mixture = self.compute(), self._context(), self._mixture()
-        left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
-        values, vectors = torch.linalg.eigh(mixture["covariance"])
-        turn = math.degrees(math.atan2(vectors[1, 1], vectors[0, 1]))
-        long, short = 2 * values[1].clamp(0).sqrt().item(), 2 * values[0].clamp(0).sqrt().item()
-        for k in range(self.clusters):
-            left.plot(*tokens[:SHOWN][classes[:SHOWN] == k].T, ".", color=COLOURS[k], ms=3, alpha=0.5)
-            left.add_patch(Ellipse(self.means[k], long, short, angle=turn, fill=False, ec=COLOURS[k]))
-            left.plot(*self.means[k], MARKERS[k], mfc="white", mec=COLOURS[k], mew=2, ms=9)
-        limit = [a + b for a, b in zip(now["between"], now["within"], strict=True)]
-        shifted = [a + b for a, b in zip(self.means[0], now["within"], strict=True)]
-        for one, other in ((now["between"], limit), (self.means[0], shifted)):
-            left.plot(*zip(one, other, strict=True), ":", color="black", lw=1)
-        thick = {"arrowstyle": "-|>", "lw": 2, "shrinkA": 0, "shrinkB": 0}
-        left.annotate("", self.means[0], now["between"], arrowprops=thick | {"color": GREY})
-        if now["mates"] is not None:
-            left.annotate("", now["mates"], now["everyone"], arrowprops=thick | {"color": GREEN})
-        spread, frame = torch.linalg.eigh(torch.tensor(now["covariance"]).view(2, 2))
-        middle = [a + b for a, b in zip(limit, now["bias"], strict=True)]
-        sides = (2 * NINE_IN_TEN * spread.clamp(0).sqrt()).tolist()
-        left.add_patch(
-            Ellipse(
-                middle, sides[1], sides[0], angle=math.degrees(math.atan2(frame[1, 1], frame[0, 1])), fc="black", alpha=0.15
-            )
-        )
-        left.plot(*self.query, "o", color=BLUE, mec="black", ms=10)
-        left.annotate("query", self.query, xytext=(8, 4), textcoords="offset points", fontsize=9)
-        left.set(xlim=(-VIEW, VIEW), ylim=(-VIEW, VIEW), aspect="equal", xticks=[], yticks=[])
-        left.grid(False)
-        for k in range(self.clusters):
-            right.barh(k, now["shares"][k], 0.6, color=COLOURS[k], alpha=0.8)
-            right.plot([now["belief"][k]] * 2, [k - 0.4, k + 0.4], color="black", lw=2)
-        right.set(xlim=(0, 1), ylim=(2.6, -0.6), yticks=[], xlabel="attention on each cluster; line, the limit")
-        right.grid(False)

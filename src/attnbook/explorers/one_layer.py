@@ -2,15 +2,13 @@
 
 import torch
 import traitlets
-from matplotlib.figure import Figure
 
 from attnbook.explorer import Explorer, Interval
-from attnbook.plotting import BLUE, GREEN, ORANGE
 from attnopt.in_context import one_layer_loss, one_layer_optimum
 
 COUNTS = [round(10 ** (k / 10)) for k in range(31)]  # examples, 1 to 1000
 LOW, HIGH = 0.01, 10
-STYLES = {"optimal": (BLUE, "-"), "newton": (ORANGE, "--"), "plain": (GREEN, "-.")}
+LAYERS = ("optimal", "newton", "plain")
 
 
 class OneLayerExplorer(Explorer):
@@ -59,23 +57,5 @@ class OneLayerExplorer(Explorer):
             "of_newton": (steps * spectrum).tolist(),
             "common": self.examples / trace,
             "losses": losses(self.examples),
-            "curves": {name: [values[name] for values in curves] for name in STYLES},
+            "curves": {name: [values[name] for values in curves] for name in LAYERS},
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """Steps against eigenvalues on the left, losses against examples on the right."""
-        numbers = self.compute()
-        left, right = figure.subplots(1, 2)
-        grid, n = torch.logspace(-2, 1, 61, dtype=torch.float64), self.examples
-        left.loglog(grid, 1 / grid, STYLES["newton"][1], color=ORANGE, label="Newton, 1/λ")
-        left.axhline(numbers["common"], ls=STYLES["plain"][1], color=GREEN, label="common step, n / tr Σ")
-        left.loglog(grid, n / ((n + 1) * grid + numbers["trace"]), color=BLUE, label="optimal layer")
-        left.plot([self.first, self.second, self.third], numbers["steps"], "o", color=BLUE)
-        left.set(xlabel="eigenvalue λ", ylabel="step")
-        left.legend(fontsize=8)
-        labels = {"optimal": "optimal layer", "newton": "best multiple of Σ⁻¹", "plain": "best multiple of I"}
-        for name, (colour, dashes) in STYLES.items():
-            right.loglog(COUNTS, numbers["curves"][name], dashes, color=colour, label=labels[name])
-        right.axvline(n, color="black", lw=0.8)
-        right.set(xlabel="examples n", ylabel="loss")
-        right.legend(fontsize=8)

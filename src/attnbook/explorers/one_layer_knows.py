@@ -4,10 +4,8 @@ import math
 
 import torch
 import traitlets
-from matplotlib.figure import Figure
 
 from attnbook.explorer import Explorer, Interval
-from attnbook.plotting import GREEN, GREY
 from attnopt.synthesis import agreement_number, best_agreement, examples_needed, unseen_mass
 
 DECADES, POINTS, LEFT = 7, 71, 0.2
@@ -35,7 +33,6 @@ class OneLayerKnowsExplorer(Explorer):
         "fall from 1 to 0, one behind the other: parity, counts, positions and, far to the right, all tokens, sharply and "
         "softly. Right: ν against the sharpness, a valley, with the number of hypotheses as a dashed line below it."
     )
-    size = (7, 2.9)
     knows = traitlets.Enum(list(NAMES), default_value="sequences").tag(sync=True)
     length = traitlets.Int(12, min=2, max=20).tag(sync=True)
     weight = traitlets.Int(5, min=1, max=20).tag(sync=True)
@@ -76,22 +73,3 @@ class OneLayerKnowsExplorer(Explorer):
             "best_sharpness": best_sharpness if math.isfinite(best_sharpness) else None,
             "valley": [agreement_number(length, weight, 2, beta) for beta in SHARPNESS],
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The four curves on the left, ν on the right."""
-        found = self.compute()
-        curves, valley = figure.subplots(1, 2)
-        for name in NAMES:
-            chosen = name == self.knows
-            curves.semilogx(
-                found["numbers"], found["curves"][name], color=GREEN if chosen else GREY, lw=2.5 if chosen else 1.2
-            )
-            at = min(max(found["needed"][name], 1.2), 0.7 * found["numbers"][-1])
-            curves.text(at, 0.5 if name != "parity" else 0.06, name, fontsize=8, rotation=-60, ha="center")
-        curves.axhline(LEFT, color="black", lw=0.8, ls=":")
-        curves.plot(found["now"], found["left"][self.knows], "o", color=GREEN, mec="black")
-        curves.set(xlabel="examples", ylabel="left of the variance", ylim=(0, 1.02))
-        valley.semilogy(SHARPNESS, found["valley"], color=GREEN)
-        valley.plot(self.sharpness, found["number"], "o", color=GREEN, mec="black")
-        valley.axhline(found["hypotheses"], color="black", lw=0.8, ls="--")
-        valley.set(xlabel="sharpness β", ylabel="ν")

@@ -2,16 +2,13 @@
 
 import torch
 import traitlets
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnbook.explorer import Explorer, Interval, Numbers
-from attnbook.explorers.attention_field import CLASSES, COLOURS, MARKERS
-from attnbook.plotting import PURPLE
+from attnbook.explorers.attention_field import CLASSES
 
 REACH, SHARPEST = 2.4, 6.0
 CLOUD = ((0.8, -0.4), (-0.4, 0.5))  # covariance of the loose cloud
-LEVELS = [k / 2 for k in range(-4, 25)]
 PREFIX, SUFFIX = 5, 7  # tokens of the clustered context
 
 
@@ -70,30 +67,3 @@ class OnePictureExplorer(Explorer):
             "attention": (between + within).tolist(),
             "potential": self._potential(query).item(),
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The context on the left, the potential's contours on the right."""
-        numbers = self.compute()
-        left, right = figure.subplots(1, 2)
-        turn = torch.linspace(0, 2 * torch.pi, 121, dtype=torch.float64)
-        a, b, c = numbers["covariance"]
-        values, vectors = torch.linalg.eigh(torch.tensor([[a, b], [b, c]], dtype=torch.float64))
-        ring = torch.stack([turn.cos(), turn.sin()]).mT * values.clamp_min(0).sqrt() @ vectors.mT
-        for index, centre in enumerate(numbers["centres"]):
-            colour = COLOURS[index]
-            left.plot(*(torch.tensor(centre) + ring).mT, color=colour, lw=1.2)
-            left.plot(*centre, MARKERS[index], mfc="none", mec=colour, mew=2, ms=4 + 8 * numbers["weights"][index])
-        between = numbers["between"]
-        left.plot(*zip((0, 0), between, numbers["attention"], strict=True), color=PURPLE, ls="--", lw=1)
-        arrow = {"arrowstyle": "->", "color": PURPLE, "lw": 2.2}
-        left.annotate("", numbers["attention"], (0, 0), arrowprops=arrow)
-        left.plot(*self.query, "D", color="black", ms=6)
-        ticks = torch.linspace(-REACH, REACH, 97, dtype=torch.float64)
-        u, v = torch.meshgrid(ticks, ticks, indexing="xy")
-        right.contour(u, v, self._potential(torch.stack([u, v], -1)), LEVELS, colors="black", alpha=0.4, linewidths=0.8)
-        tip = [start + step for start, step in zip(self.query, numbers["attention"], strict=True)]
-        right.annotate("", tip, self.query, arrowprops=arrow)
-        right.plot(*self.query, "D", color="black", ms=6)
-        for axis, name in ((left, "feature"), (right, "coordinate of the query")):
-            axis.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), aspect="equal", xlabel=f"first {name}", ylabel="second")
-            axis.grid(False)

@@ -4,16 +4,13 @@ import math
 
 import torch
 import traitlets
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnbook.explorer import Explorer, Interval, Numbers
-from attnbook.plotting import BLUE, GREEN, ORANGE, PURPLE, YELLOW
 from attnopt.in_context import one_layer_optimum
 
 MOST, PROMPTS = 30, 10
-REACH, VIEW, SPACE = 2.0, 3.5, 3.0  # of the weights, and half the sides of the two pictures
+REACH = 2.0  # of the weights
 
 
 def uniforms(draw: int, count: int) -> Tensor:
@@ -38,18 +35,6 @@ def bent(pairs: Tensor) -> Tensor:
 def standard_normals(prompt: int) -> Tensor:
     """Thirty pairs of standard normal numbers, always the same for a prompt, shape (30, 2)."""
     return bent(uniforms(prompt, 2 * MOST).view(MOST, 2))
-
-
-def contour(axis: Axes, numbers: dict, weights: list[float]) -> tuple[Tensor, Tensor, Tensor]:
-    """Level lines of the loss on the examples around w⋆ in the plane of weights, and the grid and the loss on it."""
-    ticks = torch.linspace(-SPACE, SPACE, 121, dtype=torch.float64)
-    u, v = torch.meshgrid(ticks, ticks, indexing="xy")
-    h11, h12, h22 = numbers["gram"]
-    du, dv = u - weights[0], v - weights[1]
-    loss = (h11 * du**2 + 2 * h12 * du * dv + h22 * dv**2) / 2
-    levels = [numbers["curvatures"][0] / 8 * k**2 for k in range(1, 10)]
-    axis.contour(u, v, loss, levels, colors="black", alpha=0.3, linewidths=0.8)
-    return u, v, loss
 
 
 class OneStepExplorer(Explorer):
@@ -111,34 +96,3 @@ class OneStepExplorer(Explorer):
             "turned": abs(math.degrees(math.atan2(u * up - v * right, u * right + v * up or 0.0))),
             "predictions": {"reached": (reached @ query).item(), "trained": (trained @ query).item()},
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The prompt on the left, the plane of weights on the right."""
-        numbers = self.compute()
-        left, right = figure.subplots(1, 2)
-        X, y = torch.tensor(numbers["covariates"]), torch.tensor(numbers["labels"])
-        size, positive = 14 + 45 * y.abs(), y >= 0
-        left.scatter(*X[positive].T, s=size[positive], color=BLUE, label="label > 0")
-        left.scatter(*X[~positive].T, s=size[~positive], marker="^", facecolors="none", edgecolors=PURPLE, label="label < 0")
-        left.plot(*self.query, "s", color=YELLOW, mec="black", ms=8, label="query")
-        borders = ((self.weights, "--", "black", "label 0"), (numbers["reached"], ":", ORANGE, "prediction 0"))
-        for (u, v), dashes, colour, name in borders:
-            if math.hypot(u, v) > 1e-9:
-                left.axline((0, 0), (-v, u), linestyle=dashes, color=colour, lw=1.2, label=name)
-        left.set(xlim=(-VIEW, VIEW), ylim=(-VIEW, VIEW), aspect="equal", xlabel="first covariate", ylabel="second")
-        u, v, loss = contour(right, numbers, self.weights)
-        if numbers["losses"]["start"] > 1e-9:
-            right.contour(u, v, loss, [numbers["losses"]["start"]], colors="black", linestyles="--", linewidths=1)
-        chain = torch.cat([torch.zeros(1, 2), torch.tensor(numbers["pushes"]).cumsum(0)])
-        right.plot(*chain.T, ".-", color=ORANGE, lw=0.8, ms=3, alpha=0.6)
-        right.annotate("", numbers["reached"], (0, 0), arrowprops={"arrowstyle": "->", "color": ORANGE, "lw": 2})
-        right.plot(*numbers["reached"], "o", color=ORANGE, mec="black", ms=6, label="$w_1$, one step")
-        right.plot(*numbers["trained"], "D", color=GREEN, mec="black", ms=6, label="best layer")
-        right.plot(*self.weights, "*", color="black", ms=12, label="$w_\\star$")
-        right.plot(0, 0, "+", color="black", ms=8)
-        right.set(xlim=(-SPACE, SPACE), ylim=(-SPACE, SPACE), aspect="equal", xlabel="first weight", ylabel="second")
-        for axis in (left, right):
-            axis.grid(False)
-            axis.legend(
-                fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, columnspacing=0.8, handletextpad=0.3
-            )

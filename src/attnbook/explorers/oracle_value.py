@@ -2,16 +2,13 @@
 
 import torch
 import traitlets
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnbook.explorer import Explorer, Interval, Numbers
-from attnbook.explorers.attention_field import BY_HAND, CLASSES, COLOURS, MARKERS
-from attnbook.plotting import BLUE, GREEN, GREY, ORANGE
+from attnbook.explorers.attention_field import BY_HAND, CLASSES
 from attnopt.synthesis import attention_spread, gain_bounds, information_split, oracle_value
 
 REACH, LONGEST, POINTS = 2.4, 3.0, 61
-PARTS = (("miscalibration", ORANGE), ("the oracle", BLUE), ("what it leaves", GREY))
 
 
 def wrong(value: Tensor, tokens: Tensor, theta: Tensor, posterior: Tensor) -> Tensor:
@@ -44,7 +41,6 @@ class OracleValueExplorer(Explorer):
         "Jacobian. Right, below: the gain against the step, a curve between a straight line and a parabola, under a dashed "
         "line."
     )
-    size = (7, 3.5)
     oracle = traitlets.Enum(["witness", "hint", "own"], default_value="witness").tag(sync=True)
     reliability = Interval(0.6, 0, 1)
     temperature = Interval(0.5, 0.2, 3)
@@ -111,36 +107,3 @@ class OracleValueExplorer(Explorer):
             "limit": mean(end.sum(-1)),
             "entropies": [part.mean().item() for part in split],
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The plane on the left; the bars above the gain on the right."""
-        numbers = self.compute()
-        left, other = figure.subplots(1, 2)
-        other.remove()
-        above, right = figure.add_axes([0.6, 0.75, 0.36, 0.17]), figure.add_axes([0.6, 0.15, 0.36, 0.42])
-        for index, (colour, marker) in enumerate(zip(COLOURS, MARKERS, strict=True)):
-            left.plot(*CLASSES[index], marker, mfc="none", mec=colour, mew=2, ms=9)
-            for end, share in zip(numbers["ends"][index], numbers["shares"][index], strict=True):
-                arrow = {"arrowstyle": "->", "color": colour, "lw": 0.5 + 3 * share}
-                left.annotate("", end, self.tokens[index], arrowprops=arrow)
-            left.plot(*self.tokens[index], marker, color=colour, mec="black", ms=8)
-        left.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), aspect="equal", xlabel="first feature", ylabel="second feature")
-        start = 0.0
-        for (name, colour), part in zip(PARTS, numbers["parts"], strict=True):
-            if part > 1e-3:
-                above.barh(0, part, left=start, color=colour, label=name)
-            start += part
-        above.barh(1, numbers["trace"], color=GREEN)
-        above.set_yticks([0, 1], ["label", "trace"])
-        above.invert_yaxis()
-        above.legend(fontsize=7, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1), columnspacing=0.8)
-        steps = torch.linspace(0, LONGEST, POINTS, dtype=torch.float64)
-        right.plot(steps, numbers["slope"] * steps, color="black", lw=0.8)
-        right.plot(steps, numbers["slope"] * steps - 0.625 * numbers["square"] * steps**2, color="black", lw=0.8)
-        right.plot(steps, numbers["gains"], color=BLUE, lw=2)
-        right.plot(self.step, numbers["gain"], "o", color=BLUE, mec="black")
-        right.axhline(numbers["limit"], color="black", ls="--", lw=1)
-        top = max(numbers["limit"], *numbers["gains"], 1e-2)
-        right.set(xlabel="step", ylabel="gain", ylim=(min(0, *numbers["gains"]) - 0.05 * top, 1.2 * top))
-        for axis in (left, above, right):
-            axis.grid(False)

@@ -5,10 +5,8 @@ import math
 
 import numpy as np
 import traitlets
-from matplotlib.figure import Figure
 
 from attnbook.explorer import Interval
-from attnbook.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE
 from attnbook.spectra import SpectrumExplorer
 from attnopt.in_context import optimal_step_sizes, wishart_quadrature
 from attnopt.synthesis import grouped_optimum, tied_optimum, tied_rates
@@ -17,7 +15,6 @@ from attnopt.synthesis.loops import follow_gaps, tie_breaks, tied_expansion
 DIMS, CONTEXTS, DEPTH = (1, 2, 5, 10), (5, 10, 20, 40), 3  # the page carries these d and n
 MOMENTS, SHARE, TIGHTEST, WIDEST = 401, 0.1, -9.0, -2.0  # of the time axis; of the final spread; log₁₀ of the spreads
 REST = 9  # how many times its growth by e the axis goes on for after the last tie
-LOOKS = ((BLUE, "o"), (ORANGE, "^"), (GREEN, "s"))
 
 
 @functools.cache
@@ -77,7 +74,6 @@ class PlateausExplorer(SpectrumExplorer):
         "steps against time. They run as one to a dotted line, the best size for both, stay there, and part at time 4.8, "
         "one to the lower and one to the upper of two dashed lines."
     )
-    size = (7, 2.9)
     dim = traitlets.Int(5, min=1, max=max(DIMS)).tag(sync=True)
     n_context = traitlets.Int(20, min=min(CONTEXTS), max=max(CONTEXTS)).tag(sync=True)
     layers = traitlets.Int(2, min=2, max=DEPTH).tag(sync=True)
@@ -143,30 +139,6 @@ class PlateausExplorer(SpectrumExplorer):
             "pair_level": pair_level,
             "apart": float(np.interp(math.log(reached), np.log(sizes[:, -1] - sizes[:, 0]), times)),
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The loss against time on the left, sizes on the right, with the time that is said beforehand."""
-        numbers = self.compute()
-        losses, sizes = figure.subplots(1, 2)
-        times = numbers["times"]
-        for value in numbers["best"]:
-            sizes.axhline(value, ls="--", color="black", lw=1, label="optimum" if value == numbers["best"][0] else None)
-        sizes.axhline(numbers["equal"], ls=":", color="black", lw=1.4, label="best equal")
-        for way, (colour, marker) in zip(numbers["sizes"], LOOKS, strict=False):
-            sizes.plot(times, way, color=colour, marker=marker, markevery=[MOMENTS - 1], clip_on=False)
-        losses.plot(times, numbers["wide"], color=GREY, label="spread 0.01")
-        losses.plot(times, numbers["losses"], color="black", label=f"spread {10**self.spread:.3g}")
-        losses.axhline(numbers["level"], ls=":", color="black", lw=1.4)
-        losses.axhline(numbers["floor"], ls="--", color="black", lw=1)
-        for axis in (losses, sizes):
-            for moment in {numbers["first"], numbers["second"]} - {None}:
-                axis.axvline(moment, color=PURPLE, lw=1.5)
-            axis.set(xlim=(0, times[-1]), xlabel="time")
-        sizes.set(ylabel="step size", ylim=(0, 1.25 * numbers["best"][-1]))
-        fall = numbers["level"] - numbers["floor"]
-        losses.set(ylabel="loss", ylim=(max(0, numbers["floor"] - 0.5 * fall), numbers["level"] + 1.5 * fall))
-        sizes.legend(fontsize=8, loc="upper left")
-        losses.legend(fontsize=8, loc="upper right")
 
     def __repr__(self):
         names = ("dim", "n_context", "layers", "start", "spread", "pair")

@@ -3,13 +3,10 @@
 import functools
 import math
 
-import numpy as np
 import torch
 import traitlets
-from matplotlib.figure import Figure
 
 from attnbook.explorer import Explorer, Numbers
-from attnbook.plotting import BLUE, GREEN, GREY, PURPLE
 from attnopt.clustering import Models, Task, influences, load_run, log_cosh_half, margins, parity_coefficient
 from attnopt.clustering.trained import SHAPES
 
@@ -73,7 +70,6 @@ class ProductExplorer(Explorer):
     """
 
     module = "product"
-    size = (7, 4.4)
     alt = (
         "Two columns of three panels. On the left, over the epochs of a training run: the influences of the five counted "
         "tokens on a logarithmic scale, which grow one after another; the parity coefficient below its cost, which jumps "
@@ -140,28 +136,6 @@ class ProductExplorer(Explorer):
             "loss": math.log(2) + (cost - parity) / 2,
             "changes": [grown, change / grown if grown else 0.0, change],
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The three panels over the epochs, with the epoch marked."""
-        one, here = self.record[self.run], self.epoch
-        upper, middle, lower = figure.subplots(3, 1, sharex=True, height_ratios=(1.4, 1, 0.7))
-        dashes = ["-", (0, (5, 2)), (0, (1, 1.5)), "-.", (0, (8, 2))]
-        for t, values in enumerate(zip(*one["influences"], strict=True)):
-            upper.semilogy(one["epochs"], values, color=PURPLE, ls=dashes[t], lw=1.5, label=str(t + 1))
-        upper.set_ylabel("influences")
-        upper.legend(ncols=5, fontsize=8, loc="lower right")
-        product = np.prod(one["influences"], axis=1)
-        parity = np.abs(one["parity"])
-        middle.semilogy(one["epochs"], product, color=PURPLE, label="product")
-        middle.semilogy(one["epochs"], parity / product, color=BLUE, label="readout")
-        middle.semilogy(one["epochs"], parity, color=GREEN, lw=2, label="|π|")
-        middle.semilogy(one["epochs"], one["cost"], color=GREY, ls="--", label="cost")
-        middle.legend(ncols=2, fontsize=8, loc="lower right")
-        lower.plot(one["epochs"], one["loss"], color="black")
-        lower.axhline(math.log(2), color=GREY, ls="--", lw=1)
-        lower.set(xlabel="epoch", ylabel="loss")
-        for axis in (upper, middle, lower):
-            axis.axvline(here, color=GREY, ls=":", lw=1)
 
     def __repr__(self):
         shown = {name: value for name, value in self.state().items() if name != "record"}

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 import traitlets
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnbook.explorer import Explorer, Interval
-from attnbook.video import draw_frame
 from attnopt.clustering import Models, Task, Training
 from attnopt.clustering.anatomy import counting_form
 from attnopt.clustering.sandbox import LISTED, PARTS, Run, load_run, run_names
@@ -19,7 +17,6 @@ from attnopt.clustering.sandbox import LISTED, PARTS, Run, load_run, run_names
 CELLS = 24  # a side of the map of classes in `compute`
 OWN = "own"  # the run that is a training in the page
 MOST = 12  # models of one training that are shown
-SHARES = ("loss", "train", "unseen", "all", "suffix", "permutation", "parity")
 SIZES = ("p", "length", "k")
 
 
@@ -57,7 +54,6 @@ class Sandbox(Explorer):
     """
 
     module = "sandbox"
-    size = (7.2, 7.4)
     alt = (
         "Nine pictures of one model at the end of its training: token and position embeddings; their normalized sums on a "
         "circle with the query; attention, a row a sentence; the values; sequence embeddings, coloured by prefix; the "
@@ -193,17 +189,6 @@ class Sandbox(Explorer):
         reading["influences"] = known.get("influences")
         reaches = {name: _stepped(parts) for name, parts in drawn.items()}
         return _numbers(models, held, reaches, live["frame"], live["epoch"], known, reading)
-
-    def draw_still(self, figure: Figure) -> None:
-        """The frame as in the exported video; of a training in the page what was shown last, or nothing."""
-        run, frame = self._held[self.runs[0]], 0
-        if self.run == OWN and self.live and self.live["weights"]["query"] and len(self.live["weights"]["query"]) == 2:
-            run = Run.of_models(_live_models(self.live), Task(*(self.live[name] for name in SIZES)))
-        elif self.run != OWN:
-            run = self._held[self.run]
-            frame = run.frame(self.epoch)
-        sentence = self.prefix * len(run.sentences[1]) + self.suffix
-        draw_frame(figure, run, frame, min(sentence, len(run.tokens) - 1))
 
     def __repr__(self):
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in ("run", "epoch", "prefix", "suffix"))

@@ -5,11 +5,9 @@ import math
 import numpy as np
 import torch
 import traitlets
-from matplotlib.figure import Figure
 from scipy.integrate import solve_ivp
 
 from attnbook.explorer import Explorer, Interval, Numbers
-from attnbook.plotting import BLUE, ORANGE, PURPLE
 from attnopt.in_context import second_valley, valley_loss
 
 REACH, HORIZON, TIMES, ANGLES = 2.0, 1000.0, 80, 61
@@ -123,28 +121,3 @@ class SecondValleyExplorer(Explorer):
                 low, high = (low, middle) if end < other - NEAR * (other - floor) else (middle, high)
             found.append([b, (low + high) / 2])
         return found
-
-    def draw_still(self, figure: Figure) -> None:
-        """The plane of starts on the left, the loss against the angle on the right."""
-        numbers = self.compute()
-        left, right = figure.subplots(1, 2)
-        path, floor, other = np.array(numbers["path"]), numbers["floor"], numbers["second_floor"]
-        if other is not None:
-            b, beta = np.array([[0, 0], *self._divide(floor, other)]).T
-            left.fill_between(b, beta, 2 * REACH, color=BLUE, alpha=0.15, lw=0)
-            left.fill_between(b, 0, beta, facecolor=ORANGE, alpha=0.3, hatch="//", edgecolor="white", lw=0)
-            turn = math.radians(numbers["second_angle"])
-            left.plot([0, 9 * math.sin(turn)], [0, 9 * math.cos(turn)], "--", color=ORANGE, lw=1.6)
-            right.axhline(other, ls="--", color=ORANGE, lw=1, label=f"second valley {other:.3f}")
-        right.axhline(floor, ls="--", color=BLUE, lw=1, label=f"optimum {floor:.3f}")
-        right.plot(numbers["angles"], numbers["along"], color="black", alpha=0.5, lw=2.5)
-        turns = np.degrees(np.arctan2(path[:, 0], path[:, 1]))
-        for axis, xs, ys in ((left, path[:, 0], path[:, 1]), (right, turns, numbers["losses"])):
-            axis.plot(xs, ys, color="black", lw=1.5)
-            axis.plot(xs[0], ys[0], "s", color=PURPLE, mec="black", ms=8)
-            axis.plot(xs[-1], ys[-1], "o" if numbers["valley"] == 0 else "^", color="black", ms=8)
-            axis.grid(False)
-        left.set(xlim=(0, REACH), ylim=(0, REACH), aspect="equal", xlabel="$b_1$", ylabel="β")
-        right.set(xlim=(0, 90), ylim=(0, 1.1 * (1 + self.second)), xticks=[0, 30, 60, 90])
-        right.set(xlabel="angle θ of b in degrees", ylabel="loss")
-        right.legend(fontsize=7, loc="upper left")

@@ -3,13 +3,9 @@
 import math
 
 import torch
-from matplotlib.figure import Figure
 
 from attnbook.explorer import Explorer, Interval, Numbers
-from attnbook.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE
 from attnopt.softmax import smooth_maximum, softmax_jacobian
-
-CLASSES = ((BLUE, "o"), (ORANGE, "^"), (GREEN, "s"))
 
 
 class SoftmaxExplorer(Explorer):
@@ -61,47 +57,3 @@ class SoftmaxExplorer(Explorer):
             "eigenvalues": values[kept].tolist(),
             "eigenvectors": vectors.T[kept].tolist(),
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The simplex on the left, the bars on the right."""
-        numbers = self.compute()
-        basis = torch.tensor([[-1, 1, 0], [-1, -1, 2]], dtype=torch.float64)
-        basis = basis / basis.norm(dim=1, keepdim=True)
-        left, right = figure.subplots(1, 2)
-        corners = (basis @ torch.eye(3, dtype=torch.float64)).T
-        left.fill(*corners.T, fill=False, lw=1.2)
-        for corner, (colour, marker) in zip(corners, CLASSES, strict=True):
-            left.plot(*(1.14 * corner), marker, mfc="none", mec=colour, mew=2, ms=9)
-        at, start = (basis @ torch.tensor(numbers[name], dtype=torch.float64) for name in ("softmax", "start"))
-        turn = torch.linspace(0, 2 * torch.pi, 100, dtype=torch.float64)
-        axes = [
-            value * (basis @ torch.tensor(vector, dtype=torch.float64))
-            for value, vector in zip(numbers["eigenvalues"], numbers["eigenvectors"], strict=True)
-        ]
-        left.fill(*(at[:, None] + torch.stack(axes, 1) @ torch.stack([turn.cos(), turn.sin()])), color=GREY, alpha=0.25)
-        for axis in axes:
-            left.plot(*torch.stack([at - axis, at + axis]).T, color=GREY, lw=2)
-        left.plot(at[0] + 0.5 * turn.cos(), at[1] + 0.5 * turn.sin(), ":", color="black", lw=1)
-        step = basis @ torch.tensor(numbers["step"], dtype=torch.float64)
-        look = {"arrowstyle": "-|>", "color": PURPLE, "lw": 3, "shrinkA": 0, "shrinkB": 0}
-        left.annotate("", (start + step).tolist(), start.tolist(), arrowprops=look)
-        left.plot(*start, "o", color=BLUE, ms=6, alpha=0.6)
-        left.plot(*at, "o", color=BLUE, ms=9, mec="black")
-        left.set_aspect("equal")
-        left.axis("off")
-        top, gap = max(self.logits), self.temperature * math.log(3)
-        bars = zip(self.logits, self.before, numbers["softmax"], CLASSES, strict=True)
-        for index, (score, before, weight, (colour, marker)) in enumerate(bars):
-            right.bar(index, score, color=colour, alpha=0.25 + 0.75 * weight, width=0.6)
-            right.bar(index, before, fill=False, edgecolor="black", ls=":", width=0.6)
-            right.plot(index, score, marker, mfc="white", mec=colour, mew=2, ms=8)
-        for value, style, width, label in (
-            (top + gap, ":", 1.4, "max + T log 3"),
-            (numbers["smooth_maximum"], "-", 2.6, "T·LSE(a/T)"),
-            (top, "-", 1, "max"),
-        ):
-            right.axhline(value, linestyle=style, color="black", lw=width, label=label)
-        right.set_xticks(range(3), ["○", "△", "□"], fontname="DejaVu Sans")
-        right.set_xlabel("class")
-        right.set_ylabel("score")
-        right.legend(loc="lower left", fontsize=8)

@@ -9,12 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 import traitlets
-from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from attnbook.explorer import Explorer
-from attnbook.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE
 from attnopt.clustering import Models, Task, training_data
 from attnopt.clustering.model import marks
 from attnopt.clustering.sandbox import sentence_parts
@@ -76,7 +74,6 @@ class SpikeStepsExplorer(Explorer):
         "Right: the plane of sequence embeddings. Clusters of both labels lie by turns along a line that passes the "
         "origin closely; a ring shows the answer in each direction, and some clusters are beyond the edge of their arc."
     )
-    size = (7, 3.5)
     step = traitlets.Int(PEAK, min=0, max=STEPS).tag(sync=True)
     data = traitlets.Dict().tag(sync=True)
 
@@ -128,35 +125,6 @@ class SpikeStepsExplorer(Explorer):
             "layer": loss(before.replace(**only)),
             "others": loss(model.replace(**stay)),
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The two curves on the left, the plane on the right."""
-        numbers, (loss, lengths) = self.compute(), curves()
-        axes = figure.subplot_mosaic([["loss", "plane"], ["length", "plane"]], width_ratios=(1.1, 1))
-        axes["loss"].semilogy(loss, color="black", lw=1.2)
-        axes["length"].semilogy(range(1, STEPS + 1), lengths, color=PURPLE, lw=1.2)
-        axes["loss"].plot(self.step, numbers["loss"], "o", color="black")
-        if self.step:
-            axes["length"].plot(self.step, numbers["step_length"], "o", color=PURPLE)
-            axes["loss"].plot(self.step, numbers["far"], "D", mfc="none", color=GREEN, label="ξ kept away from 0")
-            axes["loss"].plot(self.step, numbers["layer"], "s", mfc="none", color=GREY, label="only the layer steps")
-            axes["loss"].legend(fontsize=7, loc="lower right")
-        axes["loss"].set(ylabel="loss", xlim=(0, STEPS))
-        axes["length"].set(xlabel="step", ylabel="step / rate", xlim=(0, STEPS))
-        plane, colours = axes["plane"], (BLUE, ORANGE)
-        turns = np.linspace(0, 2 * np.pi, TURNS + 1)
-        for answer, start, end in zip(numbers["ring"], turns[:-1], turns[1:], strict=True):
-            plane.plot(0.72 * np.cos([start, end]), 0.72 * np.sin([start, end]), color=colours[answer], lw=6)
-        prefixes, suffixes = sentence_parts(TASK)
-        labels = (prefixes.sum(1) % 2).repeat_interleave(len(suffixes)).tolist()
-        for (x, y), label, answer in zip(numbers["sequence"], labels, numbers["answers"], strict=True):
-            plane.plot([0, 0.64 * x / math.hypot(x, y)], [0, 0.64 * y / math.hypot(x, y)], color=GREY, lw=0.3, zorder=1)
-            plane.plot(x, y, "o", color=colours[label], mec="black", ms=6)
-            if answer != label:
-                plane.plot(x, y, "x", color="black", ms=8)
-        plane.plot(0, 0, "+", color="black")
-        plane.set(xlim=(-0.8, 0.8), ylim=(-0.8, 0.8), aspect="equal", xlabel="first coordinate of ξ", ylabel="second")
-        plane.grid(False)
 
     def __repr__(self):
         return f"SpikeStepsExplorer(step={self.step})"

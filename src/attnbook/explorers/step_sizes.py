@@ -4,18 +4,16 @@ import functools
 
 import numpy as np
 import traitlets
-from matplotlib.figure import Figure
 from numpy.polynomial import legendre
 from scipy.optimize import minimize_scalar
 
 from attnbook.explorer import Numbers
-from attnbook.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE
 from attnbook.spectra import SpectrumExplorer
 from attnopt.in_context import optimal_step_sizes, wishart_quadrature
 
 DIMS, CONTEXTS, DEPTH, NODES = (1, 2, 5, 10), (1, 2, 5, 10, 20, 40, 100), 4, 12  # the page carries these d and n
 POINTS, CUTS, RULE = 121, 120, 12  # of the curve, of the density, and of the Gauss rule between two of the latter
-STYLES = {"optimal": (BLUE, "-", "o"), "constant": (ORANGE, "--", "^"), "chebyshev": (GREEN, ":", "s")}
+SCHEMES = ("optimal", "constant", "chebyshev")
 
 
 @functools.cache
@@ -109,11 +107,10 @@ class StepSizesExplorer(SpectrumExplorer):
         "weighted with the polynomial's square. Right: on a logarithmic axis, the loss per dimension for one to four layers "
         "with optimal, best equal and Chebyshev's steps, and a ring at the present choice."
     )
-    size = (7, 3.6)
     dim = traitlets.Int(5, min=1, max=max(DIMS)).tag(sync=True)
     n_context = traitlets.Int(20, min=1, max=max(CONTEXTS)).tag(sync=True)
     layers = traitlets.Int(3, min=1, max=DEPTH).tag(sync=True)
-    scheme = traitlets.Enum([*STYLES, "own"], default_value="own").tag(sync=True)
+    scheme = traitlets.Enum([*SCHEMES, "own"], default_value="own").tag(sync=True)
     own = Numbers([0.8, 1.0, 1.25, 1.6], 0.02, 8)
     dims, contexts, row = DIMS, CONTEXTS, staticmethod(spectrum_row)
 
@@ -162,32 +159,8 @@ class StepSizesExplorer(SpectrumExplorer):
             "places": places.tolist(),
             "density": row["density"],
             "left": (row["density"] * residual(sizes, places) ** 2).tolist(),
-            "losses": {name: [loss(self._sizes(name, k)) for k in depths] for name in STYLES},
+            "losses": {name: [loss(self._sizes(name, k)) for k in depths] for name in SCHEMES},
         }
-
-    def draw_still(self, figure: Figure) -> None:
-        """The polynomial over the spectrum on the left, losses by depth on the right."""
-        numbers = self.compute()
-        boxes = figure.subplot_mosaic([["curve", "loss"], ["spectrum", "loss"]])
-        curve, spectrum, right = (boxes[name] for name in ("curve", "spectrum", "loss"))
-        end, colour = numbers["grid"][-1], STYLES.get(self.scheme, (PURPLE,))[0]
-        curve.axhline(0, color="black", lw=0.8)
-        curve.plot(numbers["grid"], numbers["residual"], color=colour)
-        curve.plot([1 / size for size in numbers["sizes"]], [0] * self.layers, "o", color=colour, mec="black")
-        curve.set(ylabel="r(λ)", xlim=(0, end), ylim=(-1.2, 1.2), xticklabels=[])
-        places, density = np.array(numbers["places"]), np.array(numbers["density"])
-        top = density[(places > 0.04 * end) & (places < end)].max()
-        spectrum.fill_between(places, density / top, color=GREY, alpha=0.35, lw=0, label="spectrum of G")
-        spectrum.fill_between(places, np.array(numbers["left"]) / top, color=colour, alpha=0.8, lw=0, label="· r²: the loss")
-        spectrum.set(xlabel="eigenvalue λ", yticks=[], xlim=(0, end), ylim=(0, 1.15))
-        spectrum.legend(fontsize=7)
-        depths = range(1, DEPTH + 1)
-        for name, (colour, dashes, marker) in STYLES.items():
-            values = [value / self.dim for value in numbers["losses"][name]]
-            right.plot(depths, values, dashes, marker=marker, color=colour, label=name)
-        right.plot(self.layers, numbers["loss"] / self.dim, "o", ms=13, mfc="none", mec="black")
-        right.set(yscale="log", xlabel="layers", ylabel="loss / d", xticks=list(depths))
-        right.legend(fontsize=8)
 
     def __repr__(self):
         names = ("dim", "n_context", "layers", "scheme", "own")

@@ -2,12 +2,9 @@
 
 import torch
 import traitlets
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from attnbook.explorer import Explorer, Interval
 from attnbook.explorers.ideal_circuit import IdealCircuitExplorer
-from attnbook.plotting import BLUE, GREY, ORANGE
 from attnopt.clustering import Models, Task, load_run
 
 LENGTH, PREFIX = 12, 5
@@ -46,7 +43,6 @@ class TaskModelExplorer(Explorer):
     """
 
     module = "task_model"
-    size = (7, 5)
     alt = (
         "Four pictures of one sentence on its way through a model. The unit circle with the twelve normalized embeddings, "
         "larger where attention is larger, and the query as an arrow; attention as twelve bars, five of the prefix and "
@@ -121,33 +117,6 @@ class TaskModelExplorer(Explorer):
             "accuracy": (answers(tokens) == labels).double().mean().item(),
         }
 
-    def draw_still(self, figure: Figure) -> None:
-        """The circle, the attention, the plane of sequence embeddings and the neurons."""
-        numbers, model = self.compute(), self._scaled()
-        (circle, bars), (plane, neurons) = figure.subplots(2, 2)
-        turn = torch.linspace(0, 2 * torch.pi, 721, dtype=torch.float64)
-        circle.plot(turn.cos(), turn.sin(), color=GREY, lw=0.8)
-        for t, (z, weight) in enumerate(zip(numbers["embeddings"], numbers["attention"], strict=True)):
-            sign, colour = "os"[t >= PREFIX], (BLUE, ORANGE)[self.tokens[t]]
-            circle.plot(*z, sign, color=colour, mec="black", ms=4 + 14 * weight**0.5, alpha=0.8)
-        query = model.weights["query"][0]
-        tip = 0.85 * query / query.norm().clamp(min=1e-12) * (1 - (-query.norm()).exp())
-        circle.annotate("", tip.tolist(), (0, 0), arrowprops={"arrowstyle": "-|>", "color": "black", "shrinkB": 0})
-        circle.set(aspect="equal")
-        circle.axis("off")
-        bars.bar(range(1, LENGTH + 1), numbers["attention"], color=[(BLUE, ORANGE)[x] for x in self.tokens])
-        bars.axvline(PREFIX + 0.5, color=GREY, ls=":")
-        bars.set(ylabel="attention", xticks=range(1, LENGTH + 1))
-        bars.set_xticklabels([str(token) for token in self.tokens], fontsize=8)
-        _draw_clusters(plane, model, numbers["sequence"])
-        order = torch.atan2(*model.weights["receptors"][0].T.flip(0)).argsort()
-        pushes = torch.tensor(numbers["pushes"])[order]
-        neurons.bar(range(len(order)), pushes, color=[ORANGE if push > 0 else BLUE for push in pushes])
-        answer = int(numbers["logits"][1] > numbers["logits"][0])
-        right = "right" if answer == numbers["label"] else "wrong"
-        logits = ", ".join(f"{value:.1f}" for value in numbers["logits"])
-        neurons.set(xlabel=f"neurons; logits {logits}: answer {answer}, {right}", ylabel="push to 1", xticks=[])
-
     def __repr__(self):
         shown = {name: value for name, value in self.state().items() if name != "weights"}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
@@ -161,19 +130,3 @@ def _as_model(weights: dict) -> Models:
 def _answers(logits: torch.Tensor) -> torch.Tensor:
     """The answers to logits (…, 2): 1 where its logit is the larger one, and 0 otherwise, ties up to rounding included."""
     return (logits[..., 1] - logits[..., 0] > 1e-12).long()
-
-
-def _draw_clusters(axis: Axes, model: Models, chosen: list[float]) -> None:
-    """The sequence embeddings of all sentences over the regions of the answers, and a chosen one."""
-    tokens, labels = Task(2, LENGTH, PREFIX).all()
-    points = model.sequences(tokens)[0]
-    reach = 1.15 * max(points.abs().max().item(), 1e-3)
-    ticks = torch.linspace(-reach, reach, 161, dtype=torch.float64)
-    cells = torch.stack(torch.meshgrid(ticks, ticks, indexing="xy"), -1)
-    ahead = _answers(model.classify(cells.view(1, -1, 2))[0]).view(161, 161)
-    axis.contourf(ticks, ticks, ahead, [-0.5, 0.5, 1.5], colors=[BLUE, ORANGE], alpha=0.2)
-    for label, colour in enumerate((BLUE, ORANGE)):
-        axis.plot(*points[labels == label].T, ".", color=colour, ms=3)
-    axis.plot(*chosen, "o", mfc="none", color="black", ms=9)
-    axis.set(aspect="equal", xlabel=r"sequence embedding $\xi$")
-    axis.grid(False)
