@@ -311,6 +311,7 @@ def lint() -> None:
     for command, what in (
         (["-m", "ruff", "check", "."], "Style: `.venv/bin/ruff check --fix .` mends most of what ruff says."),
         (["-m", "ruff", "format", "--check", "."], "Style: `.venv/bin/ruff format .` formats the files named."),
+        (["-m", "deno", "fmt", "--quiet", "--check"], "Style: `.venv/bin/deno fmt` formats the scripts named."),
         (["-m", "pyrefly", "check", "--summary=none"], "Types: see the lines above."),
         (["tools/prose.py"], "Style of the chapters: see the lines above."),
         (["tools/notebooks.py", "--check"], "Chapters and notebooks differ: `python3 run.py notebooks`."),

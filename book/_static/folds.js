@@ -5,9 +5,19 @@ document.addEventListener("DOMContentLoaded", () => {
   const article = document.querySelector("article");
   if (!article) return;
   const kinds = { proofs: "details.ao-proof, details.ao-section", code: "div.cell details.hide" };
-  const memory = {  // a browser may forbid it
-    get(name) { try { return localStorage.getItem(`ao-${name}`) === "open"; } catch { return false; } },
-    set(name, open) { try { localStorage.setItem(`ao-${name}`, open ? "open" : "shut"); } catch { /* for this page only */ } },
+  const memory = { // a browser may forbid it
+    get(name) {
+      try {
+        return localStorage.getItem(`ao-${name}`) === "open";
+      } catch {
+        return false;
+      }
+    },
+    set(name, open) {
+      try {
+        localStorage.setItem(`ao-${name}`, open ? "open" : "shut");
+      } catch { /* for this page only */ }
+    },
   };
   const reveal = (node) => {
     for (let fold = node?.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
@@ -41,9 +51,11 @@ document.addEventListener("DOMContentLoaded", () => {
 
   const named = () => {
     let node = null;
-    try { node = document.getElementById(decodeURIComponent(location.hash.slice(1))); } catch { /* no name of anything */ }
+    try {
+      node = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    } catch { /* no name of anything */ }
     if (!node || !article.contains(node)) return;
-    if (node.matches("span:empty")) node = node.parentElement;  // a section's other name
+    if (node.matches("span:empty")) node = node.parentElement; // a section's other name
     const inside = node.matches("section") ? node.querySelector(":scope > details") ?? node : node;
     const shut = Boolean(inside.closest("details:not([open])"));
     reveal(inside);
@@ -54,7 +66,9 @@ document.addEventListener("DOMContentLoaded", () => {
   // What a search was for is marked, if Sphinx has not done so before, opened and shown.
   addEventListener("load", () => {
     let sought = null;
-    try { sought = localStorage.getItem("sphinx_highlight_terms"); } catch { /* nothing to mark */ }
+    try {
+      sought = localStorage.getItem("sphinx_highlight_terms");
+    } catch { /* nothing to mark */ }
     if (document.getElementById("search-results")) return;
     if (sought) SphinxHighlight.highlightSearchWords();
     setTimeout(() => {

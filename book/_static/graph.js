@@ -7,7 +7,10 @@ document.addEventListener("DOMContentLoaded", () => {
   const svg = frame.querySelector("svg");
   const nodes = [...svg.querySelectorAll(".ao-node")];
   const edges = [...svg.querySelectorAll(".ao-edges path")];
-  const rows = [...document.querySelectorAll("a[data-row]")].map((link) => ({ id: link.dataset.row, row: link.closest("tr") }));
+  const rows = [...document.querySelectorAll("a[data-row]")].map((link) => ({
+    id: link.dataset.row,
+    row: link.closest("tr"),
+  }));
   const svgTitle = (text) => {
     const made = document.createElementNS("http://www.w3.org/2000/svg", "title");
     made.textContent = text;
@@ -48,7 +51,9 @@ document.addEventListener("DOMContentLoaded", () => {
   const place = (node) => node.transform.baseVal[0].matrix;
   function near(node) {
     const { e: x, f: y } = place(node), margin = 20;
-    if (x > view[0] + margin && x < view[0] + view[2] - margin && y > view[1] + margin && y < view[1] + view[3] - margin) return;
+    if (x > view[0] + margin && x < view[0] + view[2] - margin && y > view[1] + margin && y < view[1] + view[3] - margin) {
+      return;
+    }
     view[0] = x - view[2] / 2;
     view[1] = y - view[3] / 2;
     show();
@@ -68,7 +73,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const all = button("whole", "the whole graph", () => zoom(0));
 
   svg.addEventListener("wheel", (event) => {
-    if (!event.ctrlKey) return;  // otherwise the page scrolls
+    if (!event.ctrlKey) return; // otherwise the page scrolls
     event.preventDefault();
     zoom(event.deltaY < 0 ? 1.2 : 1 / 1.2, ...inside(event));
   }, { passive: false });
@@ -110,10 +115,18 @@ document.addEventListener("DOMContentLoaded", () => {
   const panel = make("div", { className: "ao-chosen" });
   panel.setAttribute("role", "status");
   const byId = Object.fromEntries(nodes.map((node) => [node.id, node]));
-  const links = (ends, start) => edges.filter((edge) => edge.dataset[ends[0]] === start).map((edge) => edge.dataset[ends[1]]);
+  const links = (ends, start) =>
+    edges.filter((edge) => edge.dataset[ends[0]] === start).map((edge) => edge.dataset[ends[1]]);
   const reach = (ends, start) => {
     const found = new Set(), waiting = [start];
-    while (waiting.length) for (const next of links(ends, waiting.pop())) if (!found.has(next)) { found.add(next); waiting.push(next); }
+    while (waiting.length) {
+      for (const next of links(ends, waiting.pop())) {
+        if (!found.has(next)) {
+          found.add(next);
+          waiting.push(next);
+        }
+      }
+    }
     return found;
   };
   const UP = ["from", "to"], DOWN = ["to", "from"];
@@ -138,11 +151,17 @@ document.addEventListener("DOMContentLoaded", () => {
     if (remember) history.replaceState(null, "", chosen ? `#${chosen}` : location.pathname + location.search);
     panel.replaceChildren();
     if (!chosen) {
-      panel.append("Choose a node. Keys: arrows move between nodes, Enter chooses, + and − zoom, 0 shows the whole, Escape lets go.");
+      panel.append(
+        "Choose a node. Keys: arrows move between nodes, Enter chooses, + and − zoom, 0 shows the whole, Escape lets go.",
+      );
       return;
     }
     const node = byId[chosen], [head, ...rest] = node.ariaLabel.split(": ");
-    const way = (other) => button(named(other), byId[other].ariaLabel, () => { choose(other); near(byId[other]); });
+    const way = (other) =>
+      button(named(other), byId[other].ariaLabel, () => {
+        choose(other);
+        near(byId[other]);
+      });
     const list = (title, ids, far) => {
       const line = make("p", {}, title);
       if (!ids.length) line.append(" nothing");
@@ -155,11 +174,24 @@ document.addEventListener("DOMContentLoaded", () => {
     };
     const unique = (ends) => [...new Set(links(ends, chosen))];
     panel.append(
-      make("p", {}, make("strong", {}, head), `: ${rest.join(": ")} `, make("em", {}, [node.dataset.verdict, node.dataset.known].filter(Boolean).join(", "))),
+      make(
+        "p",
+        {},
+        make("strong", {}, head),
+        `: ${rest.join(": ")} `,
+        make("em", {}, [node.dataset.verdict, node.dataset.known].filter(Boolean).join(", ")),
+      ),
       list("Stands on:", unique(UP), carries),
       list("If it falls, so do:", unique(DOWN), falls),
-      make("p", {}, make("a", { href: node.dataset.place }, "Read it"), " · ", make("a", { href: node.href.baseVal }, "Its card, with tests and runs"), " · ",
-        button("let go", "let go of the node", () => choose(""))),
+      make(
+        "p",
+        {},
+        make("a", { href: node.dataset.place }, "Read it"),
+        " · ",
+        make("a", { href: node.href.baseVal }, "Its card, with tests and runs"),
+        " · ",
+        button("let go", "let go of the node", () => choose("")),
+      ),
     );
   }
 
@@ -192,12 +224,25 @@ document.addEventListener("DOMContentLoaded", () => {
 
   // ---- filters, for the graph and the table alike
 
-  const SOURCES = { actor: "Actor, Gruber, Cyr", ahn: "Ahn, Cheng, Daneshmand, Sra", odonnat: "Odonnat, Bouaziz, Cabannes", book: "this book: claims", statement: "this book: theorems" };
+  const SOURCES = {
+    actor: "Actor, Gruber, Cyr",
+    ahn: "Ahn, Cheng, Daneshmand, Sra",
+    odonnat: "Odonnat, Bouaziz, Cabannes",
+    book: "this book: claims",
+    statement: "this book: theorems",
+  };
   const KINDS = { proved: "proved for all sizes", cases: "proved case by case", measured: "measured" };
-  const verdicts = Object.fromEntries([...new Set(nodes.map((node) => node.dataset.verdict).filter(Boolean))].map((one) => [one, one]));
+  const verdicts = Object.fromEntries(
+    [...new Set(nodes.map((node) => node.dataset.verdict).filter(Boolean))].map((one) => [one, one]),
+  );
   const bar = make("form", { className: "ao-filter" });
   const selects = Object.entries({ source: SOURCES, verdict: verdicts, evidence: KINDS }).map(([name, options]) => {
-    const select = make("select", { name }, new Option("all", ""), ...Object.entries(options).map(([value, text]) => new Option(text, value)));
+    const select = make(
+      "select",
+      { name },
+      new Option("all", ""),
+      ...Object.entries(options).map(([value, text]) => new Option(text, value)),
+    );
     bar.append(make("label", {}, name === "evidence" ? "known" : name, select));
     return select;
   });
@@ -228,7 +273,7 @@ document.addEventListener("DOMContentLoaded", () => {
   frame.before(bar);
   bar.append(make("div", { className: "ao-zoom" }, nearer, farther, all));
   frame.after(panel);
-  for (const link of svg.querySelectorAll(".ao-chapter")) link.tabIndex = -1;  // the page's contents lead there too
+  for (const link of svg.querySelectorAll(".ao-chapter")) link.tabIndex = -1; // the page's contents lead there too
   for (const node of nodes) node.append(svgTitle(node.ariaLabel));
   const follow = () => {
     const id = decodeURIComponent(location.hash.slice(1));
@@ -242,6 +287,6 @@ document.addEventListener("DOMContentLoaded", () => {
   filter();
   choose("", false);
   const room = svg.getBoundingClientRect().width;
-  zoom(room < 500 ? 700 / room : 1, 0, 0);  // on a phone the whole would be too small to touch
+  zoom(room < 500 ? 700 / room : 1, 0, 0); // on a phone the whole would be too small to touch
   follow();
 });

@@ -7,8 +7,15 @@ document.addEventListener("DOMContentLoaded", () => {
   const query = new URLSearchParams(location.search);
   const bar = document.createElement("form");
   bar.className = "ao-filter";
-  const papers = { actor: "Actor, Gruber, Cyr", ahn: "Ahn, Cheng, Daneshmand, Sra", odonnat: "Odonnat, Bouaziz, Cabannes", book: "This book: claims", statement: "This book: theorems" };
-  const found = (name) => Object.fromEntries([...new Set(rows.map((row) => row.dataset[name]))].filter(Boolean).map((value) => [value, value]));
+  const papers = {
+    actor: "Actor, Gruber, Cyr",
+    ahn: "Ahn, Cheng, Daneshmand, Sra",
+    odonnat: "Odonnat, Bouaziz, Cabannes",
+    book: "This book: claims",
+    statement: "This book: theorems",
+  };
+  const found = (name) =>
+    Object.fromEntries([...new Set(rows.map((row) => row.dataset[name]))].filter(Boolean).map((value) => [value, value]));
   const selects = {};
   for (const [name, options] of [["paper", papers], ["verdict", found("verdict")], ["chapter", found("chapter")]]) {
     const select = document.createElement("select");
@@ -19,7 +26,8 @@ document.addEventListener("DOMContentLoaded", () => {
     bar.append(label);
     selects[name] = select;
   }
-  const words = Object.assign(document.createElement("input"), { type: "search", size: 12 }), label = document.createElement("label");
+  const words = Object.assign(document.createElement("input"), { type: "search", size: 12 }),
+    label = document.createElement("label");
   label.append("words", words);
   const count = document.createElement("output");
   bar.append(label, count);
@@ -30,18 +38,27 @@ document.addEventListener("DOMContentLoaded", () => {
     let shown = 0;
     const wanted = words.value.trim().toLowerCase();
     for (const row of rows) {
-      row.hidden = !`${row.textContent} ${row.id}`.toLowerCase().includes(wanted) || Object.entries(selects).some(([name, select]) => select.value && select.value !== row.dataset[name]);
+      row.hidden = !`${row.textContent} ${row.id}`.toLowerCase().includes(wanted) ||
+        Object.entries(selects).some(([name, select]) => select.value && select.value !== row.dataset[name]);
       shown += !row.hidden;
     }
     count.textContent = `${shown} of ${rows.length} claims and theorems`;
   }
   words.addEventListener("input", filter);
-  for (const row of rows) row.addEventListener("toggle", () => {  // so that who comes back finds it open
-    if (row.open) history.replaceState(null, "", `${location.pathname}${location.search}#${row.id}`);
-  });
+  for (const row of rows) {
+    row.addEventListener("toggle", () => { // so that who comes back finds it open
+      if (row.open) history.replaceState(null, "", `${location.pathname}${location.search}#${row.id}`);
+    });
+  }
   bar.addEventListener("change", () => {
-    const chosen = Object.entries(selects).filter(([, select]) => select.value).map(([name, select]) => [name, select.value]);
-    history.replaceState(null, "", `${location.pathname}${chosen.length ? `?${new URLSearchParams(chosen)}` : ""}${location.hash}`);
+    const chosen = Object.entries(selects).filter(([, select]) => select.value).map((
+      [name, select],
+    ) => [name, select.value]);
+    history.replaceState(
+      null,
+      "",
+      `${location.pathname}${chosen.length ? `?${new URLSearchParams(chosen)}` : ""}${location.hash}`,
+    );
     filter();
   });
   function openNamed() {

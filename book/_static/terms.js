@@ -2,7 +2,9 @@
 // second one follows the link). Escape, leaving the link or a tap elsewhere closes it.
 
 document.addEventListener("DOMContentLoaded", () => {
-  const links = [...document.querySelectorAll("article a[href*='#term-']")].filter((link) => link.querySelector(".std-term"));
+  const links = [...document.querySelectorAll("article a[href*='#term-']")].filter((link) =>
+    link.querySelector(".std-term")
+  );
   if (!links.length) return;
   const box = document.createElement("div");
   Object.assign(box, { id: "ao-term", className: "ao-term", hidden: true });
@@ -21,10 +23,12 @@ document.addEventListener("DOMContentLoaded", () => {
     if (link === shown) return clearTimeout(leaving);
     hide();
     shown = link;
-    glossary ??= fetch(link.href).then((answer) => answer.text()).then((text) => new DOMParser().parseFromString(text, "text/html"));
-    const page = await glossary.catch(() => null);  // opened from a disk without a server: the link is enough
+    glossary ??= fetch(link.href).then((answer) => answer.text()).then((text) =>
+      new DOMParser().parseFromString(text, "text/html")
+    );
+    const page = await glossary.catch(() => null); // opened from a disk without a server: the link is enough
     let meaning = page?.getElementById(decodeURIComponent(link.hash.slice(1)));
-    while (meaning && meaning.tagName !== "DD") meaning = meaning.nextElementSibling;  // terms may share a meaning
+    while (meaning && meaning.tagName !== "DD") meaning = meaning.nextElementSibling; // terms may share a meaning
     if (!meaning || shown !== link) return;
     box.textContent = meaning.textContent.trim();
     link.setAttribute("aria-describedby", box.id);
@@ -34,11 +38,13 @@ document.addEventListener("DOMContentLoaded", () => {
     box.style.left = `${Math.max(8, Math.min(at.left, edge))}px`;
     box.style.top = `${above ? at.top - box.offsetHeight - 4 : at.bottom + 4}px`;
   }
-  const leave = () => { leaving = setTimeout(hide, 250); };  // time enough to move onto the box
+  const leave = () => {
+    leaving = setTimeout(hide, 250);
+  }; // time enough to move onto the box
 
   for (const link of links) {
     link.addEventListener("mouseenter", () => show(link));
-    link.addEventListener("mouseleave", () => link.dataset.tapped || leave());  // a mouse may rest where the finger is not
+    link.addEventListener("mouseleave", () => link.dataset.tapped || leave()); // a mouse may rest where the finger is not
     link.addEventListener("focus", () => show(link));
     link.addEventListener("blur", leave);
     link.addEventListener("click", (event) => {

@@ -20,7 +20,7 @@ SCRIPTS = {path.stem: path for path in sorted(_PATHS) if path.stem not in ("host
 
 IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";\n', re.M)
 EXPORT = re.compile(r"^export (?!default\b)(?=(?:async )?(?:function\*?|const|let|class) (\w+))", re.M)
-DEFAULT = re.compile(r"^export default (.*);$", re.M)
+DEFAULT = re.compile(r"^export default ([^;]*);$", re.M)
 # In a kernel's one text, what `host.js` does in the page.
 DEFINE = """const parts = {};
 const attnopt = { define(name, needs, make) { parts[name] = make(...needs.map((needed) => parts[needed])); } };

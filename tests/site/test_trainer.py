@@ -35,8 +35,8 @@ def ask(show):
     """Run statements in a page where `lab` is the trainer's module and `given` what they are given."""
     page = show()
     yield lambda body, given=None: page.evaluate(
-        f"async (given) => {{ const [one, other] = await Promise.all(['trainer', 'model'].map(attnopt.load));"
-        f"const lab = {{ ...one, ...other }};\n{body} }}",
+        "async (given) => { const lab = Object.assign({}, ...await Promise.all(['trainer', 'model'].map(attnopt.load)));"
+        f"\n{body} }}",
         given,
     )
     assert page.complaints == []

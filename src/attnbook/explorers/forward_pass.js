@@ -1,7 +1,19 @@
 // Layers of linear attention on one prompt: the row of labels layer by layer, and the weights that it follows.
 
 import {
-  axes, clipped, COLOURS, curve, dot, drawn, ellipse, line, mark, pair, show, standardNormals, star,
+  axes,
+  clipped,
+  COLOURS,
+  curve,
+  dot,
+  drawn,
+  ellipse,
+  line,
+  mark,
+  pair,
+  show,
+  standardNormals,
+  star,
 } from "./common.js";
 import { explorer } from "./shell.js";
 
@@ -13,7 +25,8 @@ export function compute({ weights, query, examples: n, prompt, step, spread, mas
   const y = covariates.map((x) => dot(weights, x)), seen = n + (mask === "off" ? 1 : 0);
   const labels = [[...y, 0]], path = [[0, 0]];
   for (let layer = 0; layer < DEPTH; layer++) {
-    const row = labels.at(-1), moved = [0, 1].map((f) => step / n * tokens.slice(0, seen).reduce((sum, x, j) => sum + row[j] * x[f], 0));
+    const row = labels.at(-1),
+      moved = [0, 1].map((f) => step / n * tokens.slice(0, seen).reduce((sum, x, j) => sum + row[j] * x[f], 0));
     labels.push(row.map((entry, j) => entry - dot(moved, tokens[j])));
     path.push(path.at(-1).map((value, f) => value + moved[f]));
   }
@@ -21,7 +34,8 @@ export function compute({ weights, query, examples: n, prompt, step, spread, mas
   const [a, b, c] = [mean(([u]) => u * u), mean(([u, v]) => u * v), mean(([, v]) => v * v)];
   const middle = (a + c) / 2, radius = Math.hypot((a - c) / 2, b);
   return {
-    labels, path,
+    labels,
+    path,
     losses: path.map((w) => covariates.reduce((sum, x, j) => sum + (dot(w, x) - y[j]) ** 2, 0) / (2 * n)),
     gram: [a, b, c],
     curvatures: [middle + radius, Math.max(middle - radius, 0)],
@@ -39,31 +53,76 @@ const pictures = [
   { label: "The row of labels after each layer: the examples' entries, and the query's", box: "0 0 320 324" },
 ];
 const controls = [
-  { trait: "weights", kind: "handle", label: "The weights of the labels", step: UNIT / 10, mark: (node) => star(node, [0, 0]), place, from: back },
-  { trait: "layers", kind: "actions", label: "layers", place: "ao-tokens", top: true, acts: { "one more": ({ layers }) => ({ layers: Math.min(layers + 1, DEPTH) }), "one less": ({ layers }) => ({ layers: Math.max(layers - 1, 0) }) } },
-  { trait: "mask", kind: "choice", label: "mask", place: "ao-tokens", top: true, names: { on: "on: the query is hidden", off: "off: tokens see the query" } },
+  {
+    trait: "weights",
+    kind: "handle",
+    label: "The weights of the labels",
+    step: UNIT / 10,
+    mark: (node) => star(node, [0, 0]),
+    place,
+    from: back,
+  },
+  {
+    trait: "layers",
+    kind: "actions",
+    label: "layers",
+    place: "ao-tokens",
+    top: true,
+    acts: {
+      "one more": ({ layers }) => ({ layers: Math.min(layers + 1, DEPTH) }),
+      "one less": ({ layers }) => ({ layers: Math.max(layers - 1, 0) }),
+    },
+  },
+  {
+    trait: "mask",
+    kind: "choice",
+    label: "mask",
+    place: "ao-tokens",
+    top: true,
+    names: { on: "on: the query is hidden", off: "off: tokens see the query" },
+  },
   { trait: "layers", label: "layers" },
   { trait: "step", label: "step η", step: 0.05 },
   { trait: "query", at: 0, label: "query, first", step: 0.1 },
   { trait: "query", at: 1, label: "query, second", step: 0.1 },
   { trait: "examples", label: "examples n" },
   { trait: "spread", label: "eigenvalue 2", step: 0.05 },
-  { trait: "prompt", kind: "actions", label: "covariates", place: "ao-tokens", acts: { "another prompt": ({ prompt }) => ({ prompt: (prompt + 1) % PROMPTS }) } },
+  {
+    trait: "prompt",
+    kind: "actions",
+    label: "covariates",
+    place: "ao-tokens",
+    acts: { "another prompt": ({ prompt }) => ({ prompt: (prompt + 1) % PROMPTS }) },
+  },
 ];
 
 function drawWeights(picture, now, { weights, mask }, layers, asking) {
   const ticks = [-2, -1, 0, 1, 2];
-  axes(picture, FRAME, { label: "first weight", low: -REACH, high: REACH, ticks }, { label: "second weight", low: -REACH, high: REACH, ticks });
+  axes(picture, FRAME, { label: "first weight", low: -REACH, high: REACH, ticks }, {
+    label: "second weight",
+    low: -REACH,
+    high: REACH,
+    ticks,
+  });
   const field = clipped(picture, FRAME);
-  for (let k = 1; k <= 9; k++) curve(field, ellipse(weights, now.gram, now.curvatures[0] / 8 * k * k).map(place), { opacity: 0.3 });
+  for (let k = 1; k <= 9; k++) {
+    curve(field, ellipse(weights, now.gram, now.curvatures[0] / 8 * k * k).map(place), { opacity: 0.3 });
+  }
   const path = now.path.slice(0, layers + 1), fill = colourOf(mask);
   curve(field, path.map(place), { stroke: fill, "stroke-width": 2.5 });
   path.forEach((w, layer) => {
     const [cx, cy] = place(w);
     drawn("circle", { cx, cy, r: layer === layers ? 5.5 : 4, fill, stroke: "currentColor" }, field);
-    if (layer < 3) drawn("text", { x: cx + (w[0] <= 0 ? -9 : 9), y: cy + 14, "text-anchor": w[0] <= 0 ? "end" : "start", class: "ao-small ao-halo" }, field, `w${"₀₁₂"[layer]}`);
+    if (layer < 3) {
+      drawn(
+        "text",
+        { x: cx + (w[0] <= 0 ? -9 : 9), y: cy + 14, "text-anchor": w[0] <= 0 ? "end" : "start", class: "ao-small ao-halo" },
+        field,
+        `w${"₀₁₂"[layer]}`,
+      );
+    }
   });
-  if (asking) star(field, place(weights));  // its handle is hidden
+  if (asking) star(field, place(weights)); // its handle is hidden
   star(picture, [50, 10]);
   drawn("text", { x: 62, y: 14, class: "ao-small" }, picture, "w⋆");
   drawn("circle", { cx: 96, cy: 10, r: 5, fill, stroke: "currentColor" }, picture);
@@ -74,13 +133,29 @@ function drawLabels(picture, now, { mask }, layers, asking) {
   const rows = now.labels.slice(0, layers + 1), fill = colourOf(mask), aim = -now.label;
   const most = Math.max(1, Math.abs(aim), ...rows.flat().map(Math.abs)) * 1.08, gap = 10 ** Math.floor(Math.log10(most));
   const unit = [gap / 2, gap, 2 * gap].find((one) => most / one <= 4) ?? 5 * gap, ends = Math.floor(most / unit);
-  const at = axes(picture, FRAME, { label: "layers", low: -0.3, high: DEPTH + 0.3, ticks: Array.from({ length: DEPTH + 1 }, (_, k) => k) },
-    { label: "entry in the row of labels", low: -most, high: most, ticks: Array.from({ length: 2 * ends + 1 }, (_, k) => (k - ends) * unit) });
+  const at = axes(picture, FRAME, {
+    label: "layers",
+    low: -0.3,
+    high: DEPTH + 0.3,
+    ticks: Array.from({ length: DEPTH + 1 }, (_, k) => k),
+  }, {
+    label: "entry in the row of labels",
+    low: -most,
+    high: most,
+    ticks: Array.from({ length: 2 * ends + 1 }, (_, k) => (k - ends) * unit),
+  });
   line(picture, at([-0.3, 0]), at([DEPTH + 0.3, 0]), { opacity: 0.4 });
-  for (const [level, name] of asking ? [[aim, "minus its label"], [-aim, "its label"]] : [[aim, "minus the query's label"]]) {
+  for (
+    const [level, name] of asking ? [[aim, "minus its label"], [-aim, "its label"]] : [[aim, "minus the query's label"]]
+  ) {
     const [from, to] = [at([-0.3, level]), at([DEPTH + 0.3, level])];
     line(picture, from, to, { "stroke-dasharray": "6 4", "stroke-width": 1.4 });
-    drawn("text", { x: to[0] - 4, y: to[1] + (level > 0 ? -6 : 15), "text-anchor": "end", class: "ao-small ao-halo" }, picture, name);
+    drawn(
+      "text",
+      { x: to[0] - 4, y: to[1] + (level > 0 ? -6 : 15), "text-anchor": "end", class: "ao-small ao-halo" },
+      picture,
+      name,
+    );
   }
   const n = rows[0].length - 1;
   for (let j = 0; j < n; j++) {
@@ -108,10 +183,16 @@ const subscript = (value) => String(value).replace(/\d/g, (digit) => "₀₁₂�
 function say(now, { layers, mask, examples: n }) {
   const w = now.path[layers], name = `w${subscript(layers)}`, entry = now.labels[layers].at(-1);
   const out = w.some((value) => Math.abs(value) > REACH) ? ", outside the picture" : "";
-  return `After ${layers} ${layers === 1 ? "layer" : "layers"} the query's entry is ${show(entry)}: the prediction is ${show(-entry)}, the label ${show(now.label)}. `
-    + `Each entry is the one at the start less ⟨${name}, x⟩, with ${name} = ${pair(w)}${out}. `
-    + `The loss on the ${n === 1 ? "example" : `${n} examples`} is ${show(now.losses[layers], 3)}; at 0 it was ${show(now.losses[0], 3)}.`
-    + (mask === "on" ? "" : " Without the mask the query counts as an example whose label is 0, and the steps descend the loss with that example added.");
+  return `After ${layers} ${layers === 1 ? "layer" : "layers"} the query's entry is ${show(entry)}: the prediction is ${
+    show(-entry)
+  }, the label ${show(now.label)}. ` +
+    `Each entry is the one at the start less ⟨${name}, x⟩, with ${name} = ${pair(w)}${out}. ` +
+    `The loss on the ${n === 1 ? "example" : `${n} examples`} is ${show(now.losses[layers], 3)}; at 0 it was ${
+      show(now.losses[0], 3)
+    }.` +
+    (mask === "on"
+      ? ""
+      : " Without the mask the query counts as an example whose label is 0, and the steps descend the loss with that example added.");
 }
 
 const guess = {
@@ -120,16 +201,32 @@ const guess = {
   options: ["at 0", "at its label", "at minus its label"],
   of: (state) => ({ ...state, mask: "on" }),
   reveal(answer, now, state, { labels, label }) {
-    return `${answer === "at minus its label" ? "Yes, at minus its label." : "At minus its label."} The examples' entries start from their labels and lose ⟨w, x⟩ until nothing is left to explain; `
-      + `the query's starts from 0 and loses the same. After ${DEPTH} layers it is ${show(labels[DEPTH].at(-1))}, and its label is ${show(label)}: the prediction is minus the entry.`;
+    return `${
+      answer === "at minus its label" ? "Yes, at minus its label." : "At minus its label."
+    } The examples' entries start from their labels and lose ⟨w, x⟩ until nothing is left to explain; ` +
+      `the query's starts from 0 and loses the same. After ${DEPTH} layers it is ${
+        show(labels[DEPTH].at(-1))
+      }, and its label is ${show(label)}: the prediction is minus the entry.`;
   },
 };
 const tour = [
   { set: { layers: 0 }, say: "Before the first layer the row holds the examples' labels, and 0 for the query." },
   { set: { layers: 1 }, say: "One layer: from every entry ⟨w₁, x⟩ is taken, where w₁ is one gradient step from 0." },
-  { set: { layers: 8 }, say: "Eight layers: what the examples' entries have left is what w₈ does not explain. The query's entry has come near minus its label." },
-  { set: { layers: 8, step: 1.6 }, say: "Too large a step: entries change their sign at every layer and grow, as w overshoots along the steepest direction." },
-  { set: { layers: 8, mask: "off" }, say: "Without the mask the query is taken for an example with the label 0: the path turns away from w⋆, and the prediction stays too small." },
+  {
+    set: { layers: 8 },
+    say:
+      "Eight layers: what the examples' entries have left is what w₈ does not explain. The query's entry has come near minus its label.",
+  },
+  {
+    set: { layers: 8, step: 1.6 },
+    say:
+      "Too large a step: entries change their sign at every layer and grow, as w overshoots along the steepest direction.",
+  },
+  {
+    set: { layers: 8, mask: "off" },
+    say:
+      "Without the mask the query is taken for an example with the label 0: the path turns away from w⋆, and the prediction stays too small.",
+  },
 ];
 
 export default explorer({ pictures, controls, compute, draw, say, guess, tour });

@@ -34,9 +34,15 @@ export function compute({ context, layers, scale, table }) {
   const here = table[context], chosen = bulkOf(here).map((node) => scale ** 2 * node);
   const grid = Array.from({ length: POINTS }, (_, index) => REACH * chosen.at(-1) * index / (POINTS - 1));
   const perMethod = (value) => Object.fromEntries(Object.keys(METHODS).map((name) => [name, value(name)]));
-  const loss = (name, k) => here.nodes.reduce((sum, node, index) => sum + here.weights[index] * follow(here, name, k, scale ** 2 * node).kept[k] ** 2, 0) / DIM;
-  const losses = perMethod((name) => here[name].map((_, index) => bounded(loss(name, index + 1)))), reached = losses.gdpp[layers - 1];
-  const ways = chosen.map((node) => follow(here, "gdpp", layers, node)), turned = (rows) => rows[0].map((_, column) => rows.map((row) => row[column]));
+  const loss = (name, k) =>
+    here.nodes.reduce(
+      (sum, node, index) => sum + here.weights[index] * follow(here, name, k, scale ** 2 * node).kept[k] ** 2,
+      0,
+    ) / DIM;
+  const losses = perMethod((name) => here[name].map((_, index) => bounded(loss(name, index + 1)))),
+    reached = losses.gdpp[layers - 1];
+  const ways = chosen.map((node) => follow(here, "gdpp", layers, node)),
+    turned = (rows) => rows[0].map((_, column) => rows.map((row) => row[column]));
   return {
     grid,
     nodes: chosen,
@@ -52,11 +58,18 @@ export function compute({ context, layers, scale, table }) {
 
 const FRAME = [50, 34, 312, 284], BOX = "0 0 320 322", DECADES = 3;
 const scientific = (value) => powers(value, 2, " · ");
-const worded = (value) => (value === null ? "beyond 10³⁰" : value >= 1e4 || value < 1e-4 ? scientific(value) : String(Number(value.toPrecision(3))));
+const worded = (
+  value,
+) => (value === null
+  ? "beyond 10³⁰"
+  : value >= 1e4 || value < 1e-4
+  ? scientific(value)
+  : String(Number(value.toPrecision(3))));
 
 // The left axes do not move with s: from the largest eigenvalue that the sliders allow, down.
 const highest = ({ table, context }) => 1.25 * 1.5 ** 2 * bulkOf(table[context]).at(-1);
-const heightOf = (value, state) => FRAME[3] - (FRAME[3] - FRAME[1]) * clamp(1 + Math.log10(value / highest(state)) / DECADES, 0, 1);
+const heightOf = (value, state) =>
+  FRAME[3] - (FRAME[3] - FRAME[1]) * clamp(1 + Math.log10(value / highest(state)) / DECADES, 0, 1);
 const columnOf = (layer, layers) => FRAME[0] + (FRAME[2] - FRAME[0]) * (layer + 0.5) / layers;
 const topOf = ({ scale, ...state }) => heightOf(scale ** 2 * bulkOf(state.table[state.context]).at(-1), state);
 
@@ -68,15 +81,29 @@ function pick(x) {
 }
 
 const pictures = [
-  { label: "The eigenvalues before each layer of GD++ and their errors before and after it, or what three methods leave of the error over the eigenvalue", box: BOX },
+  {
+    label:
+      "The eigenvalues before each layer of GD++ and their errors before and after it, or what three methods leave of the error over the eigenvalue",
+    box: BOX,
+  },
   { label: "The loss against the number of layers; a click on one to four chooses those of GD++", box: BOX, click: pick },
 ];
 const controls = [
   {
-    trait: "scale", kind: "handle", label: "Largest eigenvalue, which sets the scale of the covariates", step: 4, hidden: ({ view }) => view !== "eigenvalues",
-    mark: (node) => drawn("path", { d: "M-11,-5 L0,-12 L11,-5 M-11,5 L0,12 L11,5", fill: "none", stroke: "currentColor", "stroke-width": 2 }, node),
+    trait: "scale",
+    kind: "handle",
+    label: "Largest eigenvalue, which sets the scale of the covariates",
+    step: 4,
+    hidden: ({ view }) => view !== "eigenvalues",
+    mark: (node) =>
+      drawn("path", {
+        d: "M-11,-5 L0,-12 L11,-5 M-11,5 L0,12 L11,5",
+        fill: "none",
+        stroke: "currentColor",
+        "stroke-width": 2,
+      }, node),
     place: (scale, now, state) => [columnOf(0, state.layers), topOf({ ...state, scale })],
-    from(x, y, state) {  // right and left keys do what up and down do
+    from(x, y, state) { // right and left keys do what up and down do
       const old = topOf(state), place = Math.abs(y - old) < 1e-9 ? y + columnOf(0, state.layers) - x : y;
       const value = highest(state) * 10 ** (DECADES * ((FRAME[3] - place) / (FRAME[3] - FRAME[1]) - 1));
       return clamp(Math.sqrt(Math.max(value, 1e-9) / bulkOf(state.table[state.context]).at(-1)), 0.5, 1.5);
@@ -91,10 +118,19 @@ const controls = [
 function drawEigenvalues(left, now, state) {
   const { layers } = state, high = highest(state), low = high / 10 ** DECADES;
   const decades = Array.from({ length: 8 }, (_, index) => 10 ** (index - 5)).filter((value) => value > low && value < high);
-  axes(left, FRAME, { label: "", low: 0, high: layers, ticks: [] }, { label: "eigenvalue λ", low, high, scale: Math.log, ticks: decades, text: power });
+  axes(left, FRAME, { label: "", low: 0, high: layers, ticks: [] }, {
+    label: "eigenvalue λ",
+    low,
+    high,
+    scale: Math.log,
+    ticks: decades,
+    text: power,
+  });
   const inside = clipped(left, FRAME), at = (layer, value) => [columnOf(layer, layers), heightOf(value, state)];
   const green = METHODS.gdpp.stroke;
-  now.nodes.forEach((_, index) => curve(inside, now.carried.map((row, layer) => at(layer, row[index])), { stroke: green, "stroke-width": 1, opacity: 0.7 }));
+  now.nodes.forEach((_, index) =>
+    curve(inside, now.carried.map((row, layer) => at(layer, row[index])), { stroke: green, "stroke-width": 1, opacity: 0.7 })
+  );
   now.carried.forEach((row, layer) => {
     if (now.roots[layer] > 0) {
       const [x, y] = at(layer, now.roots[layer]);
@@ -102,10 +138,26 @@ function drawEigenvalues(left, now, state) {
     }
     row.forEach((value, index) => {
       const [cx, cy] = at(layer, value);
-      drawn("circle", { cx, cy, r: 7 * Math.min(Math.abs(now.kept[layer][index]), 1.6), fill: "none", stroke: green, "stroke-width": 1.2 }, inside);
-      drawn("circle", { cx, cy, r: Math.max(7 * Math.min(Math.abs(now.kept[layer + 1][index]), 1.6), 1), fill: green }, inside);
+      drawn("circle", {
+        cx,
+        cy,
+        r: 7 * Math.min(Math.abs(now.kept[layer][index]), 1.6),
+        fill: "none",
+        stroke: green,
+        "stroke-width": 1.2,
+      }, inside);
+      drawn(
+        "circle",
+        { cx, cy, r: Math.max(7 * Math.min(Math.abs(now.kept[layer + 1][index]), 1.6), 1), fill: green },
+        inside,
+      );
     });
-    drawn("text", { x: columnOf(layer, layers), y: FRAME[3] + 16, "text-anchor": "middle", class: "ao-small" }, left, layers > 2 ? `layer ${layer}` : `before layer ${layer}`);
+    drawn(
+      "text",
+      { x: columnOf(layer, layers), y: FRAME[3] + 16, "text-anchor": "middle", class: "ao-small" },
+      left,
+      layers > 2 ? `layer ${layer}` : `before layer ${layer}`,
+    );
   });
   const y = 17;
   drawn("circle", { cx: 30, cy: y, r: 6, fill: "none", stroke: green, "stroke-width": 1.2 }, left);
@@ -127,8 +179,12 @@ function legend(parent) {
 
 function drawResidual(left, now, { layers }) {
   const edge = now.grid.at(-1);
-  const put = axes(left, FRAME, { label: "eigenvalue λ (marks: the bulk)", low: 0, high: edge, ticks: ticksUpTo(edge) },
-    { label: layers === 1 ? "error left after 1 layer" : `error left after ${layers} layers`, low: -1.1, high: 1.1, ticks: [-1, -0.5, 0, 0.5, 1] });
+  const put = axes(left, FRAME, { label: "eigenvalue λ (marks: the bulk)", low: 0, high: edge, ticks: ticksUpTo(edge) }, {
+    label: layers === 1 ? "error left after 1 layer" : `error left after ${layers} layers`,
+    low: -1.1,
+    high: 1.1,
+    ticks: [-1, -0.5, 0, 0.5, 1],
+  });
   line(left, put([0, 0]), put([edge, 0]), { opacity: 0.4 });
   const inside = clipped(left, FRAME);
   for (const [name, { name: _, sign: __, ...look }] of Object.entries(METHODS)) {
@@ -141,25 +197,55 @@ function drawResidual(left, now, { layers }) {
 
 function drawLosses(right, now, { layers }, asking) {
   const values = Object.values(now.losses).flat().filter((value) => value !== null), least = Math.min(...values);
-  const bottom = 10 ** Math.floor(Math.log10(Math.max(least, 1e-9))), top = 10 ** clamp(Math.ceil(Math.log10(Math.max(...Object.values(now.losses).map((row) => row[layers - 1] ?? 1)))), 0, 6);
+  const bottom = 10 ** Math.floor(Math.log10(Math.max(least, 1e-9))),
+    top = 10 **
+      clamp(Math.ceil(Math.log10(Math.max(...Object.values(now.losses).map((row) => row[layers - 1] ?? 1)))), 0, 6);
   const span = Math.round(Math.log10(top / bottom)), gap = span > 8 ? 2 : 1;
-  const at = axes(right, FRAME, { label: "layers: click 1 to 4", ...SIDE },
-    { label: "loss / d", low: bottom, high: top, scale: Math.log, ticks: Array.from({ length: Math.floor(span / gap) + 1 }, (_, k) => bottom * 10 ** (gap * k)), text: power });
+  const at = axes(right, FRAME, { label: "layers: click 1 to 4", ...SIDE }, {
+    label: "loss / d",
+    low: bottom,
+    high: top,
+    scale: Math.log,
+    ticks: Array.from({ length: Math.floor(span / gap) + 1 }, (_, k) => bottom * 10 ** (gap * k)),
+    text: power,
+  });
   const [from] = at([layers - 0.5, 1]), [to] = at([layers + 0.5, 1]);
-  drawn("rect", { x: from, y: FRAME[1], width: to - from, height: FRAME[3] - FRAME[1], fill: "currentColor", opacity: 0.1 }, right);
+  drawn(
+    "rect",
+    { x: from, y: FRAME[1], width: to - from, height: FRAME[3] - FRAME[1], fill: "currentColor", opacity: 0.1 },
+    right,
+  );
   const field = clipped(right, FRAME);
   if (top > 1) line(field, at([SIDE.low, 1]), at([SIDE.high, 1]), { opacity: 0.6, "stroke-dasharray": "1 3" });
   for (const [name, { name: _, sign, ...look }] of Object.entries(METHODS)) {
     if (asking && name === "gdpp") continue;
     const places = now.losses[name].map((value, index) => at([index + 1, Math.min(value ?? BEYOND, 10 * top)]));
     curve(field, places, { ...look, "stroke-width": 1.8 });
-    places.forEach((place, index) => mark(field, sign, place, name === "gdpp" && index + 1 === layers ? 6.5 : 3.6, { fill: look.stroke, stroke: "currentColor", "stroke-width": 0.8 }));
+    places.forEach((place, index) =>
+      mark(field, sign, place, name === "gdpp" && index + 1 === layers ? 6.5 : 3.6, {
+        fill: look.stroke,
+        stroke: "currentColor",
+        "stroke-width": 0.8,
+      })
+    );
   }
   const reached = now.losses.gdpp[layers - 1];
   if (!asking && reached !== null && reached <= 1) {
     line(field, at([layers, reached]), at([now.worth || SIDE.high, reached]), { "stroke-dasharray": "5 4" });
     const [x, y] = at([now.worth || SIDE.high, reached]);
-    if (layers > 1) drawn("text", { x: Math.min(x, FRAME[2]) - 8, y: y > FRAME[3] - 24 ? y - 8 : y + 16, "text-anchor": "end", class: "ao-small ao-halo" }, right, now.worth ? `${now.worth} plain` : "more plain layers");
+    if (layers > 1) {
+      drawn(
+        "text",
+        {
+          x: Math.min(x, FRAME[2]) - 8,
+          y: y > FRAME[3] - 24 ? y - 8 : y + 16,
+          "text-anchor": "end",
+          class: "ao-small ao-halo",
+        },
+        right,
+        now.worth ? `${now.worth} plain` : "more plain layers",
+      );
+    }
   }
   legend(right);
 }
@@ -171,23 +257,34 @@ function draw([left, right], now, state, bounds, asking) {
 }
 
 const layersOf = (count) => `${count} ${count === 1 ? "layer" : "layers"}`;
-const plainWorth = ({ worth }) => (worth ? `It takes ${worth} optimal plain ${worth === 1 ? "layer" : "layers"} to be as good.` : `No ${FAR} optimal plain layers are as good.`);
+const plainWorth = (
+  { worth },
+) => (worth
+  ? `It takes ${worth} optimal plain ${worth === 1 ? "layer" : "layers"} to be as good.`
+  : `No ${FAR} optimal plain layers are as good.`);
 
 function say(now, { context, layers, scale }) {
-  const [low, high] = now.spread, at = layers - 1, losses = Object.entries(METHODS).map(([name, { name: title }]) => `${title} ${worded(now.losses[name][at])}`).join(", ");
-  const harmful = Object.entries(METHODS).filter(([name]) => now.losses[name][at] === null || now.losses[name][at] > 1).map(([, { name }]) => name);
-  return `n = ${context}, ${layersOf(layers)}, covariates times ${show(scale)}: loss / d of ${losses}. `
-    + (now.losses.gdpp[at] !== null && now.losses.gdpp[at] <= 1 ? `${plainWorth(now)} ` : "")
-    + `Bulk of the eigenvalues from ${show(low, 3)} to ${show(high, 3)}. `
-    + (harmful.length ? `Worse than predicting 0: ${harmful.join(", ")}.` : "All better than predicting 0.");
+  const [low, high] = now.spread,
+    at = layers - 1,
+    losses = Object.entries(METHODS).map(([name, { name: title }]) => `${title} ${worded(now.losses[name][at])}`).join(", ");
+  const harmful = Object.entries(METHODS).filter(([name]) => now.losses[name][at] === null || now.losses[name][at] > 1).map((
+    [, { name }],
+  ) => name);
+  return `n = ${context}, ${layersOf(layers)}, covariates times ${show(scale)}: loss / d of ${losses}. ` +
+    (now.losses.gdpp[at] !== null && now.losses.gdpp[at] <= 1 ? `${plainWorth(now)} ` : "") +
+    `Bulk of the eigenvalues from ${show(low, 3)} to ${show(high, 3)}. ` +
+    (harmful.length ? `Worse than predicting 0: ${harmful.join(", ")}.` : "All better than predicting 0.");
 }
 
 const guess = {
   tells: true,
-  prompt: "Left, layers that move the covariates: each removes the error of eigenvalues at its bar, and carries the others on. How many plain layers, each with its best step, leave as little?",
+  prompt:
+    "Left, layers that move the covariates: each removes the error of eigenvalues at its bar, and carries the others on. How many plain layers, each with its best step, leave as little?",
   options: ["3 or 4", "5 to 8", "9 to 12", "more"],
   reveal(_, now, { layers }) {
-    return `${layersOf(layers)} of GD++ leave ${worded(100 * now.losses.gdpp[layers - 1])} % of the loss. ${plainWorth(now)} Now drag the largest eigenvalue up, as if the covariates had grown after training.`;
+    return `${layersOf(layers)} of GD++ leave ${worded(100 * now.losses.gdpp[layers - 1])} % of the loss. ${
+      plainWorth(now)
+    } Now drag the largest eigenvalue up, as if the covariates had grown after training.`;
   },
 };
 

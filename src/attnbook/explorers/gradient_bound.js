@@ -1,22 +1,42 @@
 // The gradient of a small clustering-head model beside a true bound and the paper's, as the weights are scaled.
 
-import { axes, clamp, clipped, COLOURS, curve, dot, drawn, gelu, line, mark, normalBelow, power, softmaxOf } from "./common.js";
+import {
+  axes,
+  clamp,
+  clipped,
+  COLOURS,
+  curve,
+  dot,
+  drawn,
+  gelu,
+  line,
+  mark,
+  normalBelow,
+  power,
+  softmaxOf,
+} from "./common.js";
 import { explorer } from "./shell.js";
 
 const MODELS = {
   solved: {
-    token: [[-0.3, -0.8], [1.4, 2.8]], position: [[0.3, 0], [0.3, 0], [0.3, 0], [0.4, 1]], query: [0, -0.2],
-    value: [[-0.5, -0.1], [-0.2, 0.7]], receptors: [[-1.2, 0.7], [2, -1.2], [0.9, 2.1], [-0.5, -1.4]],
+    token: [[-0.3, -0.8], [1.4, 2.8]],
+    position: [[0.3, 0], [0.3, 0], [0.3, 0], [0.4, 1]],
+    query: [0, -0.2],
+    value: [[-0.5, -0.1], [-0.2, 0.7]],
+    receptors: [[-1.2, 0.7], [2, -1.2], [0.9, 2.1], [-0.5, -1.4]],
     assemblers: [[-0.5, -0.9, 0.9, 0.5], [-1, -1.9, 1.8, 1.1]],
   },
   initial: {
-    token: [[1.1, -0.1], [0.1, -0.9]], position: [[-0.1, 0.4], [-0.5, -0.2], [-0.2, 0.6], [0.9, 2.4]], query: [-0.1, 0],
-    value: [[-0.2, -0.7], [0.4, 0.5]], receptors: [[0.6, -0.1], [0.6, 0.7], [-0.2, 0.1], [0.7, -0.4]],
+    token: [[1.1, -0.1], [0.1, -0.9]],
+    position: [[-0.1, 0.4], [-0.5, -0.2], [-0.2, 0.6], [0.9, 2.4]],
+    query: [-0.1, 0],
+    value: [[-0.2, -0.7], [0.4, 0.5]],
+    receptors: [[0.6, -0.1], [0.6, 0.7], [-0.2, 0.1], [0.7, -0.4]],
     assemblers: [[-0.5, 0.4, 0.2, -0.2], [-0.1, 0.1, -0.4, -0.3]],
   },
 };
 const LENGTH = 4, COUNTED = 3, POINTS = 61;
-const SLOPE = 1.1289041451202998;  // the largest derivative of the GELU
+const SLOPE = 1.1289041451202998; // the largest derivative of the GELU
 const SEQUENCES = Array.from({ length: 16 }, (_, n) => [3, 2, 1, 0].map((bit) => (n >> bit) & 1));
 
 const density = (x) => Math.exp(-x * x / 2) / Math.sqrt(2 * Math.PI);
@@ -32,7 +52,9 @@ function operatorNorm(matrix) {
 // Norms of the four gradients, the true bounds and the paper's, with what the readout says beside.
 function measure({ token, position, query, value, receptors, assemblers }) {
   const sums = { query: [0, 0], value: [0, 0, 0, 0], receptors: Array(8).fill(0), assemblers: Array(8).fill(0) };
-  const add = (name, index, number) => { sums[name][index] += number / 16; };
+  const add = (name, index, number) => {
+    sums[name][index] += number / 16;
+  };
   const norms = { value: operatorNorm(value), receptors: operatorNorm(receptors), assemblers: operatorNorm(assemblers) };
   const difference = [0, 1].map((f) => token[1][f] - token[0][f]), diameter = Math.hypot(...difference);
   let mean = 0, through = 0, square = 0, correct = 0, least = Infinity;
@@ -55,7 +77,11 @@ function measure({ token, position, query, value, receptors, assemblers }) {
     const radial = dot(back, unit), onXi = pull.map((number, f) => number + (back[f] - radial * unit[f]) / length);
     const onMixture = [0, 1].map((f) => value[0][f] * onXi[0] + value[1][f] * onXi[1]), centre = dot(mixture, onMixture);
     for (let f = 0; f < 2; f++) {
-      add("query", f, z.reduce((sum, column, t) => sum + s[t] * (dot(column, onMixture) - centre) * column[f], 0) / Math.SQRT2);
+      add(
+        "query",
+        f,
+        z.reduce((sum, column, t) => sum + s[t] * (dot(column, onMixture) - centre) * column[f], 0) / Math.SQRT2,
+      );
       for (let g = 0; g < 2; g++) add("value", 2 * f + g, onXi[f] * mixture[g]);
       for (let i = 0; i < 4; i++) {
         add("receptors", 2 * i + f, hidden[i] * unit[f]);
@@ -69,10 +95,19 @@ function measure({ token, position, query, value, receptors, assemblers }) {
     least = Math.min(least, length);
   }
   const { value: v, receptors: w, assemblers: u } = norms, size = Math.sqrt(square);
-  const factors = [2 * LENGTH * Math.SQRT2 * v * (1 + Math.sqrt(2 / Math.PI) * w * w * u), Math.SQRT2 * (1 + 2 * w * u), 2 * u, w];
+  const factors = [
+    2 * LENGTH * Math.SQRT2 * v * (1 + Math.sqrt(2 / Math.PI) * w * w * u),
+    Math.SQRT2 * (1 + 2 * w * u),
+    2 * u,
+    w,
+  ];
   const largest = Math.max(...token.flat().map(Math.abs));
   const ours = [v * through / Math.SQRT2, through, SLOPE * u * mean * diameter, w * mean * diameter];
-  const terms = [["query", "value", "receptors", "assemblers"].map((name) => Math.hypot(...sums[name])), ours, factors.map((factor) => factor * size)];
+  const terms = [
+    ["query", "value", "receptors", "assemblers"].map((name) => Math.hypot(...sums[name])),
+    ours,
+    factors.map((factor) => factor * size),
+  ];
   const totals = [Math.hypot(...terms[0]), Math.hypot(...ours), Math.sqrt(8 * mean) * largest * Math.hypot(...factors)];
   const ratios = totals[0] > 0 ? totals.slice(1).map((bound) => bound / totals[0]) : null;
   return { terms, totals, ratios, distance: mean, correct, least_length: least };
@@ -81,7 +116,9 @@ function measure({ token, position, query, value, receptors, assemblers }) {
 function scaled(state) {
   const times = (matrix, factor) => matrix.map((row) => row.map((number) => number * factor)), base = MODELS[state.model];
   return {
-    ...base, value: times(base.value, state.value * state.logits), receptors: times(base.receptors, state.receptors),
+    ...base,
+    value: times(base.value, state.value * state.logits),
+    receptors: times(base.receptors, state.receptors),
     assemblers: times(base.assemblers, state.assemblers * state.logits),
   };
 }
@@ -100,14 +137,27 @@ const LOOKS = [
   { name: "true bound", stroke: COLOURS[2], "stroke-dasharray": "none", "stroke-width": 1.8 },
   { name: "paper's", stroke: PURPLE, "stroke-dasharray": "7 4", "stroke-width": 2.2 },
 ];
-const written = (value) => (value === 0 ? "0" : value >= 0.01 && value < 10000 ? String(Number(value.toPrecision(3))) : value.toExponential(1).replace("-", "−"));
+const written = (
+  value,
+) => (value === 0
+  ? "0"
+  : value >= 0.01 && value < 10000
+  ? String(Number(value.toPrecision(3)))
+  : value.toExponential(1).replace("-", "−"));
 
 // Decades that hold the numbers, but nothing below the floor.
 function decades(numbers) {
   const shown = numbers.length ? numbers : [FLOOR]; // a solved task can leave no error that a computer can tell from 0
-  const low = Math.floor(Math.log10(Math.max(FLOOR, Math.min(...shown)))), high = Math.max(low + 1, Math.ceil(Math.log10(Math.max(...shown))));
+  const low = Math.floor(Math.log10(Math.max(FLOOR, Math.min(...shown)))),
+    high = Math.max(low + 1, Math.ceil(Math.log10(Math.max(...shown))));
   const gap = Math.ceil((high - low) / 8);
-  return { low: 10 ** low, high: 10 ** high, scale: Math.log, text: power, ticks: Array.from({ length: Math.floor((high - low) / gap) + 1 }, (_, k) => 10 ** (low + gap * k)) };
+  return {
+    low: 10 ** low,
+    high: 10 ** high,
+    scale: Math.log,
+    text: power,
+    ticks: Array.from({ length: Math.floor((high - low) / gap) + 1 }, (_, k) => 10 ** (low + gap * k)),
+  };
 }
 
 // The handle sits on the gradient's curve; it moves along the axis of factors, and keys up and down do what right and left do.
@@ -128,9 +178,15 @@ const pictures = [
 ];
 const controls = [
   {
-    trait: "value", kind: "handle", label: "The factor", step: WIDTH / 40, mark: (node) => drawn("circle", { r: 6.5, fill: "currentColor" }, node),
-    get: (state) => state[state.along], put: (value, { along }) => ({ [along]: value }),
-    place: (factor, now) => [columnOf(factor), heightOf(now)], from: factorAt,
+    trait: "value",
+    kind: "handle",
+    label: "The factor",
+    step: WIDTH / 40,
+    mark: (node) => drawn("circle", { r: 6.5, fill: "currentColor" }, node),
+    get: (state) => state[state.along],
+    put: (value, { along }) => ({ [along]: value }),
+    place: (factor, now) => [columnOf(factor), heightOf(now)],
+    from: factorAt,
   },
   { trait: "model", kind: "choice", label: "model", names: { solved: "solving", initial: "initial" } },
   { trait: "along", kind: "choice", label: "curves over", names: SIGNS },
@@ -139,7 +195,13 @@ const controls = [
 
 function drawCurves(picture, now, state, asking) {
   const factor = state[state.along], edges = decades(now.curves.flat());
-  const put = axes(picture, FRAME, { label: `factor of ${SIGNS[state.along]}`, low: LOWEST, high: HIGHEST, scale: Math.log, ticks: [0.001, 0.01, 0.1, 1, 10] }, { label: "norm", ...edges });
+  const put = axes(picture, FRAME, {
+    label: `factor of ${SIGNS[state.along]}`,
+    low: LOWEST,
+    high: HIGHEST,
+    scale: Math.log,
+    ticks: [0.001, 0.01, 0.1, 1, 10],
+  }, { label: "norm", ...edges });
   const field = clipped(picture, asking ? [columnOf(factor), ...FRAME.slice(1)] : FRAME);
   line(picture, put([factor, edges.low]), put([factor, edges.high]), { opacity: 0.6, "stroke-dasharray": "1 3" });
   LOOKS.forEach(({ name, ...look }, which) => {
@@ -148,18 +210,33 @@ function drawCurves(picture, now, state, asking) {
     line(picture, [x, 17], [x + 22, 17], look);
     drawn("text", { x: x + 26, y: 21, class: "ao-small" }, picture, name);
   });
-  if (asking) drawn("text", { x: (FRAME[0] + columnOf(factor)) / 2, y: (FRAME[1] + FRAME[3]) / 2, "text-anchor": "middle" }, picture, "and here?");
+  if (asking) {
+    drawn(
+      "text",
+      { x: (FRAME[0] + columnOf(factor)) / 2, y: (FRAME[1] + FRAME[3]) / 2, "text-anchor": "middle" },
+      picture,
+      "and here?",
+    );
+  }
 }
 
 function drawTerms(picture, now) {
   const y = decades(now.terms.flat().filter((value) => value > 0));
-  const at = axes(picture, FRAME, { label: "gradient in", low: 0, high: 4, ticks: [0.5, 1.5, 2.5, 3.5], text: (value) => NAMES[value - 0.5] }, { label: "norm", ...y });
+  const at = axes(picture, FRAME, {
+    label: "gradient in",
+    low: 0,
+    high: 4,
+    ticks: [0.5, 1.5, 2.5, 3.5],
+    text: (value) => NAMES[value - 0.5],
+  }, { label: "norm", ...y });
   NAMES.forEach((_, term) => {
-    if (now.terms[0][term] < FLOOR) return;  // the logits are so large that no error is left to draw
+    if (now.terms[0][term] < FLOOR) return; // the logits are so large that no error is left to draw
     const places = now.terms.map((values) => at([term + 0.5, Math.max(values[term], y.low)]));
     line(picture, places[0], places[1], { opacity: 0.4 });
     if (now.terms[2][term] < now.terms[0][term]) line(picture, places[0], places[2], { stroke: PURPLE, "stroke-width": 2 });
-    [2, 1, 0].forEach((which) => mark(picture, which, places[which], 5, { fill: LOOKS[which].stroke, stroke: "currentColor" }));
+    [2, 1, 0].forEach((which) =>
+      mark(picture, which, places[which], 5, { fill: LOOKS[which].stroke, stroke: "currentColor" })
+    );
   });
   LOOKS.forEach(({ name, stroke }, which) => {
     const x = [56, 142, 236][which];
@@ -174,30 +251,57 @@ function draw([curves, terms], now, state, bounds, asking) {
 }
 
 function say(now) {
-  const [gradient, ours, theirs] = now.totals, broken = NAMES.filter((_, term) => now.terms[2][term] < now.terms[0][term] * (1 - 1e-12));
+  const [gradient, ours, theirs] = now.totals,
+    broken = NAMES.filter((_, term) => now.terms[2][term] < now.terms[0][term] * (1 - 1e-12));
   const beside = (bound) => (gradient > 0 ? `, ${written(now.ratios[bound])} times as large` : "");
-  return `${now.correct} of 16 sequences correct, mean distance from the labels ${written(now.distance)}, shortest ξ ${written(now.least_length)}. `
-    + `Gradient ${written(gradient)}; true bound ${written(ours)}${beside(0)}; the paper's bound ${written(theirs)}`
-    + `${theirs < gradient ? ", broken" : beside(1)}. `
-    + (broken.length ? `Of its terms those for ${broken.join(" and ")} are broken.` : "None of its terms is broken.");
+  return `${now.correct} of 16 sequences correct, mean distance from the labels ${written(now.distance)}, shortest ξ ${
+    written(now.least_length)
+  }. ` +
+    `Gradient ${written(gradient)}; true bound ${written(ours)}${beside(0)}; the paper's bound ${written(theirs)}` +
+    `${theirs < gradient ? ", broken" : beside(1)}. ` +
+    (broken.length ? `Of its terms those for ${broken.join(" and ")} are broken.` : "None of its terms is broken.");
 }
 
 const guess = {
-  prompt: "This model answers all 16 sequences right. Make V a hundred times shorter: it stays right, and hardly less sure. What does its gradient do?",
+  prompt:
+    "This model answers all 16 sequences right. Make V a hundred times shorter: it stays right, and hardly less sure. What does its gradient do?",
   tells: true,
   options: ["it shrinks with V", "it stays about as it is", "it grows"],
   of: (state) => ({ ...state, value: state.value / 100 }),
   reveal(answer, { totals: [from] }, state, { totals: [to] }) {
-    return `${answer === "it grows" ? "Yes, it grows" : "It grows"}: from ${written(from)} to ${written(to)}. V makes ξ, and the layer behind sees the direction of ξ. `
-      + "The shorter ξ is, the more a small push turns it. The paper's bound knows the lengths of V, W and U only, and shrinks.";
+    return `${answer === "it grows" ? "Yes, it grows" : "It grows"}: from ${written(from)} to ${
+      written(to)
+    }. V makes ξ, and the layer behind sees the direction of ξ. ` +
+      "The shorter ξ is, the more a small push turns it. The paper's bound knows the lengths of V, W and U only, and shrinks.";
   },
 };
 const tour = [
-  { set: { value: 0.01 }, say: "A hundredth of V: the gradient is almost at the paper's bound. The terms that break first are those for the query and V, which pass through the direction of ξ." },
-  { set: { value: 0.001 }, say: "A thousandth: the gradient is eight times the paper's bound. The true bound has 1/‖ξ‖ in it, and stays above." },
-  { set: { along: "logits" }, say: "Now V and U together: the logits. The model is right along the whole way, and its gradient falls, ever faster, and never to 0." },
-  { set: { along: "logits", logits: 4 }, say: ({ totals: [gradient] }) => `Four times the logits: the gradient is down to ${gradient.toFixed(5)}, and still not 0. It keeps asking for longer logits.` },
-  { set: { model: "initial", along: "logits" }, say: "A model that is wrong on most sequences: with longer logits it is wrong with more confidence, and the gradient grows." },
+  {
+    set: { value: 0.01 },
+    say:
+      "A hundredth of V: the gradient is almost at the paper's bound. The terms that break first are those for the query and V, which pass through the direction of ξ.",
+  },
+  {
+    set: { value: 0.001 },
+    say: "A thousandth: the gradient is eight times the paper's bound. The true bound has 1/‖ξ‖ in it, and stays above.",
+  },
+  {
+    set: { along: "logits" },
+    say:
+      "Now V and U together: the logits. The model is right along the whole way, and its gradient falls, ever faster, and never to 0.",
+  },
+  {
+    set: { along: "logits", logits: 4 },
+    say: ({ totals: [gradient] }) =>
+      `Four times the logits: the gradient is down to ${
+        gradient.toFixed(5)
+      }, and still not 0. It keeps asking for longer logits.`,
+  },
+  {
+    set: { model: "initial", along: "logits" },
+    say:
+      "A model that is wrong on most sequences: with longer logits it is wrong with more confidence, and the gradient grows.",
+  },
 ];
 
 export default explorer({ pictures, controls, compute, draw, say, guess, tour });

@@ -4,13 +4,25 @@ import { arrow, axes, clipped, COLOURS, dot, drawn, gelu, line, mark, show } fro
 import { explorer } from "./shell.js";
 
 const REACH = 10, CELLS = 80, PREFIX = 5, LENGTH = 12;
-const TIE = 1e-9;  // logits no further apart are equal: right in half of the cases
+const TIE = 1e-9; // logits no further apart are equal: right in half of the cases
 const SUFFIXES = Array.from({ length: 16 }, (_, number) => 37 * number % 128);
 const NOISE = [
-  [-2.3, -0.4], [-1.1, 1.0], [-0.9, -1.3], [-0.6, -0.9], [-1.3, 1.5], [0.3, 2.0], [-1.5, -0.7],
-  [0.5, -1.0], [-0.1, 0.6], [0.0, -1.2], [-0.7, 0.1], [-1.7, 1.0], [0.7, 0.1], [-1.1, 1.9],
+  [-2.3, -0.4],
+  [-1.1, 1.0],
+  [-0.9, -1.3],
+  [-0.6, -0.9],
+  [-1.3, 1.5],
+  [0.3, 2.0],
+  [-1.5, -0.7],
+  [0.5, -1.0],
+  [-0.1, 0.6],
+  [0.0, -1.2],
+  [-0.7, 0.1],
+  [-1.7, 1.0],
+  [0.7, 0.1],
+  [-1.1, 1.9],
 ];
-const VALUE = 10, RECEPTORS = [[-8, 20], [-16, 20], [-8, -20], [-16, -20]], ASSEMBLERS = [-2, 4.5, 2, -4.5];  // these in y only
+const VALUE = 10, RECEPTORS = [[-8, 20], [-16, 20], [-8, -20], [-16, -20]], ASSEMBLERS = [-2, 4.5, 2, -4.5]; // these in y only
 
 function feedForward([x, y]) {
   const length = Math.hypot(x, y) || 1;
@@ -18,7 +30,11 @@ function feedForward([x, y]) {
 }
 
 const squared = (a, b) => (a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2;
-const ones = (number) => { let count = 0; for (; number; number >>= 1) count += number & 1; return count; };
+const ones = (number) => {
+  let count = 0;
+  for (; number; number >>= 1) count += number & 1;
+  return count;
+};
 
 function meanOf(points) {
   const sum = points.reduce(([x, y], [u, v]) => [x + u, y + v], [0, 0]);
@@ -33,11 +49,14 @@ export function compute({ query, rest, split, noise }) {
     const [x, height] = t < PREFIX ? [1, 0] : rest;
     return [x + noise * NOISE[2 + t][0], height + split * y + noise * NOISE[2 + t][1]];
   });
-  const embeddings = token.map((e) => position.map((p) => {
-    const sum = [e[0] + p[0], e[1] + p[1]], size = Math.hypot(...sum) || 1;
-    return [sum[0] / size, sum[1] / size];
-  }));
-  const scores = embeddings.map((row) => row.map((z) => dot(z, query) / Math.SQRT2)), weights = scores.map((row) => row.map(Math.exp));
+  const embeddings = token.map((e) =>
+    position.map((p) => {
+      const sum = [e[0] + p[0], e[1] + p[1]], size = Math.hypot(...sum) || 1;
+      return [sum[0] / size, sum[1] / size];
+    })
+  );
+  const scores = embeddings.map((row) => row.map((z) => dot(z, query) / Math.SQRT2)),
+    weights = scores.map((row) => row.map(Math.exp));
   const decide = token[1].map((value, axis) => value - token[0][axis]);
 
   const all = [], byCount = [[], [], [], [], [], []];
@@ -59,12 +78,15 @@ export function compute({ query, rest, split, noise }) {
   const mean = meanOf(all), spread = all.reduce((sum, xi) => sum + squared(xi, mean), 0) / all.length;
   const prefixes = Array.from({ length: 2 ** PREFIX }, (_, number) => all.slice(128 * number, 128 * (number + 1)));
   const means = prefixes.map(meanOf), centres = byCount.map(meanOf);
-  const within = prefixes.reduce((sum, points, number) => sum + points.reduce((part, xi) => part + squared(xi, means[number]), 0), 0) / all.length;
+  const within =
+    prefixes.reduce((sum, points, number) => sum + points.reduce((part, xi) => part + squared(xi, means[number]), 0), 0) /
+    all.length;
   const orders = means.reduce((sum, point, number) => sum + squared(point, centres[ones(number)]), 0) / means.length;
   const share = (part) => (spread > 1e-30 * VALUE ** 2 ? 1 - part / spread : 1);
-  const least = [0, 0], most = [0, 0];  // attention sums of the prefix and of the rest, when the rest has little or much
+  const least = [0, 0], most = [0, 0]; // attention sums of the prefix and of the rest, when the rest has little or much
   for (let t = 0; t < LENGTH; t++) {
-    const [low, high] = [Math.min(weights[0][t], weights[1][t]), Math.max(weights[0][t], weights[1][t])], rest = t < PREFIX ? 0 : 1;
+    const [low, high] = [Math.min(weights[0][t], weights[1][t]), Math.max(weights[0][t], weights[1][t])],
+      rest = t < PREFIX ? 0 : 1;
     least[rest] += rest ? low : high;
     most[rest] += rest ? high : low;
   }
@@ -72,7 +94,8 @@ export function compute({ query, rest, split, noise }) {
   for (let i = 0; i < 6; i++) for (let j = 0; j < i; j++) gap = Math.min(gap, Math.sqrt(squared(centres[i], centres[j])));
   const cell = (index) => (index + 0.5) * 2 * REACH / CELLS - REACH;
   return {
-    embeddings, centres,
+    embeddings,
+    centres,
     accuracy: right / all.length,
     suffix: share(within),
     permutation: share(orders),
@@ -81,7 +104,10 @@ export function compute({ query, rest, split, noise }) {
     clusters: prefixes.map((points) => SUFFIXES.map((suffix) => points[suffix])),
     gap,
     radius: Math.max(...byCount.flatMap((points, count) => points.map((xi) => Math.sqrt(squared(xi, centres[count]))))),
-    map: Array.from({ length: CELLS ** 2 }, (_, index) => dot(decide, feedForward([cell(index % CELLS), cell(Math.floor(index / CELLS))]))),
+    map: Array.from(
+      { length: CELLS ** 2 },
+      (_, index) => dot(decide, feedForward([cell(index % CELLS), cell(Math.floor(index / CELLS))])),
+    ),
   };
 }
 
@@ -92,13 +118,33 @@ const back = (left, top) => [(left - CENTRE[0]) / UNIT, (CENTRE[1] - top) / UNIT
 const tip = (query) => place(query.map((part) => part / ARROW));
 
 const pictures = [
-  { label: "The plane of embeddings: positions, normalized sums of both tokens with them, and the query", box: "0 0 320 326" },
+  {
+    label: "The plane of embeddings: positions, normalized sums of both tokens with them, and the query",
+    box: "0 0 320 326",
+  },
   { label: "Sequence embeddings over the regions of the two classes", box: "0 0 320 326" },
 ];
-const hollow = (parent, index, at) => mark(parent, index, at, 6.5, { fill: "none", stroke: "currentColor", "stroke-width": 2 });
+const hollow = (parent, index, at) =>
+  mark(parent, index, at, 6.5, { fill: "none", stroke: "currentColor", "stroke-width": 2 });
 const controls = [
-  { trait: "query", kind: "handle", label: "The query", step: UNIT / 5, mark: (node) => drawn("circle", { r: 6, fill: "currentColor" }, node), place: tip, from: (left, top) => back(left, top).map((part) => ARROW * part) },
-  { trait: "rest", kind: "handle", label: "The positions of the suffix", step: UNIT / 5, mark: (node) => hollow(node, 2, [0, 0]), place, from: back },
+  {
+    trait: "query",
+    kind: "handle",
+    label: "The query",
+    step: UNIT / 5,
+    mark: (node) => drawn("circle", { r: 6, fill: "currentColor" }, node),
+    place: tip,
+    from: (left, top) => back(left, top).map((part) => ARROW * part),
+  },
+  {
+    trait: "rest",
+    kind: "handle",
+    label: "The positions of the suffix",
+    step: UNIT / 5,
+    mark: (node) => hollow(node, 2, [0, 0]),
+    place,
+    from: back,
+  },
   { trait: "query", at: 0, label: "query, first", step: 0.1, digits: 1 },
   { trait: "query", at: 1, label: "query, second", step: 0.1, digits: 1 },
   { trait: "rest", at: 0, label: "suffix, first", step: 0.1, digits: 1 },
@@ -115,51 +161,84 @@ function legend(parent, entries) {
 const sign = (index, colour) => (parent, x) => mark(parent, index, [x, 17], 5, { fill: colour, stroke: "currentColor" });
 
 function drawEmbeddings(picture, now, { query, rest, split, noise }, asking) {
-  axes(picture, FRAME, { label: "positions P, sums Z, q / 6", low: -SPACE, high: SPACE, ticks: [-2, -1, 0, 1, 2] }, { label: "", low: -SPACE, high: SPACE, ticks: [-2, -1, 0, 1, 2] });
+  axes(picture, FRAME, { label: "positions P, sums Z, q / 6", low: -SPACE, high: SPACE, ticks: [-2, -1, 0, 1, 2] }, {
+    label: "",
+    low: -SPACE,
+    high: SPACE,
+    ticks: [-2, -1, 0, 1, 2],
+  });
   const field = clipped(picture, FRAME);
   drawn("circle", { cx: CENTRE[0], cy: CENTRE[1], r: UNIT, fill: "none", stroke: "currentColor", opacity: 0.4 }, field);
   [-1, 1].forEach((y, v) => {
     const [left, top] = place([noise * NOISE[v][0], y + noise * NOISE[v][1]]);
     line(field, [left - 4, top], [left + 4, top]);
     line(field, [left, top - 4], [left, top + 4]);
-    drawn("text", { x: left, y: top + (y > 0 ? -7 : 16), "text-anchor": "middle", class: "ao-small ao-halo" }, field, `E(${v})`);
+    drawn(
+      "text",
+      { x: left, y: top + (y > 0 ? -7 : 16), "text-anchor": "middle", class: "ao-small ao-halo" },
+      field,
+      `E(${v})`,
+    );
   });
   for (let t = 0; t < LENGTH; t++) {
     const [x, height] = t < PREFIX ? [1, 0] : rest, y = split * (t < PREFIX ? (t - 2) / 2 : (t - PREFIX - 3) / 3);
-    hollow(field, t < PREFIX ? 0 : 2, place([x + noise * NOISE[2 + t][0], height + y + noise * NOISE[2 + t][1]])).setAttribute("opacity", 0.6);
+    hollow(field, t < PREFIX ? 0 : 2, place([x + noise * NOISE[2 + t][0], height + y + noise * NOISE[2 + t][1]]))
+      .setAttribute("opacity", 0.6);
   }
-  now.embeddings.forEach((row, v) => row.forEach((z, t) => {
-    mark(field, t < PREFIX ? 0 : 2, place(z), t < PREFIX ? 6 : 5, { fill: COLOURS[v], stroke: "currentColor", "fill-opacity": 0.8 });
-  }));
+  now.embeddings.forEach((row, v) =>
+    row.forEach((z, t) => {
+      mark(field, t < PREFIX ? 0 : 2, place(z), t < PREFIX ? 6 : 5, {
+        fill: COLOURS[v],
+        stroke: "currentColor",
+        "fill-opacity": 0.8,
+      });
+    })
+  );
   arrow(picture, CENTRE, tip(query), { "stroke-width": 2.5 });
   if (!asking) {
     const [x, y] = tip(query);
     drawn("text", { x: x + 10, y: y - 9, class: "ao-halo" }, picture, "q");
   }
-  const outline = (index) => (parent, x) => mark(parent, index, [x, 17], 5, { fill: "none", stroke: "currentColor", "stroke-width": 1.6 });
-  legend(picture, [[30, sign(0, COLOURS[0]), "token 0"], [98, sign(0, COLOURS[1]), "token 1"], [166, outline(0), "first 5"], [230, outline(2), "the rest"]]);
+  const outline = (index) => (parent, x) =>
+    mark(parent, index, [x, 17], 5, { fill: "none", stroke: "currentColor", "stroke-width": 1.6 });
+  legend(picture, [
+    [30, sign(0, COLOURS[0]), "token 0"],
+    [98, sign(0, COLOURS[1]), "token 1"],
+    [166, outline(0), "first 5"],
+    [230, outline(2), "the rest"],
+  ]);
 }
 
 function drawClusters(picture, now, asking) {
-  const scale = { low: -REACH, high: REACH, ticks: [-10, -5, 0, 5, 10] }, at = axes(picture, FRAME, { label: "sequence embeddings ξ", ...scale }, { label: "", ...scale });
+  const scale = { low: -REACH, high: REACH, ticks: [-10, -5, 0, 5, 10] },
+    at = axes(picture, FRAME, { label: "sequence embeddings ξ", ...scale }, { label: "", ...scale });
   if (asking) {
     drawn("text", { x: CENTRE[0], y: CENTRE[1], "text-anchor": "middle" }, picture, "4096 embeddings: where?");
     return;
   }
-  const size = (FRAME[2] - FRAME[0]) / CELLS, fields = drawn("g", { "fill-opacity": 0.3, "shape-rendering": "crispEdges" }, picture);
+  const size = (FRAME[2] - FRAME[0]) / CELLS,
+    fields = drawn("g", { "fill-opacity": 0.3, "shape-rendering": "crispEdges" }, picture);
   for (let row = 0; row < CELLS; row++) {
-    for (let start = 0, end = 1; start < CELLS; start = end, end += 1) {  // runs of one class
+    for (let start = 0, end = 1; start < CELLS; start = end, end += 1) { // runs of one class
       const above = now.map[CELLS * row + start] > 0;
       while (end < CELLS && now.map[CELLS * row + end] > 0 === above) end += 1;
-      drawn("rect", { x: FRAME[0] + size * start, y: FRAME[3] - size * (row + 1), width: size * (end - start), height: size, fill: COLOURS[above ? 1 : 0] }, fields);
+      drawn("rect", {
+        x: FRAME[0] + size * start,
+        y: FRAME[3] - size * (row + 1),
+        width: size * (end - start),
+        height: size,
+        fill: COLOURS[above ? 1 : 0],
+      }, fields);
     }
   }
   const inside = clipped(picture, FRAME), seen = new Set();
-  now.clusters.forEach((points, number) => points.forEach((xi) => {
-    const odd = ones(number) % 2, [x, y] = at(xi), key = `${odd} ${Math.round(2 * x)} ${Math.round(2 * y)}`;
-    if (!seen.has(key)) mark(inside, odd, [x, y], 4, { fill: COLOURS[odd], stroke: "currentColor", "stroke-width": 0.7 });
-    seen.add(key);
-  }));
+  now.clusters.forEach((points, number) =>
+    points.forEach((xi) => {
+      const odd = ones(number) % 2, [x, y] = at(xi), key = `${odd} ${Math.round(2 * x)} ${Math.round(2 * y)}`;
+      if (!seen.has(key)) mark(inside, odd, [x, y], 4, { fill: COLOURS[odd], stroke: "currentColor", "stroke-width": 0.7 });
+      seen.add(key);
+    })
+  );
   if (2 * now.radius < now.gap) {
     now.centres.forEach((centre, count) => {
       const [x, y] = at(centre);
@@ -177,28 +256,49 @@ function draw([embeddings, clusters], now, state, bounds, asking) {
 
 function say(now) {
   const per = (value, digits = 1) => `${show(100 * value, digits)} %`, apart = 2 * now.radius < now.gap;
-  return `Right on ${per(now.accuracy)} of the 4096 sequences. `
-    + (apart ? `Six clusters, one for each number of ones among the first five${now.accuracy === 1 ? ", each in a wedge of its own class. " : ", but not each in a wedge of its own class. "}`
-      : `Sequences stray up to ${show(now.radius)} from the centres of their clusters, which are at least ${show(now.gap)} apart: clusters may overlap. `)
-    + `Suffix invariance ${show(now.suffix, 3)}, permutation invariance ${show(now.permutation, 3)}. `
-    + `The suffix gets ${[...new Set([per(now.least, 2), per(now.most, 2)])].join(" to ")} of the attention.`;
+  return `Right on ${per(now.accuracy)} of the 4096 sequences. ` +
+    (apart
+      ? `Six clusters, one for each number of ones among the first five${
+        now.accuracy === 1 ? ", each in a wedge of its own class. " : ", but not each in a wedge of its own class. "
+      }`
+      : `Sequences stray up to ${show(now.radius)} from the centres of their clusters, which are at least ${
+        show(now.gap)
+      } apart: clusters may overlap. `) +
+    `Suffix invariance ${show(now.suffix, 3)}, permutation invariance ${show(now.permutation, 3)}. ` +
+    `The suffix gets ${[...new Set([per(now.least, 2), per(now.most, 2)])].join(" to ")} of the attention.`;
 }
 
 const guess = {
-  prompt: "This head attends to the first five of twelve tokens, zeros and ones, and must say whether their sum is odd. 4096 sequences go through it. How many clusters do their embeddings ξ make?",
+  prompt:
+    "This head attends to the first five of twelve tokens, zeros and ones, and must say whether their sum is odd. 4096 sequences go through it. How many clusters do their embeddings ξ make?",
   tells: true,
   options: ["2, one a label", "6, one a number of ones", "32, one a prefix"],
   reveal(answer) {
-    return `${answer === "6, one a number of ones" ? "Yes, six" : "Six"}. Attention averages the first five tokens. An average keeps how many ones there are, and forgets their order and what follows. `
-      + "It does not know odd from even: along the line the classes alternate, and the layer behind has to colour one cluster after the other.";
+    return `${
+      answer === "6, one a number of ones" ? "Yes, six" : "Six"
+    }. Attention averages the first five tokens. An average keeps how many ones there are, and forgets their order and what follows. ` +
+      "It does not know odd from even: along the line the classes alternate, and the layer behind has to colour one cluster after the other.";
   },
 };
 const tour = [
   { set: { query: [2, 0] }, say: "A short query: the suffix gets a sixth of the attention, and each cluster is smeared." },
-  { set: { query: [2, 0], rest: [0, 2] }, say: "The same query, but the suffix's squares coincide. Whatever the suffix, it adds the same: the clusters are points again, moved, so that the layer's wedges no longer fit." },
-  { set: { rest: [0, 2] }, say: "With a long query and coinciding squares the head is right, and forgets the suffix exactly." },
-  { set: { split: 0.5 }, say: "Positions of the prefix that differ: tokens no longer add the same wherever they stand, and the order is seen." },
-  { set: { query: [0, 8] }, say: "A query that looks at ones instead of positions: it sees the suffix as well as the prefix." },
+  {
+    set: { query: [2, 0], rest: [0, 2] },
+    say:
+      "The same query, but the suffix's squares coincide. Whatever the suffix, it adds the same: the clusters are points again, moved, so that the layer's wedges no longer fit.",
+  },
+  {
+    set: { rest: [0, 2] },
+    say: "With a long query and coinciding squares the head is right, and forgets the suffix exactly.",
+  },
+  {
+    set: { split: 0.5 },
+    say: "Positions of the prefix that differ: tokens no longer add the same wherever they stand, and the order is seen.",
+  },
+  {
+    set: { query: [0, 8] },
+    say: "A query that looks at ones instead of positions: it sees the suffix as well as the prefix.",
+  },
 ];
 
 export default explorer({ pictures, controls, compute, draw, say, guess, tour });

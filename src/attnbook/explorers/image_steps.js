@@ -18,7 +18,8 @@ function unpack(name, text, decode) {
 }
 const floats = (view) => Float64Array.from({ length: view.byteLength / 4 }, (_, index) => view.getFloat32(4 * index, true));
 const rows = (view) => indices(COUNT).map((row) => floats(new DataView(view.buffer, 4 * PIXELS * row, 4 * PIXELS)));
-const greys = (view) => indices(view.byteLength / PIXELS).map((index) => new Uint8Array(view.buffer, PIXELS * index, PIXELS));
+const greys = (view) =>
+  indices(view.byteLength / PIXELS).map((index) => new Uint8Array(view.buffer, PIXELS * index, PIXELS));
 const inner = (a, b) => a.reduce((sum, value, index) => sum + value * b[index], 0);
 const gramOf = (view) => rows(view).map((one, _, all) => all.map((other) => inner(one, other)));
 
@@ -30,7 +31,7 @@ function startOf({ images, pattern, image, noise }) {
 
 // The class that a label names, given the probabilities at the start.
 function classOf({ label, truth, image, classes }, probabilities) {
-  if (label === "true") return image === 0 ? 0 : truth[image - 1];  // the black image has none: the first stands in
+  if (label === "true") return image === 0 ? 0 : truth[image - 1]; // the black image has none: the first stands in
   return label === "predicted" ? largest(probabilities) : classes.indexOf(label);
 }
 
@@ -48,23 +49,47 @@ function unroll(state) {
     if (layer < ITERATIONS) coefficients.push(coefficients[layer].map((value, c) => value + change[c]));
   }
   const moved = coefficients.map((a) => Math.sqrt(Math.max(inner(a, gram.map((row) => inner(row, a))), 0)));
-  return { z, probabilities, predicted: probabilities.map(largest), imposed, moved, start_norm: Math.sqrt(inner(z, z)), coefficients };
+  return {
+    z,
+    probabilities,
+    predicted: probabilities.map(largest),
+    imposed,
+    moved,
+    start_norm: Math.sqrt(inner(z, z)),
+    coefficients,
+  };
 }
 
 // The numbers that the picture shows; the Python class computes the same.
 export function compute(state) {
   const { z, coefficients, ...numbers } = unroll(state);
   const { moved, start_norm: norm } = numbers;
-  return { ...numbers, difference: coefficients[state.iteration], shares: norm > 0 ? moved.map((value) => value / norm) : null };
+  return {
+    ...numbers,
+    difference: coefficients[state.iteration],
+    shares: norm > 0 ? moved.map((value) => value / norm) : null,
+  };
 }
 
 // A square of pixels with a heading above it and a scale below.
 function screen(parent, heading, kind) {
   const canvas = element("canvas", { width: SIDE, height: SIDE, role: "img" });
   const ends = [element("span"), element("span")];
-  parent.append(element("div", { class: `ao-screen ao-${kind}` }, element("div", {}, heading), canvas,
-    element("div", { class: "ao-scale", "aria-hidden": "true" }, ends[0], element("i"), ends[1])));
-  return { canvas, scale(low, high) { [ends[0].textContent, ends[1].textContent] = [low, high]; } };
+  parent.append(
+    element(
+      "div",
+      { class: `ao-screen ao-${kind}` },
+      element("div", {}, heading),
+      canvas,
+      element("div", { class: "ao-scale", "aria-hidden": "true" }, ends[0], element("i"), ends[1]),
+    ),
+  );
+  return {
+    canvas,
+    scale(low, high) {
+      [ends[0].textContent, ends[1].textContent] = [low, high];
+    },
+  };
 }
 
 // Paint a canvas: `colour` gives red, green, blue and opacity (0 to 255) of a pixel's value.
@@ -74,16 +99,24 @@ function paint(canvas, values, colour) {
   canvas.getContext("2d").putImageData(pixels, 0, 0);
 }
 const grey = (value) => [...Array(3).fill(255 * clamp(value, 0, 1)), 255];
-const diverging = (reach) => (value) => [...(value < 0 ? [0, 114, 178] : [213, 94, 0]), reach ? 255 * Math.abs(value) / reach : 0];
+const diverging =
+  (reach) => (value) => [...(value < 0 ? [0, 114, 178] : [213, 94, 0]), reach ? 255 * Math.abs(value) / reach : 0];
 
 // The small picture of an image.
 function thumbnail(number, { images, truth, classes }) {
   const name = `${number}: ${number === 0 ? "black" : classes[truth[number - 1]]}`;
-  return { key: `${name} ${images}`, make() {
-    const canvas = element("canvas", { width: SIDE, height: SIDE, role: "img", "aria-label": name });
-    paint(canvas, number === 0 ? Array(PIXELS).fill(0) : unpack("images", images, greys)[number - 1], (value) => grey(value / 255));
-    return canvas;
-  } };
+  return {
+    key: `${name} ${images}`,
+    make() {
+      const canvas = element("canvas", { width: SIDE, height: SIDE, role: "img", "aria-label": name });
+      paint(
+        canvas,
+        number === 0 ? Array(PIXELS).fill(0) : unpack("images", images, greys)[number - 1],
+        (value) => grey(value / 255),
+      );
+      return canvas;
+    },
+  };
 }
 
 // The two screens in their column.
@@ -94,7 +127,10 @@ function screens(root) {
   now.scale("≤ 0", "≥ 1");
   return { now, change };
 }
-const pictures = [screens, { label: "The classifier's ten probabilities as bars, with outlines for those at the start", box: "0 0 320 262" }];
+const pictures = [screens, {
+  label: "The classifier's ten probabilities as bars, with outlines for those at the start",
+  box: "0 0 320 262",
+}];
 
 const truthOf = ({ image, truth, classes }) => (image === 0 ? null : classes[truth[image - 1]]);
 const subjectOf = (state) => (state.image === 0 ? "image 0: black" : `image ${state.image}: ${truthOf(state)}`);
@@ -113,51 +149,105 @@ const controls = [
 ];
 
 function draw([screens, bars], { probabilities, predicted, moved, imposed }, state, bounds, asking) {
-  const { classes, label } = state, iteration = asking ? 0 : state.iteration, { z, coefficients } = unroll(state), weights = unpack("weights", state.weights, rows);
+  const { classes, label } = state,
+    iteration = asking ? 0 : state.iteration,
+    { z, coefficients } = unroll(state),
+    weights = unpack("weights", state.weights, rows);
   const chosen = label === "soft" ? -1 : largest(imposed), { now, change } = screens, subject = subjectOf(state);
 
-  const differences = coefficients.map((a) => z.map((_, pixel) => a.reduce((sum, value, c) => sum + value * weights[c][pixel], 0)));
+  const differences = coefficients.map((a) =>
+    z.map((_, pixel) => a.reduce((sum, value, c) => sum + value * weights[c][pixel], 0))
+  );
   const reach = Math.max(...differences.map((values) => values.reduce((top, value) => Math.max(top, Math.abs(value)), 0)));
   paint(now.canvas, z.map((value, pixel) => value + differences[iteration][pixel]), grey);
   paint(change.canvas, differences[iteration], diverging(reach));
   change.scale(reach ? `−${digits(reach, 2)}` : "none", reach ? `+${digits(reach, 2)}` : "");
   now.canvas.setAttribute("aria-label", `${subject}, after ${after({ iteration })}`);
-  change.canvas.setAttribute("aria-label", `change of ${subject}, after ${after({ iteration })}, norm ${digits(moved[iteration], 3)}`);
+  change.canvas.setAttribute(
+    "aria-label",
+    `change of ${subject}, after ${after({ iteration })}, norm ${digits(moved[iteration], 3)}`,
+  );
 
   const left = 100, width = 166, height = 23;
   classes.forEach((name, c) => {
     const y = height * c, weight = `font-weight: ${c === chosen || c === predicted[iteration] ? "bold" : "normal"}`;
     const [before, value] = [probabilities[0][c], probabilities[iteration][c]];
-    drawn("text", { x: left - 8, y: y + 16, "text-anchor": "end", style: weight }, bars, `${c === chosen ? "★ " : ""}${name}`);
-    drawn("rect", { x: left, y: y + 4, width: width * value, height: height - 7, fill: COLOURS[c === chosen ? 1 : 0] }, bars);
-    if (width * before >= 1) drawn("rect", { x: left, y: y + 1.5, width: width * before, height: height - 2, fill: "none", stroke: "currentColor", "stroke-width": 1 }, bars);
-    drawn("text", { x: left + width + 8, y: y + 16, style: weight }, bars, `${show(value)}${c === predicted[iteration] ? " ◀" : ""}`);
+    drawn(
+      "text",
+      { x: left - 8, y: y + 16, "text-anchor": "end", style: weight },
+      bars,
+      `${c === chosen ? "★ " : ""}${name}`,
+    );
+    drawn(
+      "rect",
+      { x: left, y: y + 4, width: width * value, height: height - 7, fill: COLOURS[c === chosen ? 1 : 0] },
+      bars,
+    );
+    if (width * before >= 1) {
+      drawn("rect", {
+        x: left,
+        y: y + 1.5,
+        width: width * before,
+        height: height - 2,
+        fill: "none",
+        stroke: "currentColor",
+        "stroke-width": 1,
+      }, bars);
+    }
+    drawn(
+      "text",
+      { x: left + width + 8, y: y + 16, style: weight },
+      bars,
+      `${show(value)}${c === predicted[iteration] ? " ◀" : ""}`,
+    );
   });
   line(bars, [left, 0], [left, COUNT * height], { opacity: 0.5 });
-  drawn("text", { x: 160, y: COUNT * height + 22, "text-anchor": "middle", class: "ao-small" }, bars,
-    `${chosen < 0 ? "" : "★ imposed · "}◀ predicted · outline: at the start`);
+  drawn(
+    "text",
+    { x: 160, y: COUNT * height + 22, "text-anchor": "middle", class: "ao-small" },
+    bars,
+    `${chosen < 0 ? "" : "★ imposed · "}◀ predicted · outline: at the start`,
+  );
 }
 
 function say({ probabilities, predicted, moved, shares, start_norm: norm, imposed }, state) {
-  const { classes, image, label, iteration } = state, chosen = label === "soft" ? -1 : largest(imposed), truth = truthOf(state);
-  const source = { true: truth ? ", its true class" : "; a black image has no true class", predicted: ", predicted at the start" }[label] ?? "";
+  const { classes, image, label, iteration } = state,
+    chosen = label === "soft" ? -1 : largest(imposed),
+    truth = truthOf(state);
+  const source = {
+    true: truth ? ", its true class" : "; a black image has no true class",
+    predicted: ", predicted at the start",
+  }[label] ?? "";
   const held = chosen < 0 ? "its own softmax at the start" : `${classes[chosen]}${source}`;
-  const share = shares ? `, ${digits(100 * shares[iteration], 3)} % of the start's norm ${show(norm)}` : "; the norm of the start is 0";
-  const travel = chosen < 0 ? `The label is what the classifier says already: the update is exactly zero, and the image does not move from its start of norm ${show(norm)}`
+  const share = shares
+    ? `, ${digits(100 * shares[iteration], 3)} % of the start's norm ${show(norm)}`
+    : "; the norm of the start is 0";
+  const travel = chosen < 0
+    ? `The label is what the classifier says already: the update is exactly zero, and the image does not move from its start of norm ${
+      show(norm)
+    }`
     : `It has moved by ${digits(moved[iteration], 3)}${share}`;
-  return `Image ${image} after ${after(state)} of h = ${show(state.step)}: predicted ${classes[predicted[iteration]]} `
-    + `(probability ${show(probabilities[iteration][predicted[iteration]], 3)}); imposed: ${held}. ${travel}.`;
+  return `Image ${image} after ${after(state)} of h = ${show(state.step)}: predicted ${classes[predicted[iteration]]} ` +
+    `(probability ${show(probabilities[iteration][predicted[iteration]], 3)}); imposed: ${held}. ${travel}.`;
 }
 
 const guess = {
-  prompt: "Bars: what a classifier sees in the image. Blocks with the label at the star now move it. What does it see after five of them?",
+  prompt:
+    "Bars: what a classifier sees in the image. Blocks with the label at the star now move it. What does it see after five of them?",
   tells: true,
   options: ["what it sees now", "the label at the star", "something else"],
   reveal(answer, { probabilities, predicted, imposed }, { classes, label }) {
     const ends = classes[predicted[ITERATIONS]], share = show(probabilities[ITERATIONS][predicted[ITERATIONS]], 2);
     if (label === "soft") return `It sees ${ends} as before: the image does not move.`;
-    const put = classes[largest(imposed)], right = ends === put ? "the label at the star" : ends === classes[predicted[0]] ? "what it sees now" : "something else";
-    return `${answer === right ? "Yes: " : ""}${ends}, with probability ${share}${ends === put ? ", the label that was put in" : `; put in was ${put}`}. It saw ${classes[predicted[0]]} at the start.`;
+    const put = classes[largest(imposed)],
+      right = ends === put
+        ? "the label at the star"
+        : ends === classes[predicted[0]]
+        ? "what it sees now"
+        : "something else";
+    return `${answer === right ? "Yes: " : ""}${ends}, with probability ${share}${
+      ends === put ? ", the label that was put in" : `; put in was ${put}`
+    }. It saw ${classes[predicted[0]]} at the start.`;
   },
 };
 

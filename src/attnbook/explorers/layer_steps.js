@@ -17,7 +17,16 @@ const OPTIMAL = [
   [-0.143666811641, -0.227754020129, -0.377239417234, -0.723741906598, -2.25429300638],
   [-0.119765523509, -0.178977439178, -0.272348483771, -0.44384106958, -0.857786055383, -2.65547228547],
   [-0.102509613737, -0.146657096485, -0.210823127423, -0.315182924349, -0.510141137344, -0.997650199054, -3.04830417791],
-  [-0.0894889302771, -0.123783039079, -0.170707834908, -0.241156248791, -0.357139736491, -0.576788989115, -1.14202835651, -3.43590229308],
+  [
+    -0.0894889302771,
+    -0.123783039079,
+    -0.170707834908,
+    -0.241156248791,
+    -0.357139736491,
+    -0.576788989115,
+    -1.14202835651,
+    -3.43590229308,
+  ],
 ];
 const LATENT = [0.9, 1.2], ANGLE = Math.PI / 6, METHODS = ["plain", "covariance", "optimal", "newton"];
 
@@ -27,7 +36,10 @@ const solve = ([[a, b], [c, d]], [x, y]) => [(d * x - b * y) / (a * d - b * c), 
 // The symmetric matrix with the given eigenvalues along axes turned by ANGLE.
 function turned(first, second) {
   const [c, s] = [Math.cos(ANGLE), Math.sin(ANGLE)];
-  return [[first * c * c + second * s * s, (first - second) * c * s], [(first - second) * c * s, first * s * s + second * c * c]];
+  return [[first * c * c + second * s * s, (first - second) * c * s], [
+    (first - second) * c * s,
+    first * s * s + second * c * c,
+  ]];
 }
 
 function eigenvalues([[a, b], [, d]]) {
@@ -56,11 +68,15 @@ function follow({ covariance, gram, target }, method, { layers, step }) {
 // The numbers that the picture shows; the Python class computes the same.
 export function compute(state) {
   const given = problem(state), { covariance, gram, target } = given, path = follow(given, state.method, state);
-  const quadratic = (points, matrix) => points.map((point) => dot(apply(matrix, minus(point, target)), minus(point, target)));
+  const quadratic = (points, matrix) =>
+    points.map((point) => dot(apply(matrix, minus(point, target)), minus(point, target)));
   const [large, small] = eigenvalues(gram);
   const losses = quadratic(path, gram).map((value) => value / 2);
   return {
-    target, gram, path, losses,
+    target,
+    gram,
+    path,
+    losses,
     rise: losses.findIndex((value, layer) => layer > 0 && value > losses[layer - 1] * (1 + 1e-9) + 1e-15),
     errors: Object.fromEntries(METHODS.map((name) => [name, quadratic(follow(given, name, state), covariance)])),
     condition: large / small,
@@ -75,10 +91,15 @@ const STYLES = {
   newton: { name: "Newton", stroke: "#CC79A7", "stroke-dasharray": "2 4" },
 };
 const LABELS = { plain: "−γ I", covariance: "−γ Σ⁻¹", optimal: "optimal steps times Σ⁻¹", newton: "−γ H⁻¹ (Newton)" };
-const worded = (value) => (value !== 0 && (value < 5e-4 || value >= 1e4) ? value.toExponential(1).replace("-", "−") : show(value, 3));
+const worded = (
+  value,
+) => (value !== 0 && (value < 5e-4 || value >= 1e4) ? value.toExponential(1).replace("-", "−") : show(value, 3));
 
 const pictures = [
-  { label: "The plane of weights: ellipses of equal least-squares loss, and the weights after each layer", box: "0 0 320 344" },
+  {
+    label: "The plane of weights: ellipses of equal least-squares loss, and the weights after each layer",
+    box: "0 0 320 344",
+  },
   { label: "The excess error after each layer, for four preconditioners", box: "0 0 320 344" },
 ];
 const controls = [
@@ -100,35 +121,64 @@ function draw([left, right], now, { method, layers }) {
 
   const { low, span } = frameOf(target);
   const gap = [0.5, 1, 2, 5].find((unit) => span / unit <= 6) ?? 5;
-  const ticks = (from) => Array.from({ length: 20 }, (_, k) => gap * (Math.ceil(from / gap) + k)).filter((value) => value <= from + span);
-  const place = axes(left, FRAME, { label: "first weight", low: low[0], high: low[0] + span, ticks: ticks(low[0]) },
-    { label: "second weight", low: low[1], high: low[1] + span, ticks: ticks(low[1]) });
+  const ticks = (from) =>
+    Array.from({ length: 20 }, (_, k) => gap * (Math.ceil(from / gap) + k)).filter((value) => value <= from + span);
+  const place = axes(left, FRAME, { label: "first weight", low: low[0], high: low[0] + span, ticks: ticks(low[0]) }, {
+    label: "second weight",
+    low: low[1],
+    high: low[1] + span,
+    ticks: ticks(low[1]),
+  });
   const inside = clipped(left, FRAME);
   for (const share of [2, 1, 0.4, 0.1, 0.02]) {
-    curve(inside, ellipse(target, [...now.gram[0], now.gram[1][1]], share * now.losses[0]).map(place), { opacity: share === 1 ? 0.7 : 0.35 });
+    curve(inside, ellipse(target, [...now.gram[0], now.gram[1][1]], share * now.losses[0]).map(place), {
+      opacity: share === 1 ? 0.7 : 0.35,
+    });
   }
   curve(inside, path.map(place), { stroke: style.stroke, "stroke-width": 2.5 });
   path.forEach((point, layer) => {
     const [x, y] = place(point);
-    drawn("circle", { cx: x, cy: y, r: layer === path.length - 1 ? 5.5 : 3.5, fill: style.stroke, stroke: "currentColor" }, inside);
+    drawn(
+      "circle",
+      { cx: x, cy: y, r: layer === path.length - 1 ? 5.5 : 3.5, fill: style.stroke, stroke: "currentColor" },
+      inside,
+    );
   });
   const [x, y] = place(target);
   for (const [dx, dy] of [[7, 7], [7, -7]]) line(inside, [x - dx, y - dy], [x + dx, y + dy], { "stroke-width": 2 });
   const [zx, zy] = place([0, 0]);
   drawn("text", { x: zx - 8, y: zy + 14, "text-anchor": "end", class: "ao-small ao-halo" }, left, "w₀");
   drawn("text", { x: x + 11, y: y - 6, class: "ao-small ao-halo" }, left, "w⋆");
-  drawn("text", { x: FRAME[2], y: 30, "text-anchor": "end", class: "ao-small" }, left, "ellipses: equal loss on this prompt");
+  drawn(
+    "text",
+    { x: FRAME[2], y: 30, "text-anchor": "end", class: "ao-small" },
+    left,
+    "ellipses: equal loss on this prompt",
+  );
 
   const all = Object.values(now.errors).flat(), high = 10 ** Math.ceil(Math.log10(Math.max(...all)) + 1e-9);
   const decades = Math.round(Math.log10(high / BOTTOM)), skip = Math.ceil(decades / 8);
-  const at = axes(right, FRAME, { label: "layer", low: 0, high: layers, ticks: Array.from({ length: layers + 1 }, (_, k) => k) },
-    { label: "excess error", low: BOTTOM, high, scale: Math.log, ticks: Array.from({ length: Math.floor(decades / skip) + 1 }, (_, k) => BOTTOM * 10 ** (k * skip)), text: power });
+  const at = axes(right, FRAME, {
+    label: "layer",
+    low: 0,
+    high: layers,
+    ticks: Array.from({ length: layers + 1 }, (_, k) => k),
+  }, {
+    label: "excess error",
+    low: BOTTOM,
+    high,
+    scale: Math.log,
+    ticks: Array.from({ length: Math.floor(decades / skip) + 1 }, (_, k) => BOTTOM * 10 ** (k * skip)),
+    text: power,
+  });
   const field = clipped(right, FRAME);
   METHODS.forEach((name, index) => {
     const { name: title, ...look } = STYLES[name], width = name === method ? 4 : 1.8;
     const points = now.errors[name].map((value, layer) => at([layer, Math.max(value, 1e-12)]));
     curve(field, points, { ...look, "stroke-width": width });
-    if (name === method) points.forEach(([cx, cy]) => drawn("circle", { cx, cy, r: 4, fill: look.stroke, stroke: "currentColor" }, field));
+    if (name === method) {
+      points.forEach(([cx, cy]) => drawn("circle", { cx, cy, r: 4, fill: look.stroke, stroke: "currentColor" }, field));
+    }
     const from = [46, 108, 178, 250][index];
     line(right, [from, 26], [from + 18, 26], { ...look, "stroke-width": width });
     drawn("text", { x: from + 21, y: 30, class: "ao-small" }, right, title);
@@ -138,22 +188,34 @@ function draw([left, right], now, { method, layers }) {
 function say(now, { method, layers }) {
   const { low, span } = frameOf(now.target), errors = now.errors[method];
   const outside = now.path.filter((point) => point.some((value, f) => value < low[f] || value > low[f] + span)).length;
-  return `${LABELS[method]}, ${layers} ${layers === 1 ? "layer" : "layers"}: excess error ${worded(errors[0])} at first, ${worded(errors[layers])} at the end`
-    + ` (${METHODS.filter((name) => name !== method).map((name) => `${STYLES[name].name} ${worded(now.errors[name][layers])}`).join(", ")}). `
-    + `The prompt's H has the condition number ${show(now.condition, 1)}. `
-    + (now.rise < 0 ? "No layer raised the loss on this prompt." : `Layer ${now.rise} is the first that raised the loss on this prompt.`)
-    + (outside ? ` Outside the picture: ${outside} of ${now.path.length} points.` : "");
+  return `${LABELS[method]}, ${layers} ${layers === 1 ? "layer" : "layers"}: excess error ${worded(errors[0])} at first, ${
+    worded(errors[layers])
+  } at the end` +
+    ` (${
+      METHODS.filter((name) => name !== method).map((name) => `${STYLES[name].name} ${worded(now.errors[name][layers])}`)
+        .join(", ")
+    }). ` +
+    `The prompt's H has the condition number ${show(now.condition, 1)}. ` +
+    (now.rise < 0
+      ? "No layer raised the loss on this prompt."
+      : `Layer ${now.rise} is the first that raised the loss on this prompt.`) +
+    (outside ? ` Outside the picture: ${outside} of ${now.path.length} points.` : "");
 }
 
 const guess = {
-  prompt: ({ conditioning }) => `Σ has the condition number ${show(conditioning, 0)} here. Were it 30, for which layers would the error after the last layer be another?`,
+  prompt: ({ conditioning }) =>
+    `Σ has the condition number ${
+      show(conditioning, 0)
+    } here. Were it 30, for which layers would the error after the last layer be another?`,
   tells: true,
   options: ["for −γ I only", "for all but Newton", "for all four"],
   of: (state) => ({ ...state, conditioning: 30 }),
   reveal(answer, now, state, then) {
     const [here, long] = [now, then].map(({ errors }) => METHODS.map((name) => worded(errors[name].at(-1))));
-    return `${answer === "for −γ I only" ? "Yes, for −γ I only." : "For −γ I only."} Their error goes from ${here[0]} to ${long[0]}. `
-      + METHODS.slice(1).map((name, index) => `${STYLES[name].name} stays at ${long[index + 1]}`).join(", ") + ".";
+    return `${answer === "for −γ I only" ? "Yes, for −γ I only." : "For −γ I only."} Their error goes from ${here[0]} to ${
+      long[0]
+    }. ` +
+      METHODS.slice(1).map((name, index) => `${STYLES[name].name} stays at ${long[index + 1]}`).join(", ") + ".";
   },
 };
 

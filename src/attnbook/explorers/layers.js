@@ -2,7 +2,19 @@
 // the error against the step.
 
 import {
-  axes, clamp, clipped, COLOURS, curve, drawn, integrate, line, mark, MARKS, power, show, ticksUpTo,
+  axes,
+  clamp,
+  clipped,
+  COLOURS,
+  curve,
+  drawn,
+  integrate,
+  line,
+  mark,
+  MARKS,
+  power,
+  show,
+  ticksUpTo,
 } from "./common.js";
 import { explorer } from "./shell.js";
 
@@ -24,10 +36,11 @@ function attend(z, theta, softness) {
   return { weights, loss };
 }
 
-const times = (matrix, rows, scale) => rows.map((_, index) => {
-  const s = index >> 1, f = index % 2;
-  return scale * (matrix[3 * s] * rows[f] + matrix[3 * s + 1] * rows[2 + f] + matrix[3 * s + 2] * rows[4 + f]);
-});
+const times = (matrix, rows, scale) =>
+  rows.map((_, index) => {
+    const s = index >> 1, f = index % 2;
+    return scale * (matrix[3 * s] * rows[f] + matrix[3 * s + 1] * rows[2 + f] + matrix[3 * s + 2] * rows[4 + f]);
+  });
 const labelsOf = (softness) => [0, 1, 2].flatMap((s) => [0, 1, 2].map((c) => (s === c ? 1 - softness : 0) + softness / 3));
 const pairs = (z) => [[z[0], z[1]], [z[2], z[3]], [z[4], z[5]]];
 const near = (z) => pairs(z).map((pair) => (Math.hypot(...pair) <= FAR ? pair : [null, null]));
@@ -39,7 +52,8 @@ function linear(scale, softness) {
   const product = (f, g) => [0, 2, 4].reduce((sum, row) => sum + theta[row + f] * theta[row + g], 0);
   return {
     loss: (z) => attend(z, theta, softness).loss,
-    attention, printed: attention,
+    attention,
+    printed: attention,
     drift: () => drift,
     followLabels: (z, step) => plus(z, step, drift),
     norm: (product(0, 0) + product(1, 1)) / 2 + Math.hypot((product(0, 0) - product(1, 1)) / 2, product(0, 1)),
@@ -47,7 +61,9 @@ function linear(scale, softness) {
 }
 
 function quadratic(scale, softness) {
-  const theta = scale / 2, labels = labelsOf(softness), attendSelf = (z) => attend(z, z.map((value) => theta * value), softness);
+  const theta = scale / 2,
+    labels = labelsOf(softness),
+    attendSelf = (z) => attend(z, z.map((value) => theta * value), softness);
   return {
     loss: (z) => attendSelf(z).loss,
     attention(z) {
@@ -56,8 +72,9 @@ function quadratic(scale, softness) {
     },
     printed: (z) => times(attendSelf(z).weights, z, -2 * theta),
     drift: (z) => times(labels, z, 2 * theta),
-    followLabels(z, step) {  // C + Cᵀ has the eigenvalue 2 on the tokens' mean, and 2 (1 - softness) on what differs from it
-      const mean = [0, 1].map((f) => (z[f] + z[2 + f] + z[4 + f]) / 3), [among, apart] = [2, 2 - 2 * softness].map((value) => Math.exp(step * theta * value));
+    followLabels(z, step) { // C + Cᵀ has the eigenvalue 2 on the tokens' mean, and 2 (1 - softness) on what differs from it
+      const mean = [0, 1].map((f) => (z[f] + z[2 + f] + z[4 + f]) / 3),
+        [among, apart] = [2, 2 - 2 * softness].map((value) => Math.exp(step * theta * value));
       return z.map((value, index) => among * mean[index % 2] + apart * (value - mean[index % 2]));
     },
     norm: theta * theta,
@@ -77,7 +94,8 @@ const RULES = {
     return plus(attended, step, problem.drift(attended));
   },
   lie: (problem, z, step) => problem.followLabels(followAttention(problem, z, step), step),
-  strang: (problem, z, step) => problem.followLabels(followAttention(problem, problem.followLabels(z, step / 2), step), step / 2),
+  strang: (problem, z, step) =>
+    problem.followLabels(followAttention(problem, problem.followLabels(z, step / 2), step), step / 2),
 };
 
 function unroll(problem, tokens, scheme, layers, step) {
@@ -86,12 +104,17 @@ function unroll(problem, tokens, scheme, layers, step) {
   return seen;
 }
 
-let latest = {};  // the errors do not depend on step and layers
+let latest = {}; // the errors do not depend on step and layers
 function errorsOf(problem, tokens, velocity, key) {
   if (latest.key !== key) {
     const [final] = integrate(velocity, tokens, [TOTAL], { relative: 1e-12, absolute: 1e-13 });
-    const error = (scheme, count) => Math.hypot(...unroll(problem, tokens, scheme, count, TOTAL / count)[count].map((value, index) => value - final[index]));
-    const errors = Object.fromEntries(Object.keys(RULES).map((scheme) => [scheme, COUNTS.map((count) => bounded(error(scheme, count), FAR))]));
+    const error = (scheme, count) =>
+      Math.hypot(
+        ...unroll(problem, tokens, scheme, count, TOTAL / count)[count].map((value, index) => value - final[index]),
+      );
+    const errors = Object.fromEntries(
+      Object.keys(RULES).map((scheme) => [scheme, COUNTS.map((count) => bounded(error(scheme, count), FAR))]),
+    );
     latest = { key, errors };
   }
   return latest.errors;
@@ -133,25 +156,50 @@ const STYLES = {
   lie: { name: "Lie", stroke: COLOURS[2], "stroke-dasharray": "9 4" },
   strang: { name: "Strang", stroke: "#CC79A7", "stroke-dasharray": "9 4 2 4" },
 };
-const place = ([x, y]) => [FRAME[0] + (FRAME[2] - FRAME[0]) * (1 + x / REACH) / 2, FRAME[1] + (FRAME[3] - FRAME[1]) * (1 - y / REACH) / 2];
-const unplace = (x, y) => [REACH * (2 * (x - FRAME[0]) / (FRAME[2] - FRAME[0]) - 1), REACH * (1 - 2 * (y - FRAME[1]) / (FRAME[3] - FRAME[1]))];
+const place = (
+  [x, y],
+) => [FRAME[0] + (FRAME[2] - FRAME[0]) * (1 + x / REACH) / 2, FRAME[1] + (FRAME[3] - FRAME[1]) * (1 - y / REACH) / 2];
+const unplace = (
+  x,
+  y,
+) => [REACH * (2 * (x - FRAME[0]) / (FRAME[2] - FRAME[0]) - 1), REACH * (1 - 2 * (y - FRAME[1]) / (FRAME[3] - FRAME[1]))];
 const STEP = (FRAME[2] - FRAME[0]) / REACH / 20;
-const filled = (node, index, at, radius) => mark(node, index, at, radius, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 });
+const filled = (node, index, at, radius) =>
+  mark(node, index, at, radius, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 });
 const hollow = (node, index, at) => mark(node, index, at, 6, { fill: "none", stroke: COLOURS[index], "stroke-width": 2.5 });
 const isPair = ({ model }) => model !== "linear";
 
 const pictures = [
-  { label: "The plane of features: classes hollow, tokens filled, their ways along the flow and from layer to layer", box: "0 0 360 374" },
-  { label: "The cross-entropy after each layer beside that of the flow, or the distance between the two by step", box: "0 0 360 374" },
+  {
+    label: "The plane of features: classes hollow, tokens filled, their ways along the flow and from layer to layer",
+    box: "0 0 360 374",
+  },
+  {
+    label: "The cross-entropy after each layer beside that of the flow, or the distance between the two by step",
+    box: "0 0 360 374",
+  },
 ];
 const controls = [
   ...[0, 1, 2].map((index) => ({
-    trait: "tokens", at: index, kind: "handle", label: `Token ${index + 1}`, step: STEP,
-    mark: (node) => filled(node, index, [0, 0], 8), place, from: unplace, size: 0.9,
+    trait: "tokens",
+    at: index,
+    kind: "handle",
+    label: `Token ${index + 1}`,
+    step: STEP,
+    mark: (node) => filled(node, index, [0, 0], 8),
+    place,
+    from: unplace,
+    size: 0.9,
   })),
   {
-    trait: "scale", kind: "handle", label: "Vector of class 3, which scales all three", step: STEP, hidden: isPair,
-    mark: (node) => hollow(node, 2, [0, 0]), place: (scale) => place([-scale, -scale]), size: 1.1,
+    trait: "scale",
+    kind: "handle",
+    label: "Vector of class 3, which scales all three",
+    step: STEP,
+    hidden: isPair,
+    mark: (node) => hollow(node, 2, [0, 0]),
+    place: (scale) => place([-scale, -scale]),
+    size: 1.1,
     from: (x, y) => -unplace(x, y).reduce((sum, value) => sum + value, 0) / 2,
   },
   { trait: "layers", label: "layers" },
@@ -169,7 +217,9 @@ function drawPlane(plane, now, { scale, model, tokens }, asking) {
   if (model === "linear") {
     const corners = CLASSES.map((vector) => place(vector.map((value) => scale * value)));
     drawn("polygon", { points: corners.join(" "), fill: "none", stroke: "currentColor", "stroke-dasharray": "3 4" }, inside);
-    corners.forEach((corner, index) => { if (asking || index < 2) hollow(plane, index, corner); });
+    corners.forEach((corner, index) => {
+      if (asking || index < 2) hollow(plane, index, corner);
+    });
   }
   const way = (points, attributes) => {
     const end = points.findIndex(([x]) => x === null), kept = end < 0 ? points : points.slice(0, end);
@@ -180,7 +230,9 @@ function drawPlane(plane, now, { scale, model, tokens }, asking) {
     const flow = way(now.flow.map((state) => state[index]), { "stroke-width": 1.5 });
     if (now.rests) {
       const [x, y] = place(now.rests[index]);
-      for (const turn of [1, -1]) line(inside, [x - 5, y - 5 * turn], [x + 5, y + 5 * turn], { stroke: COLOURS[index], "stroke-width": 2.5 });
+      for (const turn of [1, -1]) {
+        line(inside, [x - 5, y - 5 * turn], [x + 5, y + 5 * turn], { stroke: COLOURS[index], "stroke-width": 2.5 });
+      }
     } else if (flow.length) {
       const [x, y] = place(flow.at(-1));
       drawn("circle", { cx: x, cy: y, r: 2.5, fill: "currentColor" }, inside);
@@ -192,7 +244,16 @@ function drawPlane(plane, now, { scale, model, tokens }, asking) {
     const path = way(now.path.map((state) => state[index]), { stroke: COLOURS[index], "stroke-width": 1, opacity: 0.75 });
     path.forEach((point, layer) => {
       const [cx, cy] = place(point), last = layer === now.path.length - 1;
-      if (layer > 0) drawn("circle", { cx, cy, r: last ? 5 : 2.8, fill: COLOURS[index], stroke: "currentColor", "stroke-width": last ? 1.5 : 0.5 }, inside);
+      if (layer > 0) {
+        drawn("circle", {
+          cx,
+          cy,
+          r: last ? 5 : 2.8,
+          fill: COLOURS[index],
+          stroke: "currentColor",
+          "stroke-width": last ? 1.5 : 0.5,
+        }, inside);
+      }
     });
   });
   line(plane, [FRAME[0], 17], [FRAME[0] + 20, 17], { "stroke-width": 1.5 });
@@ -206,17 +267,31 @@ function drawPlane(plane, now, { scale, model, tokens }, asking) {
 function drawLosses(front, now, { scheme, step, layers }, asking) {
   const total = step * layers, style = STYLES[scheme], seen = asking ? now.exact : [...now.losses, ...now.exact];
   const top = 1.08 * Math.min(Math.max(...seen.filter((value) => value !== null)), 3 * now.losses[0]);
-  const put = axes(front, FRAME, { label: "time = step × layers", low: 0, high: total, ticks: ticksUpTo(total) },
-    { label: "cross-entropy", low: 0, high: top, ticks: ticksUpTo(top) });
+  const put = axes(front, FRAME, { label: "time = step × layers", low: 0, high: total, ticks: ticksUpTo(total) }, {
+    label: "cross-entropy",
+    low: 0,
+    high: top,
+    ticks: ticksUpTo(top),
+  });
   const inside = clipped(front, FRAME);
-  curve(inside, now.exact.flatMap((value, k) => (value === null ? [] : [put([now.times[k], value])])), { "stroke-width": 1.5 });
+  curve(inside, now.exact.flatMap((value, k) => (value === null ? [] : [put([now.times[k], value])])), {
+    "stroke-width": 1.5,
+  });
   line(front, [52, 17], [72, 17], { "stroke-width": 1.5 });
   drawn("text", { x: 77, y: 21, class: "ao-small" }, front, "flow");
   if (asking) {
-    drawn("text", { x: (FRAME[0] + FRAME[2]) / 2, y: (FRAME[1] + FRAME[3]) / 2, "text-anchor": "middle" }, front, "layers: ?");
+    drawn(
+      "text",
+      { x: (FRAME[0] + FRAME[2]) / 2, y: (FRAME[1] + FRAME[3]) / 2, "text-anchor": "middle" },
+      front,
+      "layers: ?",
+    );
     return;
   }
-  curve(inside, now.losses.map((value, layer) => put([step * layer, Math.min(value ?? BEYOND, 3 * top)])), { stroke: style.stroke, opacity: 0.5 });
+  curve(inside, now.losses.map((value, layer) => put([step * layer, Math.min(value ?? BEYOND, 3 * top)])), {
+    stroke: style.stroke,
+    opacity: 0.5,
+  });
   now.losses.forEach((value, layer) => {
     const [x, y] = put([step * layer, value ?? BEYOND]);
     if (y >= FRAME[1]) drawn("circle", { cx: x, cy: y, r: 4.5, fill: style.stroke, stroke: "currentColor" }, front);
@@ -232,16 +307,25 @@ function drawLosses(front, now, { scheme, step, layers }, asking) {
 
 function drawOrders(front, now, { scheme, step }) {
   const found = Object.values(now.errors).flat().filter((value) => value !== null && value > 0);
-  const low = 10 ** clamp(Math.floor(Math.log10(Math.min(...found))), -9, -2), high = 10 ** clamp(Math.ceil(Math.log10(Math.max(...found))), 0, 2);
+  const low = 10 ** clamp(Math.floor(Math.log10(Math.min(...found))), -9, -2),
+    high = 10 ** clamp(Math.ceil(Math.log10(Math.max(...found))), 0, 2);
   const decades = Array.from({ length: Math.round(Math.log10(high / low)) + 1 }, (_, k) => low * 10 ** k);
-  const at = axes(front, FRAME, { label: "step", low: 0.028, high: 2.25, scale: Math.log, ticks: [0.03125, 0.125, 0.5, 2], text: (value) => show(value, value < 0.5 ? 3 : 1) },
-    { label: "distance to the flow at time 2", low, high, scale: Math.log, ticks: decades, text: power });
+  const at = axes(front, FRAME, {
+    label: "step",
+    low: 0.028,
+    high: 2.25,
+    scale: Math.log,
+    ticks: [0.03125, 0.125, 0.5, 2],
+    text: (value) => show(value, value < 0.5 ? 3 : 1),
+  }, { label: "distance to the flow at time 2", low, high, scale: Math.log, ticks: decades, text: power });
   const field = clipped(front, FRAME);
   for (const order of [1, 2]) {
     const guide = STEPS.map((value) => at([value, 0.5 * high * (value / 2) ** order]));
     curve(field, guide, { opacity: 0.5 });
   }
-  if (step >= STEPS.at(-1) && step <= TOTAL) line(field, at([step, low]), at([step, high]), { opacity: 0.6, "stroke-dasharray": "1 3" });
+  if (step >= STEPS.at(-1) && step <= TOTAL) {
+    line(field, at([step, low]), at([step, high]), { opacity: 0.6, "stroke-dasharray": "1 3" });
+  }
   Object.entries(STYLES).forEach(([name, { name: title, ...look }], index) => {
     const width = name === scheme ? 4 : 1.8;
     const points = now.errors[name].map((value, k) => [STEPS[k], value]).filter(([, value]) => value !== null);
@@ -262,29 +346,46 @@ function draw([plane, front], now, state, bounds, asking) {
   else drawOrders(front, now, state);
 }
 
-const firstRise = (losses) => losses.findIndex((value, layer) => layer > 0 && (value === null || value > losses[layer - 1] + 1e-9 * (1 + value)));
+const firstRise = (losses) =>
+  losses.findIndex((value, layer) => layer > 0 && (value === null || value > losses[layer - 1] + 1e-9 * (1 + value)));
 
 function say(now, { model, scheme, step, layers, tokens }) {
   const style = STYLES[scheme], rise = firstRise(now.losses);
   const worded = (value) => (value === null ? "beyond a million" : show(value, 3));
-  const ends = now.path.at(-1).map((end, index) => `${MARKS[index]} ${end[0] === null ? "far away" : `(${end.map((value) => show(value)).join(", ")})`}`).join(", ");
-  const bound = model === "linear" && ["euler", "printed"].includes(scheme) ? `, times the step ${show(now.stretch)}: ${now.stretch <= 4 ? "at most 4, so no layer can climb" : "above 4, so a layer may climb"}` : "";
-  return `${style.name}, ${layers} ${layers === 1 ? "layer" : "layers"} of step ${show(step, 3)}, time ${show(now.times.at(-1))}: cross-entropy ${worded(now.losses.at(-1))}; exact flow ${worded(now.exact.at(-1))}. `
-    + `‖θ‖² = ${show(now.operator_norm_squared)}${bound}. `
-    + `${rise < 0 ? "No layer raised the cross-entropy." : `Layer ${rise} is the first after which the cross-entropy has risen.`} `
-    + `From ${tokens.map((token, index) => `${MARKS[index]} (${token.map((value) => show(value)).join(", ")})`).join(", ")} to ${ends}.`;
+  const ends = now.path.at(-1).map((end, index) =>
+    `${MARKS[index]} ${end[0] === null ? "far away" : `(${end.map((value) => show(value)).join(", ")})`}`
+  ).join(", ");
+  const bound = model === "linear" && ["euler", "printed"].includes(scheme)
+    ? `, times the step ${show(now.stretch)}: ${
+      now.stretch <= 4 ? "at most 4, so no layer can climb" : "above 4, so a layer may climb"
+    }`
+    : "";
+  return `${style.name}, ${layers} ${layers === 1 ? "layer" : "layers"} of step ${show(step, 3)}, time ${
+    show(now.times.at(-1))
+  }: cross-entropy ${worded(now.losses.at(-1))}; exact flow ${worded(now.exact.at(-1))}. ` +
+    `‖θ‖² = ${show(now.operator_norm_squared)}${bound}. ` +
+    `${
+      rise < 0 ? "No layer raised the cross-entropy." : `Layer ${rise} is the first after which the cross-entropy has risen.`
+    } ` +
+    `From ${
+      tokens.map((token, index) => `${MARKS[index]} (${token.map((value) => show(value)).join(", ")})`).join(", ")
+    } to ${ends}.`;
 }
 
 const OUTCOMES = ["come to rest as well", "jump to and fro", "go off to infinity"];
 const guess = {
-  prompt: "The curves are the flow: with soft labels (0.8 for a token's own class, 0.1 for each other) every filled token comes to rest at its cross. A layer takes a step of size 1 instead. After many layers, what do the tokens do?",
+  prompt:
+    "The curves are the flow: with soft labels (0.8 for a token's own class, 0.1 for each other) every filled token comes to rest at its cross. A layer takes a step of size 1 instead. After many layers, what do the tokens do?",
   options: OUTCOMES,
   reveal(guessed, now) {
     const [last, before] = [now.path.at(-1), now.path.at(-2)];
-    const away = last.some(([x]) => x === null), moving = !away && last.some((end, index) => Math.hypot(end[0] - before[index][0], end[1] - before[index][1]) > 0.05);
+    const away = last.some(([x]) => x === null),
+      moving = !away && last.some((end, index) => Math.hypot(end[0] - before[index][0], end[1] - before[index][1]) > 0.05);
     const found = OUTCOMES[away ? 2 : moving ? 1 : 0];
-    return `You said: they ${guessed}. ${found === guessed ? "So it is." : `No: they ${found}.`} `
-      + (moving ? "The steps are too long for class vectors of this length. Pull the hollow square towards 0 until they come to rest." : "");
+    return `You said: they ${guessed}. ${found === guessed ? "So it is." : `No: they ${found}.`} ` +
+      (moving
+        ? "The steps are too long for class vectors of this length. Pull the hollow square towards 0 until they come to rest."
+        : "");
   },
 };
 

@@ -47,8 +47,14 @@ export function compute({ length, weight, sharpness, decades }) {
   const of = (part) => Object.fromEntries(NAMES.map((name) => [name, part(name)])), rest = length - k;
   const inner = k < rest, hypotheses = chosenOf(length)[k];
   return {
-    numbers, now, hypotheses, number: own, cells: Object.fromEntries(Object.entries(kinds).map(([name, kind]) => [name, sum(kind.map(([, number]) => number))])),
-    curves: of((name) => numbers.map((n) => left(name, n))), left: of((name) => left(name, now)), needed: of(needed),
+    numbers,
+    now,
+    hypotheses,
+    number: own,
+    cells: Object.fromEntries(Object.entries(kinds).map(([name, kind]) => [name, sum(kind.map(([, number]) => number))])),
+    curves: of((name) => numbers.map((n) => left(name, n))),
+    left: of((name) => left(name, now)),
+    needed: of(needed),
     least: Math.max(0, 1 - now / hypotheses),
     best: inner ? (length / rest) ** length * (rest / k) ** k : 2 ** length,
     best_sharpness: inner ? 2 * Math.atanh(Math.sqrt(k / rest)) : null,
@@ -56,24 +62,44 @@ export function compute({ length, weight, sharpness, decades }) {
   };
 }
 
-const FIELD = [46, 26, 346, 262], BOX = "0 0 360 306", put = ([n, value]) => [FIELD[0] + (FIELD[2] - FIELD[0]) * Math.log10(n) / DECADES, FIELD[3] - (FIELD[3] - FIELD[1]) * value];
-const TITLES = { nothing: "tokens, softly", sequences: "tokens, sharply", positions: "the positions", counts: "the count", parity: "the parity" };
-const many = (value) => (value < 1e5 ? value.toFixed(0).replace(/\B(?=(\d{3})+$)/g, ",") : value.toExponential(1).replace(/e\+?(\d+)/, (_, exponent) => `·${power(10 ** exponent)}`));
+const FIELD = [46, 26, 346, 262],
+  BOX = "0 0 360 306",
+  put = (
+    [n, value],
+  ) => [FIELD[0] + (FIELD[2] - FIELD[0]) * Math.log10(n) / DECADES, FIELD[3] - (FIELD[3] - FIELD[1]) * value];
+const TITLES = {
+  nothing: "tokens, softly",
+  sequences: "tokens, sharply",
+  positions: "the positions",
+  counts: "the count",
+  parity: "the parity",
+};
+const many = (
+  value,
+) => (value < 1e5
+  ? value.toFixed(0).replace(/\B(?=(\d{3})+$)/g, ",")
+  : value.toExponential(1).replace(/e\+?(\d+)/, (_, exponent) => `·${power(10 ** exponent)}`));
 const isOpen = ({ knows }) => knows === "nothing";
 const isBlind = ({ knows }) => knows === "nothing" || knows === "sequences";
 
 const pictures = [
   { label: "What is left of the variance against the number of examples, for five heads", box: BOX },
-  { label: "What the head sees: the number ν against sharpness, or the cells and how likely the examples fill them", box: BOX },
+  {
+    label: "What the head sees: the number ν against sharpness, or the cells and how likely the examples fill them",
+    box: BOX,
+  },
 ];
 const controls = [
   { trait: "knows", kind: "choice", label: "the head compares", top: true, names: TITLES },
   {
-    trait: "decades", kind: "handle", label: "The number of examples", step: (FIELD[2] - FIELD[0]) / DECADES / 20,
+    trait: "decades",
+    kind: "handle",
+    label: "The number of examples",
+    step: (FIELD[2] - FIELD[0]) / DECADES / 20,
     place: (decades, now, { knows }) => [put([10 ** decades, 0])[0], put([1, now ? now.left[knows] : 1])[1]],
     from(x, y, state) {
       const now = compute(state), [here, height] = [put([10 ** state.decades, 0])[0], put([1, now.left[state.knows]])[1]];
-      const moved = Math.abs(x - here) < 1e-6 ? y - height : x - here;  // up the curve, with a key, is to fewer examples
+      const moved = Math.abs(x - here) < 1e-6 ? y - height : x - here; // up the curve, with a key, is to fewer examples
       return state.decades + DECADES * moved / (FIELD[2] - FIELD[0]);
     },
     mark: (node) => drawn("circle", { r: 7, fill: OURS, stroke: "currentColor", "stroke-width": 1.5 }, node),
@@ -85,7 +111,14 @@ const controls = [
 ];
 
 function drawCurves(picture, now, { knows }, asking) {
-  const x = { low: 1, high: 10 ** DECADES, scale: Math.log10, ticks: [1, 100, 1e4, 1e6], text: (value) => (value < 1000 ? String(value) : power(value)), label: "examples n" };
+  const x = {
+    low: 1,
+    high: 10 ** DECADES,
+    scale: Math.log10,
+    ticks: [1, 100, 1e4, 1e6],
+    text: (value) => (value < 1000 ? String(value) : power(value)),
+    label: "examples n",
+  };
   axes(picture, FIELD, x, { low: 0, high: 1, ticks: [0, 0.2, 0.5, 1], label: "left of the variance" });
   line(picture, put([1, LEFT]), put([10 ** DECADES, LEFT]), { "stroke-dasharray": "2 4", opacity: 0.7 });
   if (asking) {
@@ -93,21 +126,53 @@ function drawCurves(picture, now, { knows }, asking) {
     return;
   }
   const inside = clipped(picture, [FIELD[0], FIELD[1] - 3, FIELD[2], FIELD[3] + 3]);
-  for (const name of NAMES.filter((other) => other !== knows)) curve(inside, now.numbers.map((n, j) => put([n, now.curves[name][j]])), { stroke: GREY, "stroke-width": 1.2 });
-  if (isBlind({ knows })) curve(inside, now.numbers.map((n) => put([n, Math.max(0, 1 - n / now.hypotheses)])), { "stroke-dasharray": "6 4" });
+  for (const name of NAMES.filter((other) => other !== knows)) {
+    curve(
+      inside,
+      now.numbers.map((n, j) => put([n, now.curves[name][j]])),
+      { stroke: GREY, "stroke-width": 1.2 },
+    );
+  }
+  if (isBlind({ knows })) {
+    curve(inside, now.numbers.map((n) => put([n, Math.max(0, 1 - n / now.hypotheses)])), { "stroke-dasharray": "6 4" });
+  }
   curve(inside, now.numbers.map((n, j) => put([n, now.curves[knows][j]])), { stroke: OURS, "stroke-width": 3 });
   NAMES.forEach((name, index) => {
     const level = [0.46, 0.85, 0.62, 0.46, 0.3][index], first = now.curves[name].findIndex((value) => value < level);
     if (first < 0) return;
     const [x, y] = put([now.numbers[first], level]), last = x > FIELD[2] - 90 || name === "sequences";
-    drawn("text", { x: last ? x - 8 : x + 5, y: y + 4, "text-anchor": last ? "end" : "start", class: "ao-small ao-halo", ...(name === knows && { "font-weight": "bold" }) }, picture, TITLES[name]);
+    drawn(
+      "text",
+      {
+        x: last ? x - 8 : x + 5,
+        y: y + 4,
+        "text-anchor": last ? "end" : "start",
+        class: "ao-small ao-halo",
+        ...(name === knows && { "font-weight": "bold" }),
+      },
+      picture,
+      TITLES[name],
+    );
   });
-  small(picture, FIELD[0], 16, isBlind({ knows }) ? "dashed: bound if the rule is unknown, in the mean over rules" : "what the head compares");
+  small(
+    picture,
+    FIELD[0],
+    16,
+    isBlind({ knows }) ? "dashed: bound if the rule is unknown, in the mean over rules" : "what the head compares",
+  );
 }
 
 function drawValley(picture, now, { sharpness }) {
-  const high = Math.ceil(Math.log10(Math.max(...now.valley.filter((value) => value < 1e9), now.number, 10))), ticks = Array.from({ length: high + 1 }, (_, j) => 10 ** j).filter((_, j) => high < 6 || j % 2 === 0);
-  const place = axes(picture, FIELD, { low: SOFTEST, high: SHARPEST, ticks: [1, 2, 3, 4, 5, 6], label: "sharpness β" }, { low: 1, high: 10 ** high, scale: Math.log10, ticks, text: (value) => (value < 1000 ? String(value) : power(value)), label: "ν" });
+  const high = Math.ceil(Math.log10(Math.max(...now.valley.filter((value) => value < 1e9), now.number, 10))),
+    ticks = Array.from({ length: high + 1 }, (_, j) => 10 ** j).filter((_, j) => high < 6 || j % 2 === 0);
+  const place = axes(picture, FIELD, { low: SOFTEST, high: SHARPEST, ticks: [1, 2, 3, 4, 5, 6], label: "sharpness β" }, {
+    low: 1,
+    high: 10 ** high,
+    scale: Math.log10,
+    ticks,
+    text: (value) => (value < 1000 ? String(value) : power(value)),
+    label: "ν",
+  });
   const inside = clipped(picture, FIELD);
   curve(inside, SHARPNESS.map((beta, j) => place([beta, now.valley[j]])), { stroke: OURS, "stroke-width": 3 });
   line(inside, place([SOFTEST, now.hypotheses]), place([SHARPEST, now.hypotheses]), { "stroke-dasharray": "6 4" });
@@ -118,13 +183,28 @@ function drawValley(picture, now, { sharpness }) {
 
 // One bar a cell, as wide as it is probable, filled as likely as it has been seen; what stays empty is what is left.
 function drawCells(picture, now, { knows, length, weight }) {
-  const k = Math.min(weight, length), place = axes(picture, FIELD, { low: 0, high: 1, ticks: [0, 0.5, 1], label: "cells, as wide as they are probable" }, { low: 0, high: 1, ticks: [0, 0.5, 1], label: "seen" });
+  const k = Math.min(weight, length),
+    place = axes(picture, FIELD, { low: 0, high: 1, ticks: [0, 0.5, 1], label: "cells, as wide as they are probable" }, {
+      low: 0,
+      high: 1,
+      ticks: [0, 0.5, 1],
+      label: "seen",
+    });
   let from = 0;
   cellsOf(knows, k, length).forEach(([share, count]) => {
     const parts = count <= 64 ? count : 1, width = share * count / parts, seen = 1 - (1 - share) ** now.now;
     for (let part = 0; part < parts; part++, from += width) {
       const [left, top] = place([from, seen]), [right, bottom] = place([from + width, 0]);
-      drawn("rect", { x: left, y: top, width: Math.max(right - left, 0), height: bottom - top, fill: OURS, "fill-opacity": 0.55, stroke: "currentColor", "stroke-width": 0.6 }, picture);
+      drawn("rect", {
+        x: left,
+        y: top,
+        width: Math.max(right - left, 0),
+        height: bottom - top,
+        fill: OURS,
+        "fill-opacity": 0.55,
+        stroke: "currentColor",
+        "stroke-width": 0.6,
+      }, picture);
     }
   });
   small(picture, FIELD[0], 16, "green: the cell has been seen; empty: what is left");
@@ -136,7 +216,11 @@ function draw([left, right], now, state, bounds, asking) {
   else drawCells(right, now, state);
 }
 
-const KNOWN = { positions: "compares the tokens that count", counts: "compares how many of these tokens are 1", parity: "compares the parity alone" };
+const KNOWN = {
+  positions: "compares the tokens that count",
+  counts: "compares how many of these tokens are 1",
+  parity: "compares the parity alone",
+};
 const examples = (number) => (number === 1 ? "example" : "examples");
 function say(now, { knows, length, weight, sharpness }) {
   const k = Math.min(weight, length), left = show(100 * now.left[knows], 1);
@@ -144,29 +228,60 @@ function say(now, { knows, length, weight, sharpness }) {
   const rules = `A parity of ${k} of ${length} tokens is one of ${many(now.hypotheses)}. `;
   const bound = `; whatever the scores, at least ${show(100 * now.least, 1)} % are, in the mean over these rules`;
   if (isOpen({ knows })) {
-    const best = now.best_sharpness === null ? "the sharper the better" : `the best sharpness is ${show(now.best_sharpness)}`;
-    return `${rules}A head that counts equal tokens, and divides by the expected sum, has ν = ${many(now.number)} at sharpness ${show(sharpness)}; ${best}, with ν = ${many(now.best)}. `
-      + `${after}${bound}. A fifth is left after ${many(now.needed.nothing)}.`;
+    const best = now.best_sharpness === null
+      ? "the sharper the better"
+      : `the best sharpness is ${show(now.best_sharpness)}`;
+    return `${rules}A head that counts equal tokens, and divides by the expected sum, has ν = ${
+      many(now.number)
+    } at sharpness ${show(sharpness)}; ${best}, with ν = ${many(now.best)}. ` +
+      `${after}${bound}. A fifth is left after ${many(now.needed.nothing)}.`;
   }
   const count = now.cells[knows];
   if (knows === "sequences") {
-    return `${rules}The head compares all tokens, which makes ${many(count)} cells; it knows a label once it has seen the query. ${after}${bound}. A fifth is left after ${many(now.needed.sequences)}.`;
+    return `${rules}The head compares all tokens, which makes ${
+      many(count)
+    } cells; it knows a label once it has seen the query. ${after}${bound}. A fifth is left after ${
+      many(now.needed.sequences)
+    }.`;
   }
-  return `The head ${KNOWN[knows]}, which makes ${many(count)} cells; it knows a label once it has seen the query’s cell. `
-    + `${after}. A fifth is left after ${many(now.needed[knows])}, where a head that compares all tokens needs ${many(now.needed.sequences)}.`;
+  return `The head ${KNOWN[knows]}, which makes ${many(count)} cells; it knows a label once it has seen the query’s cell. ` +
+    `${after}. A fifth is left after ${many(now.needed[knows])}, where a head that compares all tokens needs ${
+      many(now.needed.sequences)
+    }.`;
 }
 
 const guess = {
-  prompt: "The label of 12 bits is the parity of 5 of them, times an unknown sign. One attention layer may see labelled examples until a fifth of the variance is left. How many, if it compares all 12 bits, and how many, if a head before it has counted the ones among these 5?",
+  prompt:
+    "The label of 12 bits is the parity of 5 of them, times an unknown sign. One attention layer may see labelled examples until a fifth of the variance is left. How many, if it compares all 12 bits, and how many, if a head before it has counted the ones among these 5?",
   options: ["700 and 50", "7,000 and 7", "7,000 and 500"],
-  reveal: (guessed, { needed }) => `You said ${guessed}. ${many(needed.sequences)} if its scores are sharp, and ${needed.counts}: there are 4,096 sequences to be seen, but six counts, of which four are frequent.`,
+  reveal: (guessed, { needed }) =>
+    `You said ${guessed}. ${
+      many(needed.sequences)
+    } if its scores are sharp, and ${needed.counts}: there are 4,096 sequences to be seen, but six counts, of which four are frequent.`,
 };
 const tour = [
-  { set: { knows: "sequences", decades: 3 }, say: "The head compares all tokens: 4,096 cells. After 1,000 examples, more than there are parities, most of the variance is left." },
-  { set: { knows: "positions", decades: 1.7 }, say: "It compares the five tokens that count: 32 cells. After 50 examples it has seen most of them." },
-  { set: { knows: "counts", decades: 0.85 }, say: "It compares counts of ones: six cells, two of them rare. After 7 examples a fifth is left." },
-  { set: { knows: "parity", decades: 0.5 }, say: "It compares the parity, which is the label up to its sign: two cells, and 3 examples." },
-  { set: { knows: "nothing", length: 20, weight: 3, sharpness: 0.9, decades: 4 }, say: "Soft scores count equal tokens. Three of 20 count: 1,140 parities, and ν is four times as many. Sharper or softer, ν grows." },
+  {
+    set: { knows: "sequences", decades: 3 },
+    say:
+      "The head compares all tokens: 4,096 cells. After 1,000 examples, more than there are parities, most of the variance is left.",
+  },
+  {
+    set: { knows: "positions", decades: 1.7 },
+    say: "It compares the five tokens that count: 32 cells. After 50 examples it has seen most of them.",
+  },
+  {
+    set: { knows: "counts", decades: 0.85 },
+    say: "It compares counts of ones: six cells, two of them rare. After 7 examples a fifth is left.",
+  },
+  {
+    set: { knows: "parity", decades: 0.5 },
+    say: "It compares the parity, which is the label up to its sign: two cells, and 3 examples.",
+  },
+  {
+    set: { knows: "nothing", length: 20, weight: 3, sharpness: 0.9, decades: 4 },
+    say:
+      "Soft scores count equal tokens. Three of 20 count: 1,140 parities, and ν is four times as many. Sharper or softer, ν grows.",
+  },
 ];
 
 export default explorer({ pictures, controls, compute, draw, say, guess, tour });

@@ -1,6 +1,23 @@
 // What an oracle's labels are worth, in a world of three tokens: the parts of the label's worth, and the gain of a step.
 
-import { arrow, averaged, axes, clipped, COLOURS, curve, dot, drawn, line, mark, MARKS, minus, show, softmaxOf, sum, ticksUpTo } from "./common.js";
+import {
+  arrow,
+  averaged,
+  axes,
+  clipped,
+  COLOURS,
+  curve,
+  dot,
+  drawn,
+  line,
+  mark,
+  MARKS,
+  minus,
+  show,
+  softmaxOf,
+  sum,
+  ticksUpTo,
+} from "./common.js";
 import { explorer } from "./shell.js";
 
 const CLASSES = [[1, 0], [0, 1], [-1, -1]], REACH = 2.4, LONGEST = 3, POINTS = 61, GREY = "#6b6b6b";
@@ -17,55 +34,105 @@ function channelOf({ oracle, reliability: sure }) {
 
 // The numbers that the picture shows; the Python class computes the same.
 export function compute(state) {
-  const { oracle, temperature, truth, step, tokens } = state, channel = channelOf(state), answers = channel[0].map((_, o) => o);
+  const { oracle, temperature, truth, step, tokens } = state,
+    channel = channelOf(state),
+    answers = channel[0].map((_, o) => o);
   const worlds = tokens.map((z) => {
-    const scores = scoresOf(z), belief = softmaxOf(scores).weights, real = softmaxOf(scores.map((value) => value / truth)).weights;
+    const scores = scoresOf(z),
+      belief = softmaxOf(scores).weights,
+      real = softmaxOf(scores.map((value) => value / truth)).weights;
     const joint = answers.map((o) => real.map((p, c) => p * channel[c][o])), shares = joint.map(sum);
     const posterior = joint.map((row, o) => row.map((value) => value / shares[o]));
     const labels = oracle === "own" ? [softmaxOf(scores.map((value) => value / temperature)).weights] : posterior;
     const moves = labels.map((row) => averaged(minus(row, belief), CLASSES));
     return { z, belief, real, shares, posterior, labels, moves };
   });
-  const mean = (part) => sum(worlds.map(part)) / 3, over = (part) => mean((world) => sum(answers.map((o) => world.shares[o] * part(world, o))));
+  const mean = (part) => sum(worlds.map(part)) / 3,
+    over = (part) => mean((world) => sum(answers.map((o) => world.shares[o] * part(world, o))));
   const away = (world, row) => averaged(minus(world.belief, row), CLASSES);
   const loss = ({ posterior, z, moves }, o, h) => {
     const scores = scoresOf(z.map((value, f) => value + h * moves[o][f]));
     return softmaxOf(scores).lse - dot(posterior[o], scores);
   };
   const gain = (h) => over((world, o) => loss(world, o, 0) - loss(world, o, h));
-  const label = mean((world) => sum(three.map((c) => world.real[c] * squared(away(world, three.map((k) => Number(k === c)))))));
-  const value = over((world, o) => squared(away(world, world.posterior[o]))), off = mean((world) => squared(away(world, world.real)));
+  const label = mean((world) =>
+    sum(three.map((c) => world.real[c] * squared(away(world, three.map((k) => Number(k === c))))))
+  );
+  const value = over((world, o) => squared(away(world, world.posterior[o]))),
+    off = mean((world) => squared(away(world, world.real)));
   const remaining = over(({ posterior }, o) => entropy(posterior[o]));
-  const slope = over((world, o) => -dot(away(world, world.posterior[o]), world.moves[o])), square = over((world, o) => squared(world.moves[o]));
+  const slope = over((world, o) => -dot(away(world, world.posterior[o]), world.moves[o])),
+    square = over((world, o) => squared(world.moves[o]));
   return {
-    beliefs: worlds.map(({ belief }) => belief), shares: worlds.map(({ shares }) => shares), labels: worlds.map(({ labels }) => labels),
+    beliefs: worlds.map(({ belief }) => belief),
+    shares: worlds.map(({ shares }) => shares),
+    labels: worlds.map(({ labels }) => labels),
     ends: worlds.map(({ z, moves }) => moves.map((move) => z.map((one, f) => one + step * move[f]))),
-    parts: [off, value - off, label - value], label,
-    trace: mean((world) => { const middle = averaged(world.belief, CLASSES); return sum(world.belief.map((s, k) => s * squared(minus(CLASSES[k], middle)))); }),
-    slope, square, bounds: [step * slope - 0.625 * square * step * step, step * slope],
-    gain: gain(step), gains: Array.from({ length: POINTS }, (_, k) => gain(LONGEST * k / (POINTS - 1))),
-    limit: over(({ posterior, labels, belief }, o) => sum(posterior[o].map((p, c) => (p > 0 ? p * Math.log(labels[o][c] / belief[c]) : 0)))),
-    entropies: [remaining, mean(({ real }) => entropy(real)) - remaining, mean(({ real, belief }) => sum(real.map((p, c) => p * Math.log(p / belief[c]))))],
+    parts: [off, value - off, label - value],
+    label,
+    trace: mean((world) => {
+      const middle = averaged(world.belief, CLASSES);
+      return sum(world.belief.map((s, k) => s * squared(minus(CLASSES[k], middle))));
+    }),
+    slope,
+    square,
+    bounds: [step * slope - 0.625 * square * step * step, step * slope],
+    gain: gain(step),
+    gains: Array.from({ length: POINTS }, (_, k) => gain(LONGEST * k / (POINTS - 1))),
+    limit: over(({ posterior, labels, belief }, o) =>
+      sum(posterior[o].map((p, c) => (p > 0 ? p * Math.log(labels[o][c] / belief[c]) : 0)))
+    ),
+    entropies: [
+      remaining,
+      mean(({ real }) => entropy(real)) - remaining,
+      mean(({ real, belief }) => sum(real.map((p, c) => p * Math.log(p / belief[c])))),
+    ],
   };
 }
 
 const FRAME = [46, 34, 346, 334], PLOT = [50, 178, 346, 334], BARS = [50, 34, 346];
-const place = ([x, y]) => [FRAME[0] + (FRAME[2] - FRAME[0]) * (1 + x / REACH) / 2, FRAME[1] + (FRAME[3] - FRAME[1]) * (1 - y / REACH) / 2];
-const unplace = (x, y) => [REACH * (2 * (x - FRAME[0]) / (FRAME[2] - FRAME[0]) - 1), REACH * (1 - 2 * (y - FRAME[1]) / (FRAME[3] - FRAME[1]))];
+const place = (
+  [x, y],
+) => [FRAME[0] + (FRAME[2] - FRAME[0]) * (1 + x / REACH) / 2, FRAME[1] + (FRAME[3] - FRAME[1]) * (1 - y / REACH) / 2];
+const unplace = (
+  x,
+  y,
+) => [REACH * (2 * (x - FRAME[0]) / (FRAME[2] - FRAME[0]) - 1), REACH * (1 - 2 * (y - FRAME[1]) / (FRAME[3] - FRAME[1]))];
 const STEP = (FRAME[2] - FRAME[0]) / REACH / 20;
 const PARTS = [["miscalibration", COLOURS[1]], ["the oracle", COLOURS[0]], ["what it leaves", GREY]];
 const isOwn = ({ oracle }) => oracle === "own";
 
 const pictures = [
-  { label: "The plane of features: class vectors hollow, tokens filled, and where a step takes them, for each answer of the oracle", box: "0 0 360 374" },
-  { label: "What the label is worth, in parts, beside the trace; and the gain of a step between its bounds", box: "0 0 360 374" },
+  {
+    label:
+      "The plane of features: class vectors hollow, tokens filled, and where a step takes them, for each answer of the oracle",
+    box: "0 0 360 374",
+  },
+  {
+    label: "What the label is worth, in parts, beside the trace; and the gain of a step between its bounds",
+    box: "0 0 360 374",
+  },
 ];
 const controls = [
   ...three.map((index) => ({
-    trait: "tokens", at: index, kind: "handle", label: `Token ${index + 1}`, step: STEP, size: 0.9, place, from: unplace,
+    trait: "tokens",
+    at: index,
+    kind: "handle",
+    label: `Token ${index + 1}`,
+    step: STEP,
+    size: 0.9,
+    place,
+    from: unplace,
     mark: (node) => mark(node, index, [0, 0], 8, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 }),
   })),
-  { trait: "oracle", kind: "choice", label: "the oracle", place: "ao-tokens", top: true, names: { witness: "names the class", hint: "says if it is ■", own: "own belief" } },
+  {
+    trait: "oracle",
+    kind: "choice",
+    label: "the oracle",
+    place: "ao-tokens",
+    top: true,
+    names: { witness: "names the class", hint: "says if it is ■", own: "own belief" },
+  },
   { trait: "reliability", label: "reliability", hidden: isOwn },
   { trait: "temperature", label: "temperature τ", hidden: (state) => !isOwn(state) },
   { trait: "step", label: "step h" },
@@ -75,15 +142,41 @@ const controls = [
 function drawPlane(plane, now, { tokens }, asking) {
   const side = { low: -REACH, high: REACH, ticks: [-2, -1, 0, 1, 2] }, inside = clipped(plane, FRAME);
   axes(plane, FRAME, { ...side, label: "first feature" }, { ...side, label: "second feature" });
-  CLASSES.forEach((vector, index) => mark(plane, index, place(vector), 6, { fill: "none", stroke: COLOURS[index], "stroke-width": 2.5 }));
-  drawn("text", { x: FRAME[0], y: 21, class: "ao-small" }, plane, asking ? "hollow: class vectors; filled: tokens" : "arrows: the step, one an answer, the likelier the thicker");
-  if (asking) return tokens.forEach((token, index) => mark(plane, index, place(token), 7.2, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 }));
-  now.ends.forEach((ends, index) => ends.forEach((end, o) => arrow(inside, place(tokens[index]), place(end), { stroke: COLOURS[index], "stroke-width": 0.8 + 5 * now.shares[index][o] })));
+  CLASSES.forEach((vector, index) =>
+    mark(plane, index, place(vector), 6, { fill: "none", stroke: COLOURS[index], "stroke-width": 2.5 })
+  );
+  drawn(
+    "text",
+    { x: FRAME[0], y: 21, class: "ao-small" },
+    plane,
+    asking ? "hollow: class vectors; filled: tokens" : "arrows: the step, one an answer, the likelier the thicker",
+  );
+  if (asking) {
+    return tokens.forEach((token, index) =>
+      mark(plane, index, place(token), 7.2, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 })
+    );
+  }
+  now.ends.forEach((ends, index) =>
+    ends.forEach((end, o) =>
+      arrow(inside, place(tokens[index]), place(end), {
+        stroke: COLOURS[index],
+        "stroke-width": 0.8 + 5 * now.shares[index][o],
+      })
+    )
+  );
 }
 
 function drawBars(picture, now, asking) {
   const [left, top, right] = BARS, unit = (right - left) / Math.max(now.label, now.trace, 1e-9);
-  const bar = (row, from, length, fill) => drawn("rect", { x: left + unit * from, y: top + 40 * row, width: Math.max(unit * length, 0), height: 22, fill, "fill-opacity": 0.8 }, picture);
+  const bar = (row, from, length, fill) =>
+    drawn("rect", {
+      x: left + unit * from,
+      y: top + 40 * row,
+      width: Math.max(unit * length, 0),
+      height: 22,
+      fill,
+      "fill-opacity": 0.8,
+    }, picture);
   const says = (row, text) => drawn("text", { x: left, y: top + 40 * row - 5, class: "ao-small" }, picture, text);
   let from = 0;
   PARTS.forEach(([, colour], index) => {
@@ -103,8 +196,14 @@ function drawBars(picture, now, asking) {
 }
 
 function drawGain(picture, now, { step }, asking) {
-  const top = Math.max(1.25 * Math.max(now.limit, ...now.gains), 0.02), low = Math.min(0, 1.1 * Math.min(...now.gains, now.limit > -top ? now.limit : 0));
-  const put = axes(picture, PLOT, { label: "step h", low: 0, high: LONGEST, ticks: [0, 1, 2, 3] }, { label: "gain", low, high: top, ticks: ticksUpTo(top).filter((_, k) => k % 2 === 0) });
+  const top = Math.max(1.25 * Math.max(now.limit, ...now.gains), 0.02),
+    low = Math.min(0, 1.1 * Math.min(...now.gains, now.limit > -top ? now.limit : 0));
+  const put = axes(picture, PLOT, { label: "step h", low: 0, high: LONGEST, ticks: [0, 1, 2, 3] }, {
+    label: "gain",
+    low,
+    high: top,
+    ticks: ticksUpTo(top).filter((_, k) => k % 2 === 0),
+  });
   if (asking) return drawn("text", { x: 198, y: 262, "text-anchor": "middle" }, picture, "gain: ?");
   const inside = clipped(picture, PLOT), steps = Array.from({ length: POINTS }, (_, k) => LONGEST * k / (POINTS - 1));
   line(inside, put([0, 0]), put([LONGEST, 0]), { opacity: 0.4 });
@@ -115,7 +214,14 @@ function drawGain(picture, now, { step }, asking) {
   const [cx, cy] = put([step, now.gain]);
   drawn("circle", { cx, cy, r: 5, fill: COLOURS[0], stroke: "currentColor" }, inside);
   const limit = put([LONGEST, now.limit]);
-  if (limit[1] < PLOT[3] - 4) drawn("text", { x: PLOT[2] - 5, y: limit[1] - 5, "text-anchor": "end", class: "ao-small ao-halo" }, picture, `flow: ${show(now.limit, 3)}`);
+  if (limit[1] < PLOT[3] - 4) {
+    drawn(
+      "text",
+      { x: PLOT[2] - 5, y: limit[1] - 5, "text-anchor": "end", class: "ao-small ao-halo" },
+      picture,
+      `flow: ${show(now.limit, 3)}`,
+    );
+  }
   line(picture, [PLOT[0], 164], [PLOT[0] + 18, 164], { stroke: COLOURS[0], "stroke-width": 3 });
   drawn("text", { x: PLOT[0] + 23, y: 168, class: "ao-small" }, picture, "gain");
   line(picture, [PLOT[0] + 66, 164], [PLOT[0] + 84, 164], { "stroke-width": 1.2 });
@@ -130,26 +236,64 @@ function draw([plane, right], now, state, bounds, asking) {
 
 function say(now, { oracle, step, truth, temperature, reliability }) {
   const [off, own, left] = now.parts, calibrated = Math.abs(truth - 1) < 0.005;
-  const who = oracle === "own" ? `Labels are the own belief at temperature ${show(temperature)}: a function of the features. ` : `The oracle ${oracle === "witness" ? "names the class" : `says if the class is ${MARKS[2]}`}, with reliability ${show(reliability)}. `;
-  const worth = `The label is worth ${show(now.label, 3)}${calibrated ? ", the trace" : `, the trace ${show(now.trace, 3)}: the belief is not calibrated`}. `
-    + `Of that the oracle has ${show(own, 3)}, miscalibration ${show(off, 3)}, and ${show(left, 3)} is left. `;
-  const [low, high] = now.bounds.map((bound) => show(bound, 3)), between = oracle === "own" ? `between ${low} and ${high}` : `between h(1 − ⅝h)V = ${low} and hV = ${high}`;
+  const who = oracle === "own"
+    ? `Labels are the own belief at temperature ${show(temperature)}: a function of the features. `
+    : `The oracle ${oracle === "witness" ? "names the class" : `says if the class is ${MARKS[2]}`}, with reliability ${
+      show(reliability)
+    }. `;
+  const worth =
+    `The label is worth ${show(now.label, 3)}${
+      calibrated ? ", the trace" : `, the trace ${show(now.trace, 3)}: the belief is not calibrated`
+    }. ` +
+    `Of that the oracle has ${show(own, 3)}, miscalibration ${show(off, 3)}, and ${show(left, 3)} is left. `;
+  const [low, high] = now.bounds.map((bound) => show(bound, 3)),
+    between = oracle === "own" ? `between ${low} and ${high}` : `between h(1 − ⅝h)V = ${low} and hV = ${high}`;
   const falls = now.gain > -5e-4 ? "lowers" : "raises";
-  return `${who}${worth}A step of ${show(step)} ${falls} the expected cross-entropy by ${show(Math.abs(now.gain), 3)}: the gain is ${between}. `
-    + `The flow gains ${show(now.limit, 3)} in the end${oracle === "own" ? "" : `, ${show(now.entropies[1], 3)} of information and ${show(now.entropies[2], 3)} of miscalibration`}.`;
+  return `${who}${worth}A step of ${show(step)} ${falls} the expected cross-entropy by ${
+    show(Math.abs(now.gain), 3)
+  }: the gain is ${between}. ` +
+    `The flow gains ${show(now.limit, 3)} in the end${
+      oracle === "own"
+        ? ""
+        : `, ${show(now.entropies[1], 3)} of information and ${show(now.entropies[2], 3)} of miscalibration`
+    }.`;
 }
 
 const guess = {
-  prompt: "The belief of each token is calibrated. An oracle computes its labels from the token’s own features, by a program as clever as you like. Of what the true label is worth, how much can it be worth?",
+  prompt:
+    "The belief of each token is calibrated. An oracle computes its labels from the token’s own features, by a program as clever as you like. Of what the true label is worth, how much can it be worth?",
   options: ["all of it", "about a half", "nothing"],
-  reveal: (guessed, { label }) => `You said ${guessed}. Nothing: the belief has already made the most of the features. The true label is worth ${show(label, 3)}, and only what the features do not say brings a part of it.`,
+  reveal: (guessed, { label }) =>
+    `You said ${guessed}. Nothing: the belief has already made the most of the features. The true label is worth ${
+      show(label, 3)
+    }, and only what the features do not say brings a part of it.`,
 };
 const tour = [
-  { set: { oracle: "own", temperature: 0.5 }, say: "Labels that are the belief itself, sharpened. The gain is below 0 at every step: all that they add is false confidence." },
-  { set: { oracle: "hint", reliability: 1 }, say: ({ parts: [, own], label }) => `An oracle that says whether the class is ■, always rightly. It is worth ${show(own, 3)} of ${show(label, 3)}; the rest is what it leaves open between ● and ▲.` },
-  { set: { oracle: "witness", reliability: 1 }, say: "The label itself: all is the oracle’s, and all of it equals the trace. The flow removes all cross-entropy." },
-  { set: { oracle: "own", temperature: 2, truth: 2 }, say: "The world is less certain than the belief: the bars part. Now the own belief at temperature 2 is worth something, without an oracle, since it mends the miscalibration." },
-  { set: { oracle: "witness", reliability: 0.6, step: 3 }, say: "A step far beyond 2/L = 8/5: the lower bound says nothing any more, and the gain is past its best." },
+  {
+    set: { oracle: "own", temperature: 0.5 },
+    say:
+      "Labels that are the belief itself, sharpened. The gain is below 0 at every step: all that they add is false confidence.",
+  },
+  {
+    set: { oracle: "hint", reliability: 1 },
+    say: ({ parts: [, own], label }) =>
+      `An oracle that says whether the class is ■, always rightly. It is worth ${show(own, 3)} of ${
+        show(label, 3)
+      }; the rest is what it leaves open between ● and ▲.`,
+  },
+  {
+    set: { oracle: "witness", reliability: 1 },
+    say: "The label itself: all is the oracle’s, and all of it equals the trace. The flow removes all cross-entropy.",
+  },
+  {
+    set: { oracle: "own", temperature: 2, truth: 2 },
+    say:
+      "The world is less certain than the belief: the bars part. Now the own belief at temperature 2 is worth something, without an oracle, since it mends the miscalibration.",
+  },
+  {
+    set: { oracle: "witness", reliability: 0.6, step: 3 },
+    say: "A step far beyond 2/L = 8/5: the lower bound says nothing any more, and the gain is past its best.",
+  },
 ];
 
 export default explorer({ pictures, controls, compute, draw, say, guess, tour });

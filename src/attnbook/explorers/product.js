@@ -30,13 +30,20 @@ function reaches(state) {
 // The numbers that the picture shows; the Python class computes the same. The last ones are kept.
 let kept = { key: null };
 export function compute(state) {
-  const { run, record } = state, frame = frameOf(state), most = reaches(state), factors = state.factors.map((factor, t) => Math.min(factor, most[t]));
+  const { run, record } = state,
+    frame = frameOf(state),
+    most = reaches(state),
+    factors = state.factors.map((factor, t) => Math.min(factor, most[t]));
   const key = [run, frame, ...factors].join();
   if (kept.key === key && kept.record === record) return kept.numbers;
   const weights = Object.fromEntries(Object.entries(record[run].weights).map(([name, values]) => [name, values[frame]]));
   const model = { weights, norm: "rms" }, sums = sumsOf(model);
-  const halves = sums[0].map((low, t) => low.map((part, axis) => (t < PREFIX ? factors[t] : 1) * (sums[1][t][axis] - part) / 2));
-  const ends = [-1, 1].map((sign) => sums[0].map((low, t) => low.map((part, axis) => (part + sums[1][t][axis]) / 2 + sign * halves[t][axis])));
+  const halves = sums[0].map((low, t) =>
+    low.map((part, axis) => (t < PREFIX ? factors[t] : 1) * (sums[1][t][axis] - part) / 2)
+  );
+  const ends = [-1, 1].map((sign) =>
+    sums[0].map((low, t) => low.map((part, axis) => (part + sums[1][t][axis]) / 2 + sign * halves[t][axis]))
+  );
   let parity = 0, cost = 0;
   for (let number = 0; number < ALL; number++) {
     let a = 0, b = 0, c = 0;
@@ -52,10 +59,19 @@ export function compute(state) {
   }
   parity /= ALL;
   cost /= ALL;
-  const influences = halves.slice(0, PREFIX).map((half) => 2 * Math.hypot(...half)), [product, grown] = [influences, factors].map((values) => values.reduce((all, value) => all * value, 1));
+  const influences = halves.slice(0, PREFIX).map((half) => 2 * Math.hypot(...half)),
+    [product, grown] = [influences, factors].map((values) => values.reduce((all, value) => all * value, 1));
   const before = record[run].parity[frame], change = grown && Math.abs(before) > FLOOR ? parity / before : 0;
-  const numbers = { influences, product, readout: product ? parity / product : 0, parity, cost, loss: Math.LN2 + (cost - parity) / 2, changes: [grown, grown ? change / grown : 0, change],
-    times: influences.map((size, t) => size / record[run].influences[frame][t]) };
+  const numbers = {
+    influences,
+    product,
+    readout: product ? parity / product : 0,
+    parity,
+    cost,
+    loss: Math.LN2 + (cost - parity) / 2,
+    changes: [grown, grown ? change / grown : 0, change],
+    times: influences.map((size, t) => size / record[run].influences[frame][t]),
+  };
   kept = { key, record, numbers };
   return numbers;
 }
@@ -67,45 +83,93 @@ const LOSS = { label: "loss", low: 0, high: 0.85, ticks: [0, 0.4, 0.8], text: ti
 const DASHES = ["none", "7 3", "2 3", "9 3 2 3", "14 3"];
 const lastOf = ({ run, record }) => record[run].epochs.at(-1);
 const across = (epoch, state) => UPPER[0] + (UPPER[2] - UPPER[0]) * epoch / lastOf(state);
-const height = ({ low, high, scale = Number }, [, top, , bottom]) => (value) => bottom - (bottom - top) * (scale(clamp(value, low, high)) - scale(low)) / (scale(high) - scale(low));
+const height = ({ low, high, scale = Number }, [, top, , bottom]) => (value) =>
+  bottom - (bottom - top) * (scale(clamp(value, low, high)) - scale(low)) / (scale(high) - scale(low));
 const influenceAt = height(INFLUENCE, UPPER), parityAt = height(PARITY, MIDDLE), lossAt = height(LOSS, LOWER);
 const valueAt = (y) => INFLUENCE.low * (INFLUENCE.high / INFLUENCE.low) ** ((UPPER[3] - y) / (UPPER[3] - UPPER[1]));
 const column = (t) => UPPER[0] + (t + 0.5) * (UPPER[2] - UPPER[0]) / PREFIX;
 const nearest = (x, state) => {
   const { epochs } = state.record[state.run];
-  return epochs.reduce((best, epoch) => (Math.abs(across(epoch, state) - x) < Math.abs(across(best, state) - x) ? epoch : best), epochs[0]);
+  return epochs.reduce(
+    (best, epoch) => (Math.abs(across(epoch, state) - x) < Math.abs(across(best, state) - x) ? epoch : best),
+    epochs[0],
+  );
 };
 const PLAIN = [1, 1, 1, 1, 1], KEY = 7.3, CHANGE = 4;
 
 const pictures = [
-  { label: "Over the epochs of a run: five influences, their product, the readout factor, the parity coefficient with its cost, and the loss; a click chooses an epoch", box: BOX, click: (x, y, state) => (x >= UPPER[0] - 4 ? { epoch: nearest(x, state) } : {}) },
-  { label: "The same at the chosen epoch: five influences as bars that can be dragged, their product, the readout factor, the parity coefficient, its cost, and the loss", box: BOX },
+  {
+    label:
+      "Over the epochs of a run: five influences, their product, the readout factor, the parity coefficient with its cost, and the loss; a click chooses an epoch",
+    box: BOX,
+    click: (x, y, state) => (x >= UPPER[0] - 4 ? { epoch: nearest(x, state) } : {}),
+  },
+  {
+    label:
+      "The same at the chosen epoch: five influences as bars that can be dragged, their product, the readout factor, the parity coefficient, its cost, and the loss",
+    box: BOX,
+  },
 ];
-const NAMES = { three: "three tokens at first", two: "two tokens, for long", none: "none, and yet it waits", never: "always one or another" };
+const NAMES = {
+  three: "three tokens at first",
+  two: "two tokens, for long",
+  none: "none, and yet it waits",
+  never: "always one or another",
+};
 const controls = [
   {
-    trait: "epoch", kind: "handle", label: "The epoch on the curve of the loss", step: KEY,
+    trait: "epoch",
+    kind: "handle",
+    label: "The epoch on the curve of the loss",
+    step: KEY,
     mark: (node) => drawn("circle", { r: 6, fill: "currentColor" }, node),
-    place: (_, now, state) => [across(state.record[state.run].epochs[frameOf(state)], state), lossAt(state.record[state.run].loss[frameOf(state)])],
-    from(x, y, state) {  // a key goes to the next frame, up and down as right and left
-      const { epochs, loss } = state.record[state.run], frame = frameOf(state), dx = x - across(epochs[frame], state), dy = lossAt(loss[frame]) - y;
+    place: (
+      _,
+      now,
+      state,
+    ) => [
+      across(state.record[state.run].epochs[frameOf(state)], state),
+      lossAt(state.record[state.run].loss[frameOf(state)]),
+    ],
+    from(x, y, state) { // a key goes to the next frame, up and down as right and left
+      const { epochs, loss } = state.record[state.run],
+        frame = frameOf(state),
+        dx = x - across(epochs[frame], state),
+        dy = lossAt(loss[frame]) - y;
       const key = [dx, dy].find((part, index) => Math.abs(Math.abs(part) - KEY) < 1e-6 && Math.abs([dy, dx][index]) < 1e-6);
       return key === undefined ? nearest(x, state) : epochs[clamp(frame + Math.sign(key), 0, epochs.length - 1)];
     },
   },
   ...PLAIN.map((_, t) => ({
-    trait: "factors", at: t, kind: "handle", picture: 1, label: `The influence of token ${t + 1}`, step: CHANGE,
+    trait: "factors",
+    at: t,
+    kind: "handle",
+    picture: 1,
+    label: `The influence of token ${t + 1}`,
+    step: CHANGE,
     mark: (node) => drawn("circle", { r: 6, fill: PURPLE, stroke: "currentColor" }, node),
     place: (_, { influences }) => [column(t), influenceAt(influences[t])],
     from(x, y, state) {
-      const base = state.record[state.run].influences[frameOf(state)][t], dx = x - column(t), by = Math.abs(Math.abs(dx) - CHANGE) < 1e-6 ? dx : 0;
+      const base = state.record[state.run].influences[frameOf(state)][t],
+        dx = x - column(t),
+        by = Math.abs(Math.abs(dx) - CHANGE) < 1e-6 ? dx : 0;
       return y - by > UPPER[3] - 1 ? 0 : clamp(valueAt(y - by) / base, 0, reaches(state)[t]);
     },
   })),
   { trait: "epoch", label: "epoch", values: ({ run, record }) => record[run].epochs },
-  { trait: "run", kind: "select", label: "nearly blind", names: NAMES, put: (run) => ({ run, epoch: START[run], factors: PLAIN }) },
   {
-    trait: "factors", kind: "actions", place: "ao-tokens", label: "influences", acts: {
+    trait: "run",
+    kind: "select",
+    label: "nearly blind",
+    names: NAMES,
+    put: (run) => ({ run, epoch: START[run], factors: PLAIN }),
+  },
+  {
+    trait: "factors",
+    kind: "actions",
+    place: "ao-tokens",
+    label: "influences",
+    acts: {
       "halve each": ({ factors }) => ({ factors: factors.map((factor) => factor / 2) }),
       "blind the least": (state) => {
         const { influences } = compute(state), least = influences.indexOf(Math.min(...influences));
@@ -121,61 +185,107 @@ const controls = [
 ];
 const START = { three: 142, two: 216, none: 269, never: 497 };
 
-const log2 = (parent, inside) => line(inside, [LOWER[0], lossAt(Math.LN2)], [LOWER[2], lossAt(Math.LN2)], { "stroke-dasharray": "4 3", opacity: 0.6 });
+const log2 = (parent, inside) =>
+  line(inside, [LOWER[0], lossAt(Math.LN2)], [LOWER[2], lossAt(Math.LN2)], { "stroke-dasharray": "4 3", opacity: 0.6 });
 
 function drawRun(picture, state, asking) {
   const { epochs, influences, parity, cost, loss } = state.record[state.run], last = epochs.at(-1), frame = frameOf(state);
-  const unit = [50, 100, 200, 250].find((one) => last / one <= 6), ticks = Array.from({ length: Math.floor(last / unit) + 1 }, (_, k) => k * unit);
+  const unit = [50, 100, 200, 250].find((one) => last / one <= 6),
+    ticks = Array.from({ length: Math.floor(last / unit) + 1 }, (_, k) => k * unit);
   const bare = { label: "", low: 0, high: last, ticks: [] };
   axes(picture, UPPER, bare, INFLUENCE);
   axes(picture, MIDDLE, bare, PARITY);
   axes(picture, LOWER, { ...bare, label: "epoch", ticks }, LOSS);
   small(picture, UPPER[0], 12, "influences ‖δₜ‖ of the counted tokens 1 to 5");
-  const least = influences[frame].indexOf(Math.min(...influences[frame])), fields = [UPPER, MIDDLE, LOWER].map((field) => clipped(picture, field));
+  const least = influences[frame].indexOf(Math.min(...influences[frame])),
+    fields = [UPPER, MIDDLE, LOWER].map((field) => clipped(picture, field));
   PLAIN.forEach((_, t) => {
-    curve(fields[0], influences.map((row, at) => [across(epochs[at], state), influenceAt(row[t])]), { stroke: PURPLE, "stroke-width": t === least ? 3.2 : 1.7, "stroke-dasharray": DASHES[t] });
+    curve(fields[0], influences.map((row, at) => [across(epochs[at], state), influenceAt(row[t])]), {
+      stroke: PURPLE,
+      "stroke-width": t === least ? 3.2 : 1.7,
+      "stroke-dasharray": DASHES[t],
+    });
   });
-  PLAIN.forEach((_, t) => {  // a number on each curve, at places of its own
-    const at = Math.min(epochs.length - 1, Math.round((0.06 + 0.09 * t) * (epochs.length - 1))), [x, y] = [across(epochs[at], state), influenceAt(influences[at][t])];
-    drawn("circle", { cx: x, cy: y, r: 7, style: "fill: var(--pst-color-background, var(--jp-layout-color0, Canvas))", stroke: PURPLE, "stroke-width": 1.5 }, picture);
+  PLAIN.forEach((_, t) => { // a number on each curve, at places of its own
+    const at = Math.min(epochs.length - 1, Math.round((0.06 + 0.09 * t) * (epochs.length - 1))),
+      [x, y] = [across(epochs[at], state), influenceAt(influences[at][t])];
+    drawn("circle", {
+      cx: x,
+      cy: y,
+      r: 7,
+      style: "fill: var(--pst-color-background, var(--jp-layout-color0, Canvas))",
+      stroke: PURPLE,
+      "stroke-width": 1.5,
+    }, picture);
     small(picture, x, y + 4, String(t + 1), "middle");
   });
   if (asking) {
-    for (const [, top, , bottom] of [MIDDLE, LOWER]) drawn("text", { x: (UPPER[0] + UPPER[2]) / 2, y: (top + bottom) / 2 + 5, "text-anchor": "middle" }, picture, "?");
+    for (const [, top, , bottom] of [MIDDLE, LOWER]) {
+      drawn("text", { x: (UPPER[0] + UPPER[2]) / 2, y: (top + bottom) / 2 + 5, "text-anchor": "middle" }, picture, "?");
+    }
     return;
   }
-  line(picture, [across(epochs[frame], state), UPPER[1]], [across(epochs[frame], state), LOWER[3]], { "stroke-dasharray": "3 4", opacity: 0.7 });
-  const product = influences.map((row) => row.reduce((all, value) => all * value, 1)), at = (values) => values.map((value, index) => [across(epochs[index], state), parityAt(Math.abs(value))]);
+  line(picture, [across(epochs[frame], state), UPPER[1]], [across(epochs[frame], state), LOWER[3]], {
+    "stroke-dasharray": "3 4",
+    opacity: 0.7,
+  });
+  const product = influences.map((row) => row.reduce((all, value) => all * value, 1)),
+    at = (values) => values.map((value, index) => [across(epochs[index], state), parityAt(Math.abs(value))]);
   curve(fields[1], at(cost), { "stroke-dasharray": "5 3", opacity: 0.7, "stroke-width": 1.6 });
   curve(fields[1], at(product), { stroke: PURPLE, "stroke-width": 1.7 });
   curve(fields[1], at(parity.map((value, index) => value / product[index])), { stroke: BLUE, "stroke-width": 1.7 });
   curve(fields[1], at(parity), { stroke: GREEN, "stroke-width": 2.8 });
-  [["product", PURPLE], ["× |readout|", BLUE], ["= |π|", GREEN], ["cost", "currentColor"]].forEach(([text, stroke], index) => {
-    const x = UPPER[0] + [0, 64, 146, 198][index];
-    line(picture, [x, 143], [x + 13, 143], { stroke, "stroke-width": 2.4, "stroke-dasharray": text === "cost" ? "5 3" : "none" });
-    small(picture, x + 16, 147, text);
-  });
+  [["product", PURPLE], ["× |readout|", BLUE], ["= |π|", GREEN], ["cost", "currentColor"]].forEach(
+    ([text, stroke], index) => {
+      const x = UPPER[0] + [0, 64, 146, 198][index];
+      line(picture, [x, 143], [x + 13, 143], {
+        stroke,
+        "stroke-width": 2.4,
+        "stroke-dasharray": text === "cost" ? "5 3" : "none",
+      });
+      small(picture, x + 16, 147, text);
+    },
+  );
   log2(picture, fields[2]);
   curve(fields[2], loss.map((value, at) => [across(epochs[at], state), lossAt(value)]), { "stroke-width": 2 });
   small(picture, UPPER[0], 237, "loss over all sequences, and log 2 (dashed)");
 }
 
 function drawBars(picture, now, state, asking) {
-  const { epochs, influences } = state.record[state.run], frame = frameOf(state), wide = 26, bare = { label: "", low: 0, high: 1, ticks: [] };
+  const { epochs, influences } = state.record[state.run],
+    frame = frameOf(state),
+    wide = 26,
+    bare = { label: "", low: 0, high: 1, ticks: [] };
   axes(picture, UPPER, bare, { ...INFLUENCE, label: "" });
   small(picture, UPPER[0], 12, `at epoch ${epochs[frame]}${asking ? "" : "; dotted: at the end. Drag a dot"}`);
   now.influences.forEach((value, t) => {
     const y = influenceAt(value), was = influenceAt(influences[frame][t]);
-    drawn("rect", { x: column(t) - wide / 2, y, width: wide, height: Math.max(UPPER[3] - y, 0.5), fill: PURPLE, "fill-opacity": 0.55 }, picture);
+    drawn("rect", {
+      x: column(t) - wide / 2,
+      y,
+      width: wide,
+      height: Math.max(UPPER[3] - y, 0.5),
+      fill: PURPLE,
+      "fill-opacity": 0.55,
+    }, picture);
     line(picture, [column(t) - wide / 2 - 4, was], [column(t) + wide / 2 + 4, was], { opacity: 0.8 });
     const end = influenceAt(influences.at(-1)[t]);
-    if (!asking) line(picture, [column(t) - wide / 2 - 8, end], [column(t) + wide / 2 + 8, end], { "stroke-dasharray": "2 3", "stroke-width": 2 });
+    if (!asking) {
+      line(picture, [column(t) - wide / 2 - 8, end], [column(t) + wide / 2 + 8, end], {
+        "stroke-dasharray": "2 3",
+        "stroke-width": 2,
+      });
+    }
     small(picture, column(t), UPPER[3] + 13, String(t + 1), "middle");
   });
   if (asking) return;
   axes(picture, MIDDLE, bare, { ...PARITY, label: "" });
   axes(picture, LOWER, bare, { ...LOSS, label: "" });
-  [["product", now.product, PURPLE], ["× readout", now.readout, BLUE], ["= π", now.parity, GREEN], ["cost", now.cost, "currentColor"]].forEach(([text, value, fill], index) => {
+  [["product", now.product, PURPLE], ["× readout", now.readout, BLUE], ["= π", now.parity, GREEN], [
+    "cost",
+    now.cost,
+    "currentColor",
+  ]].forEach(([text, value, fill], index) => {
     const x = MIDDLE[0] + (index + 0.5) * (MIDDLE[2] - MIDDLE[0]) / 4, y = parityAt(Math.abs(value));
     drawn("rect", { x: x - 20, y, width: 40, height: Math.max(MIDDLE[3] - y, 0.5), fill, "fill-opacity": 0.55 }, picture);
     small(picture, x, 147, text, "middle");
@@ -185,7 +295,13 @@ function drawBars(picture, now, state, asking) {
   log2(picture, inside);
   line(inside, [LOWER[0] + 60, y], [LOWER[2] - 60, y], { "stroke-width": 4 });
   const gap = now.loss - Math.LN2;
-  small(picture, (LOWER[0] + LOWER[2]) / 2, LOWER[3] + 16, `loss ${show(now.loss, 4)}, log 2 ${gap < 0 ? "−" : "+"} ${show(Math.abs(gap), 4)}`, "middle");
+  small(
+    picture,
+    (LOWER[0] + LOWER[2]) / 2,
+    LOWER[3] + 16,
+    `loss ${show(now.loss, 4)}, log 2 ${gap < 0 ? "−" : "+"} ${show(Math.abs(gap), 4)}`,
+    "middle",
+  );
 }
 
 function draw([left, right], now, state, bounds, asking) {
@@ -202,23 +318,47 @@ function worded(value, figures = 1) {
 const listed = (words) => (words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`);
 
 function say(now, state) {
-  const { run, record, factors } = state, frame = frameOf(state), moved = factors.flatMap((factor, t) => (factor === 1 ? [] : [t]));
-  const start = `Epoch ${record[run].epochs[frame]}: the influences are ${listed(now.influences.map((value) => (value < 0.1 ? show(value, 3) : show(value))))}. `;
-  const blind = moved.filter((t) => factors[t] === 0).map((t) => String(t + 1)), times = (value) => (value >= 1000 || value < 0.01 ? worded(value, 2) : show(value, value < 0.1 ? 3 : 2));
-  const those = moved.length > 2 ? "these influences" : listed(moved.map((t) => `${times(now.times[t])} times that of token ${t + 1}`)), [product, readout, parity] = now.changes.map((value) => (value < 0 ? `changes sign and is ${times(-value)} times as large` : `is ${times(value)} times what it was`));
-  const change = !moved.length ? "" : blind.length ? `Without the influence of token ${listed(blind)}, π is 0, whatever the others are. `
+  const { run, record, factors } = state,
+    frame = frameOf(state),
+    moved = factors.flatMap((factor, t) => (factor === 1 ? [] : [t]));
+  const start = `Epoch ${record[run].epochs[frame]}: the influences are ${
+    listed(now.influences.map((value) => (value < 0.1 ? show(value, 3) : show(value))))
+  }. `;
+  const blind = moved.filter((t) => factors[t] === 0).map((t) => String(t + 1)),
+    times = (value) => (value >= 1000 || value < 0.01 ? worded(value, 2) : show(value, value < 0.1 ? 3 : 2));
+  const those = moved.length > 2
+      ? "these influences"
+      : listed(moved.map((t) => `${times(now.times[t])} times that of token ${t + 1}`)),
+    [product, readout, parity] = now.changes.map((
+      value,
+    ) => (value < 0 ? `changes sign and is ${times(-value)} times as large` : `is ${times(value)} times what it was`));
+  const change = !moved.length
+    ? ""
+    : blind.length
+    ? `Without the influence of token ${listed(blind)}, π is 0, whatever the others are. `
     : `With ${those}, the product ${product}, the readout ${readout}, and so π ${parity}. `;
-  const factored = blind.length ? "π = 0. " : `π = product × readout = ${worded(now.product, 2)} × ${now.readout < 0 ? `(${worded(now.readout, 2)})` : worded(now.readout, 2)} = ${worded(now.parity, 2)}. `;
-  return `${start}${change}${factored}Its cost is ${worded(now.cost, 2)}: ${now.parity > now.cost ? "π exceeds it, so the loss is below log 2" : "π does not exceed it, so the loss is not below log 2"}.`;
+  const factored = blind.length
+    ? "π = 0. "
+    : `π = product × readout = ${worded(now.product, 2)} × ${
+      now.readout < 0 ? `(${worded(now.readout, 2)})` : worded(now.readout, 2)
+    } = ${worded(now.parity, 2)}. `;
+  return `${start}${change}${factored}Its cost is ${worded(now.cost, 2)}: ${
+    now.parity > now.cost
+      ? "π exceeds it, so the loss is below log 2"
+      : "π does not exceed it, so the loss is not below log 2"
+  }.`;
 }
 
 const LAST = "only with the last";
 const guess = {
   prompt: "The five counted tokens gain influence at different times. When will the loss, still hidden, leave log 2?",
-  options: ["with the first", "when three have grown", LAST], tells: true,
+  options: ["with the first", "when three have grown", LAST],
+  tells: true,
   reveal(guessed) {
-    return `${guessed === undefined ? "" : guessed === LAST ? "So it is in this run. " : "Not yet. "}Token 4 is the last one, between the epochs 142 and 179, and with it the loss falls, because π has all five as factors. `
-      + "But training waits for more: at epoch 142 even their final influences leave π far below its cost, because the readout (blue) is still small, and with them negative; at epoch 162 they suffice.";
+    return `${
+      guessed === undefined ? "" : guessed === LAST ? "So it is in this run. " : "Not yet. "
+    }Token 4 is the last one, between the epochs 142 and 179, and with it the loss falls, because π has all five as factors. ` +
+      "But training waits for more: at epoch 142 even their final influences leave π far below its cost, because the readout (blue) is still small, and with them negative; at epoch 162 they suffice.";
   },
 };
 

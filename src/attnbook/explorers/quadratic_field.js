@@ -1,12 +1,28 @@
 // Two tokens with one feature, N = θzzᵀ, softmax over its columns: where the gradient and the paper's formula for it lead.
 
-import { arrow, axes, clipped, COLOURS, contours, curve, cut, drawn, integrate, levelSets, line, mark, show, squares, ticksUpTo } from "./common.js";
+import {
+  arrow,
+  axes,
+  clipped,
+  COLOURS,
+  contours,
+  curve,
+  cut,
+  drawn,
+  integrate,
+  levelSets,
+  line,
+  mark,
+  show,
+  squares,
+  ticksUpTo,
+} from "./common.js";
 import { explorer } from "./shell.js";
 
 const HORIZON = 20, VANISHING = 1e-9;
 const TIMES = Array.from({ length: 61 }, (_, k) => HORIZON * (k / 60) ** 2);
 const softplus = (value) => Math.max(value, 0) + Math.log1p(Math.exp(-Math.abs(value)));
-const OTHERS = { identity: [0, 0], exchange: [1, 1], first: [0, 1], opposed: [1 / 4, 3 / 8] };  // what each column's label gives to the other token
+const OTHERS = { identity: [0, 0], exchange: [1, 1], first: [0, 1], opposed: [1 / 4, 3 / 8] }; // what each column's label gives to the other token
 
 // The cross-entropy, its gradient, and the paper's formula. Column j has the attention logistic(-gap) to the other token;
 // σ - C has the columns (-x, x) and (y, -y), which the gradient adds to its transpose and the formula takes twice, C - Cᵀ
@@ -41,7 +57,14 @@ export function compute(state) {
   }
   const [first, second] = [vectors.true, vectors.paper].map((vector) => Math.hypot(...vector));
   const product = vectors.true[0] * vectors.paper[0] + vectors.true[1] * vectors.paper[1];
-  return { loss: loss(point), ...vectors, cosine: Math.min(first, second) > VANISHING ? product / (first * second) : null, times: TIMES, flows, losses };
+  return {
+    loss: loss(point),
+    ...vectors,
+    cosine: Math.min(first, second) > VANISHING ? product / (first * second) : null,
+    times: TIMES,
+    flows,
+    losses,
+  };
 }
 
 const REACH = 3, FRAME = [42, 24, 346, 328], CELLS = 80;
@@ -51,19 +74,38 @@ const LOOKS = {
   paper: { stroke: COLOURS[1], dashes: "7 4", sign: 1, words: "minus the paper's formula" },
 };
 const TICKS = Array.from({ length: CELLS + 1 }, (_, index) => REACH * (2 * index / CELLS - 1));
-const place = ([x, y]) => [FRAME[0] + (FRAME[2] - FRAME[0]) * (1 + x / REACH) / 2, FRAME[1] + (FRAME[3] - FRAME[1]) * (1 - y / REACH) / 2];
-const unplace = (x, y) => [REACH * (2 * (x - FRAME[0]) / (FRAME[2] - FRAME[0]) - 1), REACH * (1 - 2 * (y - FRAME[1]) / (FRAME[3] - FRAME[1]))];
+const place = (
+  [x, y],
+) => [FRAME[0] + (FRAME[2] - FRAME[0]) * (1 + x / REACH) / 2, FRAME[1] + (FRAME[3] - FRAME[1]) * (1 - y / REACH) / 2];
+const unplace = (
+  x,
+  y,
+) => [REACH * (2 * (x - FRAME[0]) / (FRAME[2] - FRAME[0]) - 1), REACH * (1 - 2 * (y - FRAME[1]) / (FRAME[3] - FRAME[1]))];
 
 const pictures = [
-  { label: "The plane of the two features: contours of the cross-entropy, and the flows along minus the gradient and minus the paper's formula", box: "0 0 360 364" },
+  {
+    label:
+      "The plane of the two features: contours of the cross-entropy, and the flows along minus the gradient and minus the paper's formula",
+    box: "0 0 360 364",
+  },
   { label: "The cross-entropy in time along both flows", box: "0 0 360 364" },
 ];
 const controls = [
   {
-    trait: "point", kind: "handle", label: "Start", step: (FRAME[2] - FRAME[0]) / REACH / 40,
-    mark: (node) => drawn("circle", { r: 6.5, fill: "currentColor" }, node), place, from: unplace,
+    trait: "point",
+    kind: "handle",
+    label: "Start",
+    step: (FRAME[2] - FRAME[0]) / REACH / 40,
+    mark: (node) => drawn("circle", { r: 6.5, fill: "currentColor" }, node),
+    place,
+    from: unplace,
   },
-  { trait: "labels", kind: "choice", label: "labels", names: { identity: "identity", exchange: "exchange", first: "both to the first", opposed: "(6, 2)/8 and (3, 5)/8" } },
+  {
+    trait: "labels",
+    kind: "choice",
+    label: "labels",
+    names: { identity: "identity", exchange: "exchange", first: "both to the first", opposed: "(6, 2)/8 and (3, 5)/8" },
+  },
   { trait: "theta", label: "θ" },
   ...[0, 1].map((at) => ({ trait: "point", at, label: `feature z${"₁₂"[at]}` })),
 ];
@@ -75,11 +117,15 @@ function landscape(state) {
   if (kept.key === key) return kept;
   const { loss, formulas } = problem(state), values = TICKS.map((x) => TICKS.map((y) => loss([x, y])));
   const levels = levelSets(TICKS, values, LEVELS);
-  const products = TICKS.map((x) => TICKS.map((y) => formulas.true([x, y]).reduce((sum, value, f) => sum + value * formulas.paper([x, y])[f], 0)));
+  const products = TICKS.map((x) =>
+    TICKS.map((y) => formulas.true([x, y]).reduce((sum, value, f) => sum + value * formulas.paper([x, y])[f], 0))
+  );
   const uphill = squares(TICKS, (corners) => {
     const polygon = corners.flatMap(([a, b], side) => {
       const next = corners[(side + 1) % 4], here = products[a][b] < 0 ? [[TICKS[a], TICKS[b]]] : [];
-      return (products[a][b] < 0) === (products[next[0]][next[1]] < 0) ? here : [...here, cut(TICKS, products, [a, b], next, 0)];
+      return (products[a][b] < 0) === (products[next[0]][next[1]] < 0)
+        ? here
+        : [...here, cut(TICKS, products, [a, b], next, 0)];
     });
     return polygon.length ? [polygon] : [];
   });
@@ -100,30 +146,50 @@ function draw([plane, front], now, state, bounds, asking) {
   const inside = clipped(plane, FRAME);
   drawLandscape(inside, state, [point, ...names.flatMap((name) => now.flows[name].filter((_, k) => k % 3 === 0))], asking);
   line(inside, place([-REACH, -REACH]), place([REACH, REACH]), { "stroke-dasharray": "2 4", opacity: 0.6 });
-  drawn("text", { x: FRAME[0], y: 14, class: "ao-small" }, plane, asking ? "numbered lines: equal cross-entropy" : "shaded: the paper's formula leads uphill");
+  drawn(
+    "text",
+    { x: FRAME[0], y: 14, class: "ao-small" },
+    plane,
+    asking ? "numbered lines: equal cross-entropy" : "shaded: the paper's formula leads uphill",
+  );
   for (const name of names) {
     const { stroke, dashes, sign } = LOOKS[name], length = Math.hypot(...now[name]), [x, y] = place(point);
     curve(inside, now.flows[name].map(place), { stroke, "stroke-width": 2.5, "stroke-dasharray": dashes });
     const shown = 50 / (0.4 + length);
-    if (length > VANISHING) arrow(inside, [x, y], [x - shown * now[name][0], y + shown * now[name][1]], { stroke, "stroke-width": 3.2 });
+    if (length > VANISHING) {
+      arrow(inside, [x, y], [x - shown * now[name][0], y + shown * now[name][1]], { stroke, "stroke-width": 3.2 });
+    }
     mark(inside, sign, place(now.flows[name].at(-1)), 5.5, { fill: stroke, stroke: "currentColor", "stroke-width": 1.5 });
   }
   if (asking) drawn("circle", { cx: place(point)[0], cy: place(point)[1], r: 6.5, fill: "currentColor" }, inside);
 
   const equal = 2 * Math.LN2, top = 1.15 * Math.max(equal, now.loss, ...names.flatMap((name) => now.losses[name]));
-  const put = axes(front, FRAME, { label: "time (square-root scale)", low: 0, high: HORIZON, scale: Math.sqrt, ticks: [0, 1, 5, 10, 20] },
-    { label: "cross-entropy", low: 0, high: top, ticks: ticksUpTo(top) });
+  const put = axes(front, FRAME, {
+    label: "time (square-root scale)",
+    low: 0,
+    high: HORIZON,
+    scale: Math.sqrt,
+    ticks: [0, 1, 5, 10, 20],
+  }, { label: "cross-entropy", low: 0, high: top, ticks: ticksUpTo(top) });
   line(front, put([0, equal]), put([HORIZON, equal]), { "stroke-dasharray": "2 4", opacity: 0.8 });
   drawn("text", { x: FRAME[0] + 6, y: put([0, equal])[1] - 5, class: "ao-small ao-halo" }, front, "equal tokens: 2 log 2");
   names.forEach((name, index) => {
-    const { stroke, dashes, sign, words } = LOOKS[name], points = now.losses[name].map((value, k) => put([TIMES[k], value])), x = [42, 184][index], [right, height] = points.at(-1);
+    const { stroke, dashes, sign, words } = LOOKS[name],
+      points = now.losses[name].map((value, k) => put([TIMES[k], value])),
+      x = [42, 184][index],
+      [right, height] = points.at(-1);
     curve(front, points, { stroke, "stroke-width": 2.5, "stroke-dasharray": dashes });
     mark(front, sign, points.at(-1), 5.5, { fill: stroke, stroke: "currentColor", "stroke-width": 1.5 });
     line(front, [x, 10], [x + 22, 10], { stroke, "stroke-width": 2.5, "stroke-dasharray": dashes });
     drawn("text", { x: x + 27, y: 14, class: "ao-small" }, front, words);
-    const other = names[1 - index], under = put([HORIZON, now.losses[other].at(-1)])[1];  // of two numbers close by, one above the other
+    const other = names[1 - index], under = put([HORIZON, now.losses[other].at(-1)])[1]; // of two numbers close by, one above the other
     const raised = height < under || (height === under && index) ? Math.max(0, 13 - under + height) : 0;
-    drawn("text", { x: right - 8, y: height - 9 - raised, "text-anchor": "end", class: "ao-small ao-halo" }, front, show(now.losses[name].at(-1), 3));
+    drawn(
+      "text",
+      { x: right - 8, y: height - 9 - raised, "text-anchor": "end", class: "ao-small ao-halo" },
+      front,
+      show(now.losses[name].at(-1), 3),
+    );
   });
   drawn("circle", { cx: put([0, 0])[0], cy: put([0, now.loss])[1], r: 5, fill: "currentColor" }, front);
 }
@@ -138,25 +204,40 @@ const ends = (losses) => [losses[0], losses.at(-1)].map((value) => show(value, 3
 
 function say(now, { point }) {
   const [gradient, formula] = [now.true, now.paper].map((vector) => Math.hypot(...vector) > VANISHING);
-  const compared = now.cosine !== null ? `gradient and the paper's formula have the cosine ${show(now.cosine, 3)}${now.cosine < 0 ? ": a small step against the formula leads uphill" : ""}`
-    : gradient ? "the paper's formula vanishes, the gradient does not" : formula ? "the gradient vanishes, the paper's formula does not" : "gradient and the paper's formula vanish";
-  return `At (${point.map((value) => show(value)).join(", ")}) the cross-entropy is ${show(now.loss, 3)}; ${compared}. `
-    + `By time ${HORIZON} the cross-entropy is ${ends(now.losses.true)[1]} along minus the gradient and ${ends(now.losses.paper)[1]} along minus the paper's formula.`;
+  const compared = now.cosine !== null
+    ? `gradient and the paper's formula have the cosine ${show(now.cosine, 3)}${
+      now.cosine < 0 ? ": a small step against the formula leads uphill" : ""
+    }`
+    : gradient
+    ? "the paper's formula vanishes, the gradient does not"
+    : formula
+    ? "the gradient vanishes, the paper's formula does not"
+    : "gradient and the paper's formula vanish";
+  return `At (${point.map((value) => show(value)).join(", ")}) the cross-entropy is ${show(now.loss, 3)}; ${compared}. ` +
+    `By time ${HORIZON} the cross-entropy is ${ends(now.losses.true)[1]} along minus the gradient and ${
+      ends(now.losses.paper)[1]
+    } along minus the paper's formula.`;
 }
 
 const guess = {
-  prompt: "Two tokens, θ = 1, each labelled as itself, softmax over tokens. From the point, follow the paper's formula downhill. What does the cross-entropy do?",
+  prompt:
+    "Two tokens, θ = 1, each labelled as itself, softmax over tokens. From the point, follow the paper's formula downhill. What does the cross-entropy do?",
   options: ["falls", "rises", "stays as it is"],
   reveal(guessed, { losses }) {
     const [[before, after], gradient] = [ends(losses.paper), ends(losses.true)[1]];
-    return `You said that it ${guessed}. It ${course(losses.paper)}, from ${before} to ${after} by time ${HORIZON}; along minus the gradient it ${course(losses.true)}, to ${gradient}.`;
+    return `You said that it ${guessed}. It ${
+      course(losses.paper)
+    }, from ${before} to ${after} by time ${HORIZON}; along minus the gradient it ${course(losses.true)}, to ${gradient}.`;
   },
 };
 
 const tour = [
   {
     set: {},
-    say: ({ losses }) => `Where the chapter starts. Along minus the gradient (blue) the cross-entropy falls from ${ends(losses.true).join(" to ")}; along minus the paper's formula (orange, dashed) it climbs to equal tokens, 2 log 2 = ${ends(losses.paper)[1]}.`,
+    say: ({ losses }) =>
+      `Where the chapter starts. Along minus the gradient (blue) the cross-entropy falls from ${
+        ends(losses.true).join(" to ")
+      }; along minus the paper's formula (orange, dashed) it climbs to equal tokens, 2 log 2 = ${ends(losses.paper)[1]}.`,
   },
   {
     set: { point: [0.5, -2] },
@@ -164,11 +245,15 @@ const tour = [
   },
   {
     set: { point: [1.25, 1.15] },
-    say: ({ cosine }) => `Near the diagonal, where both vanish, they are almost opposite, with cosine ${show(cosine, 3)}: minus the gradient leads away from equal tokens, minus the paper's formula to them.`,
+    say: ({ cosine }) =>
+      `Near the diagonal, where both vanish, they are almost opposite, with cosine ${
+        show(cosine, 3)
+      }: minus the gradient leads away from equal tokens, minus the paper's formula to them.`,
   },
   {
     set: { point: [1, 0], theta: Math.log(3), labels: "opposed" },
-    say: "By hand: with z = (1, 0) and θ = log 3 the columns of the attention are (3, 1)/4 and (1, 1)/2; the labels are (6, 2)/8 and (3, 5)/8. The gradient is log 3 · (0, 1/8), the paper's formula log 3 · (0, −1/8): exactly opposite.",
+    say:
+      "By hand: with z = (1, 0) and θ = log 3 the columns of the attention are (3, 1)/4 and (1, 1)/2; the labels are (6, 2)/8 and (3, 5)/8. The gradient is log 3 · (0, 1/8), the paper's formula log 3 · (0, −1/8): exactly opposite.",
   },
 ];
 

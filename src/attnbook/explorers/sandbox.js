@@ -3,22 +3,75 @@
 
 import { element, show, sum, tidy } from "./common.js";
 import { button, explorer, numberIn } from "./shell.js";
-import { asFile, Bench, benchOf, editsOf, fits, fromFile, held, liveOf, OWN, sentencesOf, settingsOf, SIZES, startOf, told, unpack } from "./bench.js";
+import {
+  asFile,
+  Bench,
+  benchOf,
+  editsOf,
+  fits,
+  fromFile,
+  held,
+  liveOf,
+  OWN,
+  sentencesOf,
+  settingsOf,
+  SIZES,
+  startOf,
+  told,
+  unpack,
+} from "./bench.js";
 import { drawPanels, panels, sentenceOf, spelled } from "./panels.js";
 import { open, stepsPerEpoch } from "./runner.js";
 import { classify } from "./model.js";
 
-const CELLS = 24, SEEDS = 20, SUCCESS = 0.9, REPLAY = 300;  // epochs a second at which what is trained is gone through
-const PACES = [["as fast as it goes", Infinity], ["25 epochs a second", 25], ["5 epochs a second", 5], ["1 epoch a second", 1], ["10 steps a second", null]];
-const SPLITS = [["rate", "learning rate", "0.001"], ["beta2", "β₂", "0.9"], ["eps", "ε", "0.0001"], ["discount", "discount", "10"], ["order", "order of the batches (a seed)", "1"]];
-const USUAL = { p: 2, length: 12, k: 5, dim: 2, width: 32, count: 2048, batch: 32, rate: 3e-3, beta2: 0.999, eps: 1e-8, discount: 1, norm: "rms" };
-const NAMES = { p: "p", length: "L", k: "k", dim: "d", width: "neurons", count: "training sequences", batch: "batch", rate: "learning rate", beta2: "β₂", eps: "ε", discount: "discount", norm: "normalization" };
+const CELLS = 24, SEEDS = 20, SUCCESS = 0.9, REPLAY = 300; // epochs a second at which what is trained is gone through
+const PACES = [["as fast as it goes", Infinity], ["25 epochs a second", 25], ["5 epochs a second", 5], [
+  "1 epoch a second",
+  1,
+], ["10 steps a second", null]];
+const SPLITS = [["rate", "learning rate", "0.001"], ["beta2", "β₂", "0.9"], ["eps", "ε", "0.0001"], [
+  "discount",
+  "discount",
+  "10",
+], ["order", "order of the batches (a seed)", "1"]];
+const USUAL = {
+  p: 2,
+  length: 12,
+  k: 5,
+  dim: 2,
+  width: 32,
+  count: 2048,
+  batch: 32,
+  rate: 3e-3,
+  beta2: 0.999,
+  eps: 1e-8,
+  discount: 1,
+  norm: "rms",
+};
+const NAMES = {
+  p: "p",
+  length: "L",
+  k: "k",
+  dim: "d",
+  width: "neurons",
+  count: "training sequences",
+  batch: "batch",
+  rate: "learning rate",
+  beta2: "β₂",
+  eps: "ε",
+  discount: "discount",
+  norm: "normalization",
+};
 const TRAINED = ["seed", ...SIZES, "count", "batch", "rate", "beta2", "eps", "discount", "norm", "goal"];
 const each = (state) => stepsPerEpoch(settingsOf(state));
 const percent = (value, digits = 1) => (value === null || Number.isNaN(value) ? "–" : `${show(100 * value, digits)} %`);
 const power = (exponent) => `10${String(exponent).replace("-", "⁻").replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit])}`;
 const brief = (value) => Number(value.toPrecision(2)).toString();
-const small = (value) => (value === 0 || value >= 1e-3 ? brief(value) : `${brief(value / 10 ** Math.floor(Math.log10(value)))} × ${power(Math.floor(Math.log10(value)))}`);
+const small = (
+  value,
+) => (value === 0 || value >= 1e-3
+  ? brief(value)
+  : `${brief(value / 10 ** Math.floor(Math.log10(value)))} × ${power(Math.floor(Math.log10(value)))}`);
 const numeral = (epoch) => (Number.isInteger(epoch) ? String(epoch) : show(epoch, 2));
 
 // The numbers that the picture shows; the Python class computes the same.
@@ -27,23 +80,61 @@ export function compute(state) {
   const now = held(state);
   if (!now) return null;
   const { through, reaches, evaluation, model } = now, { loss, train, unseen, all } = evaluation;
-  const cell = (index) => ((index + 0.5) * 2 / CELLS - 1) * reaches.sequence, known = (value) => (value === undefined || Number.isNaN(value) ? null : value);
+  const cell = (index) => ((index + 0.5) * 2 / CELLS - 1) * reaches.sequence,
+    known = (value) => (value === undefined || Number.isNaN(value) ? null : value);
   const { embeddings, values, attention, sequence, probabilities } = through;
   return {
-    embeddings, values, attention, sequence, probabilities, reaches, frame: now.frame, epoch: now.epoch, m: now.m, explained: now.explained,
-    map: now.dim === 2 ? Array.from({ length: CELLS ** 2 }, (_, index) => classify(model, [cell(index % CELLS), cell(Math.floor(index / CELLS))])) : [],
-    loss: known(loss), accuracy: [train, unseen, all].map(known), suffix: known(evaluation.suffix), permutation: known(evaluation.permutation),
-    parity: known(evaluation.parity), influences: evaluation.influences ?? null,
+    embeddings,
+    values,
+    attention,
+    sequence,
+    probabilities,
+    reaches,
+    frame: now.frame,
+    epoch: now.epoch,
+    m: now.m,
+    explained: now.explained,
+    map: now.dim === 2
+      ? Array.from(
+        { length: CELLS ** 2 },
+        (_, index) => classify(model, [cell(index % CELLS), cell(Math.floor(index / CELLS))]),
+      )
+      : [],
+    loss: known(loss),
+    accuracy: [train, unseen, all].map(known),
+    suffix: known(evaluation.suffix),
+    permutation: known(evaluation.permutation),
+    parity: known(evaluation.parity),
+    influences: evaluation.influences ?? null,
   };
 }
 
 // Changes: to a training of one's own from what is shown, from the start with another setting, and with an edit.
 function continued(state) {
   const { run: name, data } = state, { run, frameAt } = unpack(data[name]);
-  return { run: OWN, start: `${name}@${run.epochs[frameAt(state.epoch)]}`, p: run.p, length: run.length, k: run.k, dim: run.dim, width: run.width, norm: run.norm, edits: "", fork: "", epoch: 0 };
+  return {
+    run: OWN,
+    start: `${name}@${run.epochs[frameAt(state.epoch)]}`,
+    p: run.p,
+    length: run.length,
+    k: run.k,
+    dim: run.dim,
+    width: run.width,
+    norm: run.norm,
+    edits: "",
+    fork: "",
+    epoch: 0,
+  };
 }
-const SHAPES = SIZES.filter((name) => name !== "k");  // what decides how many weights there are
-const anew = (state, changes) => ({ run: OWN, start: state.run === OWN && !SHAPES.some((name) => name in changes) ? state.start : "", edits: "", fork: "", epoch: 0, ...changes });
+const SHAPES = SIZES.filter((name) => name !== "k"); // what decides how many weights there are
+const anew = (state, changes) => ({
+  run: OWN,
+  start: state.run === OWN && !SHAPES.some((name) => name in changes) ? state.start : "",
+  edits: "",
+  fork: "",
+  epoch: 0,
+  ...changes,
+});
 // The step at which an edit is made: that of the frame shown, or of an edit whose frame has yet to come.
 function stepOf(state) {
   if (state.run !== OWN) return 0;
@@ -52,11 +143,16 @@ function stepOf(state) {
 }
 function edited(state, kind, at, values) {
   const begun = state.run === OWN ? {} : continued(state), after = { ...state, ...begun }, step = stepOf(state);
-  const before = editsOf(after.edits, after).filter((one) => one.step < step || (one.step === step && !(one.kind === kind && one.at === at)));
+  const before = editsOf(after.edits, after).filter((one) =>
+    one.step < step || (one.step === step && !(one.kind === kind && one.at === at))
+  );
   return { ...begun, edits: told([...before, { step, kind, at, values }]), epoch: step / each(after), fork: "" };
 }
 const unusual = (state) => {
-  const found = Object.keys(USUAL).filter((name) => state[name] !== USUAL[name]).map((name) => `${NAMES[name]} ${name === "norm" ? state.norm : tidy(state[name])}`), edits = state.edits ? state.edits.split(";").length : 0;
+  const found = Object.keys(USUAL).filter((name) => state[name] !== USUAL[name]).map((name) =>
+      `${NAMES[name]} ${name === "norm" ? state.norm : tidy(state[name])}`
+    ),
+    edits = state.edits ? state.edits.split(";").length : 0;
   if (state.start) found.push("other weights at the start");
   if (edits) found.push(`${edits} ${edits === 1 ? "change" : "changes"}`);
   return found.join(", ") || "the usual settings";
@@ -76,20 +172,33 @@ function whole(root, link) {
       due = null;
       const state = link.state(), slots = [bench.own, ...(state.fork ? [bench.other] : [])].filter(Boolean);
       if (state.run !== OWN) return;
-      if (bench.playing) {  // what is trained already is gone through, and what is not is followed
-        const reached = Math.min(...slots.map(({ last }) => last)) / each(state), now = performance.now(), passed = (now - view.told) / 1000;
-        const pace = bench.speed === null ? 10 / each(state) : Math.min(bench.speed, REPLAY), epoch = Math.min(reached, state.goal, Math.max(state.epoch, state.epoch + pace * passed));
-        const shown = epoch >= state.goal ? state.goal : (bench.own.at(Math.floor(epoch * each(state) + 1e-9))?.steps ?? 0) / each(state);
+      if (bench.playing) { // what is trained already is gone through, and what is not is followed
+        const reached = Math.min(...slots.map(({ last }) => last)) / each(state),
+          now = performance.now(),
+          passed = (now - view.told) / 1000;
+        const pace = bench.speed === null ? 10 / each(state) : Math.min(bench.speed, REPLAY),
+          epoch = Math.min(reached, state.goal, Math.max(state.epoch, state.epoch + pace * passed));
+        const shown = epoch >= state.goal
+          ? state.goal
+          : (bench.own.at(Math.floor(epoch * each(state) + 1e-9))?.steps ?? 0) / each(state);
         if (shown >= state.goal) bench.playing = false;
         if (shown > state.epoch) view.told = now;
         link.update({ epoch: Math.max(shown, state.epoch) }, bench);
         if (bench.playing && reached > shown) hear({ kind: "goal" });
       } else link.redraw();
       clearTimeout(idle);
-      if (!link.name) idle = setTimeout(() => { const now = held(link.state()); if (now && link.state().run === OWN) link.update({ live: liveOf(link.state(), now) }, bench); }, 400);  // Python listens
+      if (!link.name) {
+        idle = setTimeout(() => {
+          const now = held(link.state());
+          if (now && link.state().run === OWN) link.update({ live: liveOf(link.state(), now) }, bench);
+        }, 400); // Python listens
+      }
     }, 40);
   }
-  const seen = new IntersectionObserver(([{ isIntersecting }]) => { view.away = !isIntersecting; bench.rest(view.away || document.hidden); });
+  const seen = new IntersectionObserver(([{ isIntersecting }]) => {
+    view.away = !isIntersecting;
+    bench.rest(view.away || document.hidden);
+  });
   const hidden = () => bench.rest(view.away || document.hidden);
   seen.observe(root);
   document.addEventListener("visibilitychange", hidden);
@@ -100,7 +209,8 @@ function whole(root, link) {
     clearTimeout(idle);
     bench.close();
   };
-  view.move = (kind, at, values) => link.update(edited(link.state(), kind, at, values.map((value) => Number(value.toPrecision(4)))));
+  view.move = (kind, at, values) =>
+    link.update(edited(link.state(), kind, at, values.map((value) => Number(value.toPrecision(4)))));
   Object.assign(view, { link, former: [], told: 0 });
   view.hear = hear;
   root.laboratory = view;
@@ -113,12 +223,14 @@ function player(parent, link, { status, root }) {
   const train = button("train", () => {
     const state = link.state();
     if (state.run !== OWN) link.update(continued(state), bench);
-    else if (state.epoch >= state.goal) return link.warn(`It is trained to epoch ${state.goal}. “Train to epoch” below can be more.`);
+    else if (state.epoch >= state.goal) {
+      return link.warn(`It is trained to epoch ${state.goal}. “Train to epoch” below can be more.`);
+    }
     bench.playing = !bench.playing;
     status.setAttribute("aria-live", bench.playing ? "off" : "polite");
     link.redraw();
     view.told = performance.now();
-    if (bench.playing) view.hear({ kind: "goal" });  // it may be trained so far already
+    if (bench.playing) view.hear({ kind: "goal" }); // it may be trained so far already
   }, { class: "ao-train" });
   const once = button("one step", () => {
     const state = link.state();
@@ -126,13 +238,19 @@ function player(parent, link, { status, root }) {
     if (state.run !== OWN) return link.update(continued(state));
     link.update({ epoch: ((held(state)?.frame ?? 0) + 1) / each(state) });
   });
-  const speed = element("select", { "aria-label": "speed" }, ...PACES.map(([name], index) => element("option", { value: index }, name)));
+  const speed = element(
+    "select",
+    { "aria-label": "speed" },
+    ...PACES.map(([name], index) => element("option", { value: index }, name)),
+  );
   speed.addEventListener("change", () => {
     bench.speed = PACES[speed.selectedIndex][1];
     link.redraw();
   });
   link.watch((changes, source) => {
-    if (source === bench || !bench.playing || !("epoch" in changes) || ("edits" in changes && !("prefix" in changes))) return;
+    if (source === bench || !bench.playing || !("epoch" in changes) || ("edits" in changes && !("prefix" in changes))) {
+      return;
+    }
     bench.playing = false;
     status.setAttribute("aria-live", "polite");
   });
@@ -141,88 +259,163 @@ function player(parent, link, { status, root }) {
     if (snapshot) link.update(snapshot, former);
   });
   // A run that is left can be gone back to: settings and edits make it again.
-  const kept = (state) => Object.fromEntries([...TRAINED, "run", "start", "edits", "fork", "epoch"].map((name) => [name, state[name]]));
+  const kept = (state) =>
+    Object.fromEntries([...TRAINED, "run", "start", "edits", "fork", "epoch"].map((name) => [name, state[name]]));
   let latest = kept(link.state());
   link.watch((changes, source) => {
-    const state = link.state(), left = ["run", "start", ...TRAINED].some((name) => name !== "goal" && state[name] !== latest[name]);
+    const state = link.state(),
+      left = ["run", "start", ...TRAINED].some((name) => name !== "goal" && state[name] !== latest[name]);
     if (latest.run === OWN && state.run === OWN && latest.start && !state.start && SHAPES.some((name) => name in changes)) {
-      link.warn("The weights that were given do not fit these sizes; the training starts from weights of its own. “The run before” goes back.");
+      link.warn(
+        "The weights that were given do not fit these sizes; the training starts from weights of its own. “The run before” goes back.",
+      );
     }
-    if (left && source !== former && latest.run === OWN && latest.epoch > 0) view.former = [...view.former.slice(-19), latest];
+    if (left && source !== former && latest.run === OWN && latest.epoch > 0) {
+      view.former = [...view.former.slice(-19), latest];
+    }
     latest = kept(state);
   });
   node.append(train, once, speed, former);
   parent.append(node);
-  return { node, stop: view.leave, set(state) {
-    train.textContent = state.run !== OWN ? "train on from here" : bench.playing ? "❚❚ pause" : "▶ train";
-    once.toggleAttribute("hidden", state.run !== OWN);
-    former.disabled = !view.former.length;
-    if (!bench.playing) status.setAttribute("aria-live", "polite");
-  } };
+  return {
+    node,
+    stop: view.leave,
+    set(state) {
+      train.textContent = state.run !== OWN ? "train on from here" : bench.playing ? "❚❚ pause" : "▶ train";
+      once.toggleAttribute("hidden", state.run !== OWN);
+      former.disabled = !view.former.length;
+      if (!bench.playing) status.setAttribute("aria-live", "polite");
+    },
+  };
 }
 
 // The query scaled, neurons and positions switched off.
 function surgery(parent, link) {
   const node = element("div", { class: "ao-surgery" });
-  const scale = element("input", { type: "range", min: 0, max: 2, step: 0.05, "aria-label": "query times" }), said = element("span", { class: "ao-value", "aria-hidden": "true" });
+  const scale = element("input", { type: "range", min: 0, max: 2, step: 0.05, "aria-label": "query times" }),
+    said = element("span", { class: "ao-value", "aria-hidden": "true" });
   scale.addEventListener("input", () => link.update(edited(link.state(), "query", null, [Number(scale.value)])));
-  const neurons = element("fieldset", {}, element("legend", {}, "neurons")), places = element("fieldset", {}, element("legend", {}, "positions"));
-  const undo = button("undo the last", () => { const state = link.state(); link.update(without(editsOf(state.edits, state).slice(0, -1))); });
+  const neurons = element("fieldset", {}, element("legend", {}, "neurons")),
+    places = element("fieldset", {}, element("legend", {}, "positions"));
+  const undo = button("undo the last", () => {
+    const state = link.state();
+    link.update(without(editsOf(state.edits, state).slice(0, -1)));
+  });
   const list = element("span", { class: "ao-told" });
-  node.append(element("label", { class: "ao-slider" }, element("span", {}, "query"), scale, said), places, neurons, element("div", { class: "ao-buttons" }, undo, button("undo all", () => link.update(without([]))), list));
+  node.append(
+    element("label", { class: "ao-slider" }, element("span", {}, "query"), scale, said),
+    places,
+    neurons,
+    element("div", { class: "ao-buttons" }, undo, button("undo all", () => link.update(without([]))), list),
+  );
   parent.append(node);
   const fill = (box, count, kind, word) => {
     if (box.childElementCount - 1 === count) return;
-    box.replaceChildren(box.firstChild, ...Array.from({ length: count }, (_, at) => button(String(at + 1), () => {
-      const state = link.state(), mask = held(state)?.model[kind === "neuron" ? "neurons" : "positions"];
-      link.update(edited(state, kind, at, [mask && !mask[at] ? 1 : 0]));
-    }, { "aria-label": `${word} ${at + 1}` })));
+    box.replaceChildren(
+      box.firstChild,
+      ...Array.from({ length: count }, (_, at) =>
+        button(String(at + 1), () => {
+          const state = link.state(), mask = held(state)?.model[kind === "neuron" ? "neurons" : "positions"];
+          link.update(edited(state, kind, at, [mask && !mask[at] ? 1 : 0]));
+        }, { "aria-label": `${word} ${at + 1}` })),
+    );
   };
-  const press = (box, mask) => [...box.querySelectorAll("button")].forEach((one, at) => one.setAttribute("aria-pressed", String(!mask || mask[at] === 1)));
-  return { node, set(state) {
-    const now = held(state);
-    if (!now) return;
-    fill(neurons, now.model.weights.receptors.length, "neuron", "neuron");
-    fill(places, now.task.length, "place", "position");
-    press(neurons, now.model.neurons);
-    press(places, now.model.positions);
-    const edits = state.run === OWN ? editsOf(state.edits, state) : [], at = stepOf(state), here = edits.find(({ kind, step }) => kind === "query" && step === at);
-    if (document.activeElement !== scale || !here) scale.value = here ? here.values[0] : 1;
-    said.textContent = show(here ? here.values[0] : 1, 2);
-    scale.setAttribute("aria-valuetext", said.textContent);
-    undo.disabled = !edits.length;
-    list.textContent = edits.length ? `${edits.length} ${edits.length === 1 ? "change" : "changes"}, the last at epoch ${numeral(edits.at(-1).step / each(state))}` : "nothing changed";
-  } };
+  const press = (box, mask) =>
+    [...box.querySelectorAll("button")].forEach((one, at) =>
+      one.setAttribute("aria-pressed", String(!mask || mask[at] === 1))
+    );
+  return {
+    node,
+    set(state) {
+      const now = held(state);
+      if (!now) return;
+      fill(neurons, now.model.weights.receptors.length, "neuron", "neuron");
+      fill(places, now.task.length, "place", "position");
+      press(neurons, now.model.neurons);
+      press(places, now.model.positions);
+      const edits = state.run === OWN ? editsOf(state.edits, state) : [],
+        at = stepOf(state),
+        here = edits.find(({ kind, step }) => kind === "query" && step === at);
+      if (document.activeElement !== scale || !here) scale.value = here ? here.values[0] : 1;
+      said.textContent = show(here ? here.values[0] : 1, 2);
+      scale.setAttribute("aria-valuetext", said.textContent);
+      undo.disabled = !edits.length;
+      list.textContent = edits.length
+        ? `${edits.length} ${edits.length === 1 ? "change" : "changes"}, the last at epoch ${
+          numeral(edits.at(-1).step / each(state))
+        }`
+        : "nothing changed";
+    },
+  };
 }
 
 // A second run from the present state, with one setting changed.
 function split(parent, link) {
-  const kind = element("select", { "aria-label": "what differs" }, ...SPLITS.map(([value, name]) => element("option", { value }, name)));
-  const value = element("input", { type: "text", inputmode: "decimal", value: SPLITS[0][2], "aria-label": "its value in the second run" });
-  kind.addEventListener("change", () => { value.value = SPLITS[kind.selectedIndex][2]; });
-  const node = element("div", { class: "ao-buttons" }, element("span", {}, "second run with"), kind, value, button("split here", () => {
-    const state = link.state(), begun = state.run === OWN ? {} : continued(state), { value: number, wrong } = numberIn(value.value, {});
-    if (wrong) return link.warn(`The value in the second run ${wrong}.`);
-    link.update({ ...begun, fork: `${state.run === OWN ? held(state)?.frame ?? 0 : 0} ${kind.value} ${number}` });
-  }), button("end", () => link.update({ fork: "" })));
+  const kind = element(
+    "select",
+    { "aria-label": "what differs" },
+    ...SPLITS.map(([value, name]) => element("option", { value }, name)),
+  );
+  const value = element("input", {
+    type: "text",
+    inputmode: "decimal",
+    value: SPLITS[0][2],
+    "aria-label": "its value in the second run",
+  });
+  kind.addEventListener("change", () => {
+    value.value = SPLITS[kind.selectedIndex][2];
+  });
+  const node = element(
+    "div",
+    { class: "ao-buttons" },
+    element("span", {}, "second run with"),
+    kind,
+    value,
+    button("split here", () => {
+      const state = link.state(),
+        begun = state.run === OWN ? {} : continued(state),
+        { value: number, wrong } = numberIn(value.value, {});
+      if (wrong) return link.warn(`The value in the second run ${wrong}.`);
+      link.update({ ...begun, fork: `${state.run === OWN ? held(state)?.frame ?? 0 : 0} ${kind.value} ${number}` });
+    }),
+    button("end", () => link.update({ fork: "" })),
+  );
   parent.append(node);
   return { node, set() {} };
 }
 
 // Many seeds with the same settings, and how many succeed.
 function many(parent, link, { root }) {
-  const { bench } = root.laboratory, node = element("div", {}), list = element("div", { class: "ao-lists" }), said = element("p", { class: "ao-about", "aria-live": "polite" }, `${SEEDS} seeds from the one above on, each trained to the epoch above, with the start and the changes made so far; a success is right on more than ${percent(SUCCESS, 0)} of all sequences at the end. “From 28” means that the loss of an epoch was first below 0.6 at epoch 28: the run had left the plateau.`);
+  const { bench } = root.laboratory,
+    node = element("div", {}),
+    list = element("div", { class: "ao-lists" }),
+    said = element(
+      "p",
+      { class: "ao-about", "aria-live": "polite" },
+      `${SEEDS} seeds from the one above on, each trained to the epoch above, with the start and the changes made so far; a success is right on more than ${
+        percent(SUCCESS, 0)
+      } of all sequences at the end. “From 28” means that the loss of an epoch was first below 0.6 at epoch 28: the run had left the plateau.`,
+    );
   let results = [], wanted = null, turn = 0, row = null;
   const tell = (share = null) => {
     const wins = results.filter(({ accuracy }) => accuracy > SUCCESS).length, n = results.length;
-    const z = 1.96, middle = (wins + z * z / 2) / (n + z * z), half = z / (n + z * z) * Math.sqrt(wins * (n - wins) / n + z * z / 4);
-    said.textContent = n ? `${wins} of ${n} succeed: ${percent(wins / n, 0)} (95 % interval ${percent(Math.max(0, middle - half), 0)} to ${percent(Math.min(1, middle + half), 0)})${n < SEEDS ? `; seed ${wanted.seed + n} is at ${percent(share ?? 0, 0)} of its epochs` : ""}. A click opens a run.`
+    const z = 1.96,
+      middle = (wins + z * z / 2) / (n + z * z),
+      half = z / (n + z * z) * Math.sqrt(wins * (n - wins) / n + z * z / 4);
+    said.textContent = n
+      ? `${wins} of ${n} succeed: ${percent(wins / n, 0)} (95 % interval ${percent(Math.max(0, middle - half), 0)} to ${
+        percent(Math.min(1, middle + half), 0)
+      })${n < SEEDS ? `; seed ${wanted.seed + n} is at ${percent(share ?? 0, 0)} of its epochs` : ""}. A click opens a run.`
       : `Seed ${wanted.seed} is at ${percent(share ?? 0, 0)} of its epochs.`;
   };
   const start = button(`train ${SEEDS} seeds`, () => {
     const state = link.state();
     const own = state.run === OWN;
-    wanted = { ...Object.fromEntries(TRAINED.map((name) => [name, state[name]])), start: own ? state.start : "", edits: own ? state.edits : "" };
+    wanted = {
+      ...Object.fromEntries(TRAINED.map((name) => [name, state[name]])),
+      start: own ? state.start : "",
+      edits: own ? state.edits : "",
+    };
     results = [];
     row = element("div", { class: "ao-seeds" }, element("span", {}, `${unusual(wanted)}, to epoch ${wanted.goal}:`));
     list.prepend(row);
@@ -243,10 +436,22 @@ function many(parent, link, { root }) {
       tell(message.share < 1 ? message.share : null);
     });
     turn += 1;
-    bench.many.post({ kind: "many", id: turn, settings: settingsOf(state), start: startOf({ ...state, ...wanted }), edits: editsOf(wanted.edits, state), seeds: Array.from({ length: SEEDS }, (_, index) => (state.seed + index) % 2 ** 32), epochs: state.goal });
+    bench.many.post({
+      kind: "many",
+      id: turn,
+      settings: settingsOf(state),
+      start: startOf({ ...state, ...wanted }),
+      edits: editsOf(wanted.edits, state),
+      seeds: Array.from({ length: SEEDS }, (_, index) => (state.seed + index) % 2 ** 32),
+      epochs: state.goal,
+    });
     tell();
   });
-  node.append(element("div", { class: "ao-buttons" }, start, button("stop", () => bench.many?.post({ kind: "stop" }))), said, list);
+  node.append(
+    element("div", { class: "ao-buttons" }, start, button("stop", () => bench.many?.post({ kind: "stop" }))),
+    said,
+    list,
+  );
   parent.append(node);
   return { node, set() {} };
 }
@@ -254,13 +459,19 @@ function many(parent, link, { root }) {
 // Weights to a file and from one.
 function files(parent, link, { bounds }) {
   const input = element("input", { type: "file", accept: ".json,application/json", "aria-label": "open weights" });
-  const node = element("div", { class: "ao-buttons" }, button("save weights", () => {
-    const now = held(link.state());
-    if (!now) return;
-    const address = URL.createObjectURL(new Blob([asFile(now)], { type: "application/json" })), way = element("a", { href: address, download: `model-epoch-${numeral(now.epoch)}.json` });
-    way.click();
-    setTimeout(() => URL.revokeObjectURL(address), 1000);
-  }), element("label", {}, "open weights ", input));
+  const node = element(
+    "div",
+    { class: "ao-buttons" },
+    button("save weights", () => {
+      const now = held(link.state());
+      if (!now) return;
+      const address = URL.createObjectURL(new Blob([asFile(now)], { type: "application/json" })),
+        way = element("a", { href: address, download: `model-epoch-${numeral(now.epoch)}.json` });
+      way.click();
+      setTimeout(() => URL.revokeObjectURL(address), 1000);
+    }),
+    element("label", {}, "open weights ", input),
+  );
   input.addEventListener("change", async () => {
     const [file] = input.files;
     if (!file) return;
@@ -272,7 +483,10 @@ function files(parent, link, { bounds }) {
         if (wrong) throw new RangeError(`The model's ${name} ${wrong}.`);
       }
       if (link.update({ run: OWN, ...found, fork: "", epoch: 0 })) {
-        const more = [...(models > 1 ? [`The file holds ${models} models; the first is shown.`] : []), ...(untold ? [`The file names no task: the label is the sum of the first k = ${found.k} tokens.`] : [])];
+        const more = [
+          ...(models > 1 ? [`The file holds ${models} models; the first is shown.`] : []),
+          ...(untold ? [`The file names no task: the label is the sum of the first k = ${found.k} tokens.`] : []),
+        ];
         if (more.length) link.warn(more.join(" "));
       }
     } catch (error) {
@@ -285,11 +499,24 @@ function files(parent, link, { bounds }) {
 }
 
 const SETTINGS = "Train with your own settings";
-const field = (trait, label) => ({ kind: "number", trait, label, place: "ao-fields", fold: SETTINGS, put: (value, state) => anew(state, { [trait]: value }) });
-const taskShown = (state) => (state.run === OWN ? { p: state.p, length: state.length, k: state.k } : unpack(state.data[state.run]).task);
+const field = (trait, label) => ({
+  kind: "number",
+  trait,
+  label,
+  place: "ao-fields",
+  fold: SETTINGS,
+  put: (value, state) => anew(state, { [trait]: value }),
+});
+const taskShown = (
+  state,
+) => (state.run === OWN ? { p: state.p, length: state.length, k: state.k } : unpack(state.data[state.run]).task);
 const sentence = (trait, list) => ({
-  trait, label: trait, values: (state) => sentencesOf(taskShown(state))[list].map((_, index) => index),
-  get: (state) => Math.min(state[trait], sentencesOf(taskShown(state))[list].length - 1), text: (value, state) => spelled(sentencesOf(taskShown(state))[list][Math.min(value, sentencesOf(taskShown(state))[list].length - 1)]) || "none",
+  trait,
+  label: trait,
+  values: (state) => sentencesOf(taskShown(state))[list].map((_, index) => index),
+  get: (state) => Math.min(state[trait], sentencesOf(taskShown(state))[list].length - 1),
+  text: (value, state) =>
+    spelled(sentencesOf(taskShown(state))[list][Math.min(value, sentencesOf(taskShown(state))[list].length - 1)]) || "none",
 });
 const framesOf = (state) => {
   if (state.run !== OWN) return state.data[state.run].epochs;
@@ -299,7 +526,11 @@ const framesOf = (state) => {
 const epochs = { trait: "epoch", place: "ao-player", values: framesOf };
 const controls = [
   {
-    trait: "run", kind: "choice", top: true, label: "show", names: (run, { data }) => (run === OWN ? "a training of your own" : data[run].title),
+    trait: "run",
+    kind: "choice",
+    top: true,
+    label: "show",
+    names: (run, { data }) => (run === OWN ? "a training of your own" : data[run].title),
     put: (run, state) => ({ run, prefix: 0, suffix: 0, epoch: run === OWN ? 0 : state.data[run].epochs.at(-1) }),
   },
   { ...epochs, kind: "play", stops: ["epoch", "run"], hidden: ({ run }) => run === OWN },
@@ -307,10 +538,28 @@ const controls = [
   { kind: "part", make: player, place: "ao-player" },
   sentence("prefix", "prefixes"),
   sentence("suffix", "suffixes"),
-  field("seed", "seed"), field("p", "tokens p"), field("length", "length L"), field("k", "k that count"), field("dim", "dimension d"), field("width", "neurons"),
-  field("count", "training sequences"), field("batch", "batch"), field("rate", "learning rate"), field("beta2", "β₂"), field("eps", "ε"), field("discount", "discount of the layer's rate"),
+  field("seed", "seed"),
+  field("p", "tokens p"),
+  field("length", "length L"),
+  field("k", "k that count"),
+  field("dim", "dimension d"),
+  field("width", "neurons"),
+  field("count", "training sequences"),
+  field("batch", "batch"),
+  field("rate", "learning rate"),
+  field("beta2", "β₂"),
+  field("eps", "ε"),
+  field("discount", "discount of the layer's rate"),
   { kind: "number", trait: "goal", label: "train to epoch", place: "ao-fields", fold: SETTINGS },
-  { kind: "select", trait: "norm", label: "normalization", place: "ao-fields", fold: SETTINGS, names: { rms: "rms", unit: "unit" }, put: (norm, state) => anew(state, { norm }) },
+  {
+    kind: "select",
+    trait: "norm",
+    label: "normalization",
+    place: "ao-fields",
+    fold: SETTINGS,
+    names: { rms: "rms", unit: "unit" },
+    put: (norm, state) => anew(state, { norm }),
+  },
   { kind: "part", make: surgery, place: "ao-folded", fold: "Change the model: query, positions, neurons" },
   { kind: "part", make: split, place: "ao-folded", fold: "Compare: the same state with one setting changed" },
   { kind: "part", make: many, place: "ao-folded", fold: "Twenty seeds" },
@@ -321,38 +570,105 @@ function draw([view], _, state) {
   const now = held(state), second = state.run === OWN && state.fork ? held(state, "other") : null;
   view.about.textContent = state.run === OWN ? described(state) : state.data[state.run].description;
   view.beside.toggleAttribute("hidden", !second);
-  if (second) view.beside.firstChild.textContent = `Second run, ${SPLITS.find(([kind]) => state.fork.split(" ")[1] === kind)[1]} ${state.fork.split(" ")[2]} from epoch ${numeral(Number(state.fork.split(" ")[0]) / each(state))} on (purple curves), at epoch ${numeral(second.epoch)}: loss ${small(second.evaluation.loss)}, right on ${percent(second.evaluation.all)} of all sequences.`;
+  if (second) {
+    view.beside.firstChild.textContent = `Second run, ${SPLITS.find(([kind]) => state.fork.split(" ")[1] === kind)[1]} ${
+      state.fork.split(" ")[2]
+    } from epoch ${numeral(Number(state.fork.split(" ")[0]) / each(state))} on (purple curves), at epoch ${
+      numeral(second.epoch)
+    }: loss ${small(second.evaluation.loss)}, right on ${percent(second.evaluation.all)} of all sequences.`;
+  }
   drawPanels(view, now, state, view.link, view.move, second);
 }
 
 function described(state) {
-  const from = state.start.startsWith("w:") ? "given weights" : state.start ? `the run “${state.data[state.start.split("@")[0]].title}” at ${numeral(Number(state.start.split("@")[1]))}` : "its own first weights";
-  const slot = benchOf(state)?.own, waits = slot && slot.last < Math.round(state.epoch * each(state)) ? ` Training up to epoch ${numeral(state.epoch)} …` : "";
-  return `A training of your own: seed ${state.seed}, ${unusual(state)}, from ${from}, with a fresh Adam and data drawn from the seed.${waits}`;
+  const from = state.start.startsWith("w:")
+    ? "given weights"
+    : state.start
+    ? `the run “${state.data[state.start.split("@")[0]].title}” at ${numeral(Number(state.start.split("@")[1]))}`
+    : "its own first weights";
+  const slot = benchOf(state)?.own,
+    waits = slot && slot.last < Math.round(state.epoch * each(state))
+      ? ` Training up to epoch ${numeral(state.epoch)} …`
+      : "";
+  return `A training of your own: seed ${state.seed}, ${
+    unusual(state)
+  }, from ${from}, with a fresh Adam and data drawn from the seed.${waits}`;
 }
 
 function say(numbers, state, [view]) {
   const now = held(state);
   view.root.classList.toggle("ao-waiting", !now);
   if (!now) return view.bench?.error || "The training begins.";
-  const { epoch, evaluation: { loss, train, unseen, all, suffix, permutation, parity }, m, explained, task, through } = now, sentences = sentencesOf(task);
-  const chosen = sentenceOf(sentences, state, view.hovered), tokens = sentences.sentences[chosen], shares = through.attention[chosen], answers = through.probabilities[chosen], logits = through.logits[chosen];
-  const label = sentences.labels[Math.floor(chosen / sentences.suffixes.length)], best = answers.indexOf(Math.max(...answers));
-  const { axis } = state.run === OWN ? {} : state.data[state.run], where = `${axis === "model" ? "Model" : "Epoch"} ${numeral(epoch)}`;
-  const right = loss === null ? `right on ${percent(all)} of all sequences` : `loss ${small(loss)}; right on ${percent(train)} of the training set, ${percent(unseen)} of unseen and ${percent(all)} of all sequences`;
-  const count = m ? ` m = ${Math.max(...m.map(Math.abs)) > 99 ? "no small integers" : `${m.slice(0, task.k).map((one) => show(one, 0)).join(" ")} | ${m.slice(task.k).map((one) => show(one, 0)).join(" ")}, which explain ${percent(explained)} of ξ's variance`}${parity === null || parity === undefined ? "" : `; π = ${show(parity, 2)}`}.` : "";
-  return `${where}: ${right}.${suffix === null || suffix === undefined ? "" : ` Invariance: suffix ${show(suffix, 3)}, permutation ${show(permutation, 3)}.`}${count} `
-    + `Sentence ${spelled(tokens.slice(0, task.k))} ${spelled(tokens.slice(task.k))}: ${percent(sum(shares.slice(0, task.k)))} of its attention on the prefix; label ${label}, logits ${logits.map((value) => show(value, 2)).join(", ")}, `
-    + `answer ${best} with probability ${show(answers[best], 3)}${answers[label] < answers[best] ? ", wrong" : ""}.`;
+  const { epoch, evaluation: { loss, train, unseen, all, suffix, permutation, parity }, m, explained, task, through } = now,
+    sentences = sentencesOf(task);
+  const chosen = sentenceOf(sentences, state, view.hovered),
+    tokens = sentences.sentences[chosen],
+    shares = through.attention[chosen],
+    answers = through.probabilities[chosen],
+    logits = through.logits[chosen];
+  const label = sentences.labels[Math.floor(chosen / sentences.suffixes.length)],
+    best = answers.indexOf(Math.max(...answers));
+  const { axis } = state.run === OWN ? {} : state.data[state.run],
+    where = `${axis === "model" ? "Model" : "Epoch"} ${numeral(epoch)}`;
+  const right = loss === null
+    ? `right on ${percent(all)} of all sequences`
+    : `loss ${small(loss)}; right on ${percent(train)} of the training set, ${percent(unseen)} of unseen and ${
+      percent(all)
+    } of all sequences`;
+  const count = m
+    ? ` m = ${
+      Math.max(...m.map(Math.abs)) > 99
+        ? "no small integers"
+        : `${m.slice(0, task.k).map((one) => show(one, 0)).join(" ")} | ${
+          m.slice(task.k).map((one) => show(one, 0)).join(" ")
+        }, which explain ${percent(explained)} of ξ's variance`
+    }${parity === null || parity === undefined ? "" : `; π = ${show(parity, 2)}`}.`
+    : "";
+  return `${where}: ${right}.${
+    suffix === null || suffix === undefined
+      ? ""
+      : ` Invariance: suffix ${show(suffix, 3)}, permutation ${show(permutation, 3)}.`
+  }${count} ` +
+    `Sentence ${spelled(tokens.slice(0, task.k))} ${spelled(tokens.slice(task.k))}: ${
+      percent(sum(shares.slice(0, task.k)))
+    } of its attention on the prefix; label ${label}, logits ${logits.map((value) => show(value, 2)).join(", ")}, ` +
+    `answer ${best} with probability ${show(answers[best], 3)}${answers[label] < answers[best] ? ", wrong" : ""}.`;
 }
 
 const STEPS = [
-  { set: { run: "success", epoch: 0 }, light: "ao-panel-sequence", say: "Before training. Each dot is one of the 4096 sequences, at its sequence embedding ξ. The answer is read from where a dot lies: nothing is sorted yet." },
-  { set: { run: "success", epoch: 1000 }, light: "ao-panel-sequence", say: "After it. Six clusters, one for each number of ones in the prefix: the model counts, and the dots of one cluster have one answer." },
-  { set: { run: "success", epoch: 1000 }, light: "ao-panel-ladder", say: "The ladder: level against place. Rung by rung the label alternates, so counting is enough." },
-  { set: { run: "partial_invariance", epoch: 1000 }, light: "ao-panel-count", say: "Another success: m has a minus one in front and two minus twos behind. Odd in front, even behind: the parity is still right." },
-  { set: { run: "failure", epoch: 1000 }, light: "ao-panel-ladder", say: "A failure: after as many epochs no small integers describe it, and half of the answers are wrong." },
-  { set: { run: OWN, epoch: 0 }, light: "ao-train", say: "Your turn. Press train; change a setting below; drag a token while it runs." },
+  {
+    set: { run: "success", epoch: 0 },
+    light: "ao-panel-sequence",
+    say:
+      "Before training. Each dot is one of the 4096 sequences, at its sequence embedding ξ. The answer is read from where a dot lies: nothing is sorted yet.",
+  },
+  {
+    set: { run: "success", epoch: 1000 },
+    light: "ao-panel-sequence",
+    say:
+      "After it. Six clusters, one for each number of ones in the prefix: the model counts, and the dots of one cluster have one answer.",
+  },
+  {
+    set: { run: "success", epoch: 1000 },
+    light: "ao-panel-ladder",
+    say: "The ladder: level against place. Rung by rung the label alternates, so counting is enough.",
+  },
+  {
+    set: { run: "partial_invariance", epoch: 1000 },
+    light: "ao-panel-count",
+    say:
+      "Another success: m has a minus one in front and two minus twos behind. Odd in front, even behind: the parity is still right.",
+  },
+  {
+    set: { run: "failure", epoch: 1000 },
+    light: "ao-panel-ladder",
+    say: "A failure: after as many epochs no small integers describe it, and half of the answers are wrong.",
+  },
+  {
+    set: { run: OWN, epoch: 0 },
+    light: "ao-train",
+    say: "Your turn. Press train; change a setting below; drag a token while it runs.",
+  },
 ];
 const tour = ({ data }) => (STEPS.every(({ set: { run } }) => run === OWN || run in data) ? STEPS : null);
 

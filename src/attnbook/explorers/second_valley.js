@@ -15,15 +15,18 @@ function family({ second, examples: n }) {
   const floor = (1 + trace) / stiff[0] + second * (second + trace) / stiff[1];
   const loss = ([b, beta, a1, a2, alpha]) => {
     const p = a1 * b, q = beta * alpha;
-    return floor + k1 * (beta * a1 + b * alpha - s1) ** 2 + k2 * (beta * a2 - s2) ** 2
-      + key * p * p + 2 * both * p * q + label * q * q + rest * (a2 * b) ** 2;
+    return floor + k1 * (beta * a1 + b * alpha - s1) ** 2 + k2 * (beta * a2 - s2) ** 2 +
+      key * p * p + 2 * both * p * q + label * q * q + rest * (a2 * b) ** 2;
   };
   const velocity = ([b, beta, a1, a2, alpha]) => {
     const first = 2 * k1 * (beta * a1 + b * alpha - s1), other = 2 * k2 * (beta * a2 - s2), p = a1 * b, q = beta * alpha;
     const byP = 2 * (key * p + both * q), byQ = 2 * (both * p + label * q), byR = 2 * rest * a2 * b;
     return [
-      -(first * alpha + byP * a1 + byR * a2), -(first * a1 + other * a2 + byQ * alpha),
-      -(first * beta + byP * b), -(other * beta + byR * b), -(first * b + byQ * beta),
+      -(first * alpha + byP * a1 + byR * a2),
+      -(first * a1 + other * a2 + byQ * alpha),
+      -(first * beta + byP * b),
+      -(other * beta + byR * b),
+      -(first * b + byQ * beta),
     ];
   };
   // The least loss at an angle θ, in radians, between b and e₃.
@@ -38,7 +41,9 @@ function family({ second, examples: n }) {
 
 // The angle, in radians, and the loss of the last dip of `along` that is not at 0: on a grid, then by the golden section.
 function dipOf(along, cuts = 60) {
-  const golden = (1 + Math.sqrt(5)) / 2, grid = Array.from({ length: 257 }, (_, k) => Math.PI / 2 * k / 256), losses = grid.map(along);
+  const golden = (1 + Math.sqrt(5)) / 2,
+    grid = Array.from({ length: 257 }, (_, k) => Math.PI / 2 * k / 256),
+    losses = grid.map(along);
   const dip = losses.findLastIndex((loss, k) => k > 0 && loss < losses[k - 1] && loss <= (losses[k + 1] ?? losses[255]));
   if (dip < 0) return null;
   if (dip === 256) return [grid[256], losses[256]];
@@ -66,10 +71,16 @@ export function compute(state) {
   const states = follow(velocity, state.start), losses = states.map(loss), end = losses.at(-1);
   const near = NEAR * ((dip?.[1] ?? 2 * floor) - floor);
   return {
-    times: TIMES, path: states.map(([b, beta]) => [b, beta]), losses,
-    angles: ANGLES, along: ANGLES.map((angle) => along(DEGREE * angle)), floor,
-    second_angle: dip && dip[0] / DEGREE, second_floor: dip && dip[1],
-    times_floor: dip && dip[1] / floor, end_angle: Math.atan2(...states.at(-1).slice(0, 2)) / DEGREE,
+    times: TIMES,
+    path: states.map(([b, beta]) => [b, beta]),
+    losses,
+    angles: ANGLES,
+    along: ANGLES.map((angle) => along(DEGREE * angle)),
+    floor,
+    second_angle: dip && dip[0] / DEGREE,
+    second_floor: dip && dip[1],
+    times_floor: dip && dip[1] / floor,
+    end_angle: Math.atan2(...states.at(-1).slice(0, 2)) / DEGREE,
     valley: end < floor + near ? 0 : dip && Math.abs(end - dip[1]) < near ? 1 : -1,
   };
 }
@@ -89,7 +100,7 @@ function* dividing(state) {
       let at = [b, middle, 0, 0, 0], deep = false;
       for (let time = 1; time < HORIZON / 4 && !deep; time *= 2) {
         [at] = integrate(velocity, at, [time], { relative: 1e-5, absolute: 1e-7 });
-        deep = loss(at) < other - NEAR * (other - floor);  // from here the way leads down to the optimum
+        deep = loss(at) < other - NEAR * (other - floor); // from here the way leads down to the optimum
         if (Math.hypot(...velocity(at)) < 1e-4) break;
       }
       [low, high] = deep ? [low, middle] : [middle, high];
@@ -116,7 +127,7 @@ function divide(parent, state) {
   const work = () => {
     entry.groups = new Set([...entry.groups].filter((one) => one.isConnected));
     entry.running = entry.groups.size > 0 && !entry.done;
-    if (!entry.running) return;  // nobody looks: the next drawing goes on
+    if (!entry.running) return; // nobody looks: the next drawing goes on
     for (const until = performance.now() + 8; performance.now() < until && !entry.done;) {
       const { value, done } = entry.search.next();
       if (value) entry.points.push(value);
@@ -139,7 +150,12 @@ const three = (value) => show(value, 3);
 
 function colour(group, points) {
   const above = [...points, [REACH, REACH + 0.2], [0, REACH + 0.2]], below = [...points, [REACH, 0]];
-  const id = unique("hatch"), pattern = drawn("pattern", { id, width: 8, height: 8, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, group);
+  const id = unique("hatch"),
+    pattern = drawn(
+      "pattern",
+      { id, width: 8, height: 8, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+      group,
+    );
   line(pattern, [0, 0], [0, 8], { stroke: COLOURS[1], "stroke-width": 2.4, opacity: 0.5 });
   drawn("polygon", { points: above.map(place).join(" "), fill: COLOURS[0], opacity: 0.18, class: "first-valley" }, group);
   drawn("polygon", { points: below.map(place).join(" "), fill: COLOURS[1], opacity: 0.14 }, group);
@@ -149,27 +165,44 @@ function colour(group, points) {
 
 const square = (parent, at) => mark(parent, 2, at, 7, { fill: PURPLE, stroke: "currentColor", "stroke-width": 1.5 });
 const pictures = [
-  { label: "The plane of starts, by the valley in which training ends, and the way from the marked start", box: "0 0 320 324" },
+  {
+    label: "The plane of starts, by the valley in which training ends, and the way from the marked start",
+    box: "0 0 320 324",
+  },
   { label: "The loss against the angle: the least at each angle, both floors, and the way of training", box: "0 0 320 324" },
 ];
 const controls = [
   {
-    trait: "start", kind: "handle", label: "The start of training", step: unit / 20, mark: (node) => square(node, [0, 0]), place,
+    trait: "start",
+    kind: "handle",
+    label: "The start of training",
+    step: unit / 20,
+    mark: (node) => square(node, [0, 0]),
+    place,
     from: (x, y) => [(x - FRAME[0]) / unit, (FRAME[3] - y) / unit],
   },
   { trait: "second", label: "eigenvalue 2", step: 0.05 },
   { trait: "examples", label: "examples n", scale: "log" },
 ];
 // The shape in which a way ends is that of its valley: a circle, a triangle, or a square for neither.
-const last = (parent, now, at) => mark(parent, now.valley < 0 ? 2 : now.valley, at, 6, { fill: now.valley < 0 ? "none" : COLOURS[now.valley], stroke: "currentColor", "stroke-width": 1.5 });
+const last = (parent, now, at) =>
+  mark(parent, now.valley < 0 ? 2 : now.valley, at, 6, {
+    fill: now.valley < 0 ? "none" : COLOURS[now.valley],
+    stroke: "currentColor",
+    "stroke-width": 1.5,
+  });
 
 function draw([starts, descent], now, state, bounds, asking) {
   const side = { low: 0, high: REACH, ticks: [0, 0.5, 1, 1.5, 2] };
   axes(starts, FRAME, { ...side, label: "b₁" }, { ...side, label: "β" });
   const field = clipped(starts, FRAME), turn = DEGREE * (now.second_angle ?? 0);
   const top = 1.12 * (1 + state.second);
-  const put = axes(descent, FRAME, { label: "angle θ of b, in degrees", low: 0, high: 90, ticks: [0, 30, 60, 90] },
-    { label: "loss", low: 0, high: top, ticks: [0, 0.5, 1, 1.5, 2].filter((value) => value < top) });
+  const put = axes(descent, FRAME, { label: "angle θ of b, in degrees", low: 0, high: 90, ticks: [0, 30, 60, 90] }, {
+    label: "loss",
+    low: 0,
+    high: top,
+    ticks: [0, 0.5, 1, 1.5, 2].filter((value) => value < top),
+  });
   const way = now.path.map(([b, beta], k) => put([clamp(Math.atan2(b, beta) / DEGREE, 0, 90), now.losses[k]]));
   if (asking) {
     square(starts, place(state.start));
@@ -179,16 +212,27 @@ function draw([starts, descent], now, state, bounds, asking) {
   }
   if (now.second_angle !== null) {
     divide(field, state);
-    line(field, place([0, 0]), place([3 * Math.sin(turn), 3 * Math.cos(turn)]), { stroke: COLOURS[1], "stroke-width": 2.2, "stroke-dasharray": "7 4" });
+    line(field, place([0, 0]), place([3 * Math.sin(turn), 3 * Math.cos(turn)]), {
+      stroke: COLOURS[1],
+      "stroke-width": 2.2,
+      "stroke-dasharray": "7 4",
+    });
   }
   line(field, place([0, 0]), place([0, REACH]), { stroke: COLOURS[0], "stroke-width": 5 });
   curve(field, now.path.map(place), { "stroke-width": 2.5 });
-  const end = now.path.at(-1), share = Math.min(1, 1.02 * REACH / Math.max(...end, 1e-9));  // beyond the frame: where its ray leaves it
+  const end = now.path.at(-1), share = Math.min(1, 1.02 * REACH / Math.max(...end, 1e-9)); // beyond the frame: where its ray leaves it
   last(starts, now, place(end.map((value) => clamp(share * value, 0, REACH))));
   const legend = [["ends at the optimum", 40, COLOURS[0]], ["in the second valley", 182, COLOURS[1]]];
   for (const [name, x, fill] of legend.slice(0, now.second_angle === null ? 1 : 2)) {
     drawn("rect", { x, y: 4, width: 13, height: 12, fill, "fill-opacity": 0.25, stroke: fill }, starts);
-    if (x > 100) for (const shift of [0, 6]) line(starts, [x + shift, 10 + shift / 2 + 3], [x + shift + 7, 4 + shift / 2 + 2], { stroke: fill, "stroke-width": 1.8 });
+    if (x > 100) {
+      for (const shift of [0, 6]) {
+        line(starts, [x + shift, 10 + shift / 2 + 3], [x + shift + 7, 4 + shift / 2 + 2], {
+          stroke: fill,
+          "stroke-width": 1.8,
+        });
+      }
+    }
     drawn("text", { x: x + 18, y: 14, class: "ao-small" }, starts, name);
   }
 
@@ -199,11 +243,25 @@ function draw([starts, descent], now, state, bounds, asking) {
   curve(descent, now.angles.map((angle, k) => put([angle, now.along[k]])), { "stroke-width": 4, opacity: 0.45 });
   curve(descent, way, { "stroke-width": 2.2 });
   const [, height] = put([0, now.floor]), under = height < FRAME[3] - 18;
-  if (now.second_floor !== null) level(now.second_floor, `second valley ${three(now.second_floor)}`, COLOURS[1], { x: FRAME[0] + 6, y: put([0, now.second_floor])[1] - 5 });
-  level(now.floor, `optimum ${three(now.floor)}`, COLOURS[0], { x: FRAME[2] - 6, y: height + (under ? 14 : -5), "text-anchor": "end" });
+  if (now.second_floor !== null) {
+    level(now.second_floor, `second valley ${three(now.second_floor)}`, COLOURS[1], {
+      x: FRAME[0] + 6,
+      y: put([0, now.second_floor])[1] - 5,
+    });
+  }
+  level(now.floor, `optimum ${three(now.floor)}`, COLOURS[0], {
+    x: FRAME[2] - 6,
+    y: height + (under ? 14 : -5),
+    "text-anchor": "end",
+  });
   square(descent, way[0]);
   last(descent, now, way.at(-1));
-  drawn("text", { x: 178, y: 14, "text-anchor": "middle", class: "ao-small" }, descent, "grey: least at each angle; line: the way of training");
+  drawn(
+    "text",
+    { x: 178, y: 14, "text-anchor": "middle", class: "ao-small" },
+    descent,
+    "grey: least at each angle; line: the way of training",
+  );
 }
 
 function times(now) {
@@ -214,28 +272,64 @@ const degrees = (value) => `${show(value, 1)}°`;
 
 function ended(now, [b, beta]) {
   const end = now.losses.at(-1), angle = degrees(now.end_angle);
-  if (b === 0 && beta === 0) return `At b = 0 and A = 0 the gradient is 0: nothing moves, and the loss stays ${three(end)}. This is a saddle.`;
-  if (now.valley === 0) return `Training ends at the optimum, ${three(end)}. `
-    + (now.second_floor === null ? "There is no second valley here." : `The second valley's floor, ${three(now.second_floor)}, is ${times(now)} times as high.`);
-  if (beta === 0 && now.second_angle !== null && now.second_angle < 90) return `From β = 0 training ends at ${three(end)} and 90°: symmetry keeps β at 0. This point is a saddle; a start beside it leaves for the second valley's floor, ${three(now.second_floor)}.`;
-  if (now.valley === 1) return `Training ends in the second valley, at ${three(end)} and ${angle}: ${times(now)} times the optimum, ${three(now.floor)}, though the loss is exact and nothing is noisy.`;
-  return `At time ${HORIZON} training has come to neither floor: the loss is ${three(end)}, the optimum ${three(now.floor)}.`;
+  if (b === 0 && beta === 0) {
+    return `At b = 0 and A = 0 the gradient is 0: nothing moves, and the loss stays ${three(end)}. This is a saddle.`;
+  }
+  if (now.valley === 0) {
+    return `Training ends at the optimum, ${three(end)}. ` +
+      (now.second_floor === null
+        ? "There is no second valley here."
+        : `The second valley's floor, ${three(now.second_floor)}, is ${times(now)} times as high.`);
+  }
+  if (beta === 0 && now.second_angle !== null && now.second_angle < 90) {
+    return `From β = 0 training ends at ${
+      three(end)
+    } and 90°: symmetry keeps β at 0. This point is a saddle; a start beside it leaves for the second valley's floor, ${
+      three(now.second_floor)
+    }.`;
+  }
+  if (now.valley === 1) {
+    return `Training ends in the second valley, at ${three(end)} and ${angle}: ${times(now)} times the optimum, ${
+      three(now.floor)
+    }, though the loss is exact and nothing is noisy.`;
+  }
+  return `At time ${HORIZON} training has come to neither floor: the loss is ${three(end)}, the optimum ${
+    three(now.floor)
+  }.`;
 }
 
 function say(now, { start, second, examples: n }) {
-  return `Eigenvalues 1 and ${show(second)}, ${n} ${n === 1 ? "example" : "examples"}, start at b₁ = ${show(start[0])}, β = ${show(start[1])} with loss ${three(now.losses[0])}. ${ended(now, start)}`;
+  return `Eigenvalues 1 and ${show(second)}, ${n} ${n === 1 ? "example" : "examples"}, start at b₁ = ${
+    show(start[0])
+  }, β = ${show(start[1])} with loss ${three(now.losses[0])}. ${ended(now, start)}`;
 }
 
 const guess = {
-  prompt: "Training starts at the mark with A = 0 and follows minus the gradient of the exact loss, without noise, until it stands still. Where does it end?",
+  prompt:
+    "Training starts at the mark with A = 0 and follows minus the gradient of the exact loss, without noise, until it stands still. Where does it end?",
   options: ["at the optimum", "somewhere else"],
-  reveal: (said, now, { start }) => `${(said === "at the optimum") === (now.valley === 0) ? "Yes." : "No."} ${ended(now, start)}`,
+  reveal: (said, now, { start }) =>
+    `${(said === "at the optimum") === (now.valley === 0) ? "Yes." : "No."} ${ended(now, start)}`,
 };
 const tour = [
   { set: { start: [0.4, 1.2] }, say: "A start near the β axis: training ends at the optimum, where b₁ = 0." },
-  { set: { start: [1.2, 0.4] }, say: "A start near the b₁ axis: training ends on the dashed ray, in the second valley, where the layer hardly reads the second coordinate. A hill lies between." },
-  { set: { start: [1.2, 0.4], second: 1 }, say: ({ end_angle: angle }) => `Equal eigenvalues: with two directions and 20 examples the second valley stays, at ${degrees(angle)}.` },
-  { set: { examples: 200 }, say: (now) => `More examples lower both floors, the optimum's faster: the second valley is ${times(now)} times as high, with 20 examples 2.9 times.` },
+  {
+    set: { start: [1.2, 0.4] },
+    say:
+      "A start near the b₁ axis: training ends on the dashed ray, in the second valley, where the layer hardly reads the second coordinate. A hill lies between.",
+  },
+  {
+    set: { start: [1.2, 0.4], second: 1 },
+    say: ({ end_angle: angle }) =>
+      `Equal eigenvalues: with two directions and 20 examples the second valley stays, at ${degrees(angle)}.`,
+  },
+  {
+    set: { examples: 200 },
+    say: (now) =>
+      `More examples lower both floors, the optimum's faster: the second valley is ${
+        times(now)
+      } times as high, with 20 examples 2.9 times.`,
+  },
 ];
 
 export default explorer({ pictures, controls, compute, draw, say, guess, tour });

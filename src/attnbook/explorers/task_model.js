@@ -1,7 +1,23 @@
 // A sentence of zeros and ones on its way through the model in the plane: embeddings, attention, ξ, neurons, logits, answer.
 
 import {
-  arrow, axes, clipped, COLOURS, dot, drawn, line, mark, minus, pair, show, small, softmaxOf, spelledWeights, sum, ticksUpTo, tidy,
+  arrow,
+  axes,
+  clipped,
+  COLOURS,
+  dot,
+  drawn,
+  line,
+  mark,
+  minus,
+  pair,
+  show,
+  small,
+  softmaxOf,
+  spelledWeights,
+  sum,
+  ticksUpTo,
+  tidy,
   title,
 } from "./common.js";
 import { answered, attended, flatOf, margin, pairsOf } from "./model.js";
@@ -17,8 +33,11 @@ function scaled({ weights, model, query_scale, value_scale, neuron_scale }) {
   return {
     norm: "unit",
     weights: {
-      ...chosen, query: chosen.query.map((value) => query_scale * value), value: by(value_scale, chosen.value),
-      assemblers: by(neuron_scale, chosen.assemblers), receptor_biases: chosen.receptor_biases ?? chosen.receptors.map(() => 0),
+      ...chosen,
+      query: chosen.query.map((value) => query_scale * value),
+      value: by(value_scale, chosen.value),
+      assemblers: by(neuron_scale, chosen.assemblers),
+      receptor_biases: chosen.receptor_biases ?? chosen.receptors.map(() => 0),
       assembler_bias: chosen.assembler_bias ?? [0, 0],
     },
   };
@@ -26,10 +45,19 @@ function scaled({ weights, model, query_scale, value_scale, neuron_scale }) {
 
 // From a sentence to its answer.
 function pass(params, pairs, tokens) {
-  const { attention, sequence } = attended(params, pairs, tokens), { direction, fired, output, logits } = answered(params, sequence);
-  return { embeddings: tokens.map((x, t) => pairs.embeddings[x][t]), attention, sequence, direction, activations: fired, output, logits };
+  const { attention, sequence } = attended(params, pairs, tokens),
+    { direction, fired, output, logits } = answered(params, sequence);
+  return {
+    embeddings: tokens.map((x, t) => pairs.embeddings[x][t]),
+    attention,
+    sequence,
+    direction,
+    activations: fired,
+    output,
+    logits,
+  };
 }
-const answerOf = ([zero, one]) => Number(one - zero > 1e-12);  // a tie is answered with 0, whatever its rounding
+const answerOf = ([zero, one]) => Number(one - zero > 1e-12); // a tie is answered with 0, whatever its rounding
 
 // What does not depend on the sentence: ξ and the answers of all of them. The last one is kept.
 let kept = { key: null };
@@ -48,13 +76,22 @@ function overAll(state) {
 
 // The numbers that the picture shows; the Python class computes the same.
 export function compute(state) {
-  const { tokens } = state, { params, pairs, accuracy } = overAll(state), found = pass(params, pairs, tokens), answer = answerOf(found.logits);
-  const { token, assemblers } = params.weights, turned = tokens.map((_, t) => tokens.map((x, other) => (other === t ? 1 - x : x)));
+  const { tokens } = state,
+    { params, pairs, accuracy } = overAll(state),
+    found = pass(params, pairs, tokens),
+    answer = answerOf(found.logits);
+  const { token, assemblers } = params.weights,
+    turned = tokens.map((_, t) => tokens.map((x, other) => (other === t ? 1 - x : x)));
   return {
     ...found,
-    pushes: found.activations.map((value, index) => value * dot(minus(token[1], token[0]), assemblers.map((row) => row[index]))),
+    pushes: found.activations.map((value, index) =>
+      value * dot(minus(token[1], token[0]), assemblers.map((row) => row[index]))
+    ),
     probabilities: softmaxOf(found.logits).weights,
-    label: labelOf(tokens), ones: sum(tokens.slice(0, PREFIX)), on_prefix: sum(found.attention.slice(0, PREFIX)), length: Math.hypot(...found.sequence),
+    label: labelOf(tokens),
+    ones: sum(tokens.slice(0, PREFIX)),
+    on_prefix: sum(found.attention.slice(0, PREFIX)),
+    length: Math.hypot(...found.sequence),
     flips: turned.map((other) => Number(answerOf(pass(params, pairs, other).logits) !== answer)),
     accuracy,
   };
@@ -65,7 +102,10 @@ export function compute(state) {
 function planeOf(state) {
   const all = overAll(state);
   if (all.plane) return all.plane;
-  const { points, params } = all, { token } = params.weights, difference = minus(token[1], token[0]), extent = Math.max(...points.flat().map(Math.abs));
+  const { points, params } = all,
+    { token } = params.weights,
+    difference = minus(token[1], token[0]),
+    extent = Math.max(...points.flat().map(Math.abs));
   const reach = 1.15 * Math.max(extent / Math.min(1, Math.abs(state.value_scale) || 1), 1e-3);
   const turns = Array.from({ length: RING + 1 }, (_, index) => {
     const turn = 2 * Math.PI * index / RING;
@@ -93,7 +133,12 @@ function planeOf(state) {
   const apart = (one, other) => Math.hypot(...minus(one, other));
   const gap = Math.min(...middles.flatMap((one, i) => middles.slice(0, i).map((other) => apart(one, other))));
   const radius = Math.max(...groups.flatMap((group, i) => group.map((xi) => apart(xi, middles[i]))));
-  return (all.plane = { reach, regions, shown: shown.map((some) => [...some.values()]), middles: 2 * radius < gap ? middles : [] });
+  return (all.plane = {
+    reach,
+    regions,
+    shown: shown.map((some) => [...some.values()]),
+    middles: 2 * radius < gap ? middles : [],
+  });
 }
 
 const BOX = "0 0 320 238";
@@ -133,24 +178,30 @@ function neighbours(angles, width) {
     if (found.length && angle - found.at(-1).at(-1)[0] < width) found.at(-1).push([angle, t]);
     else found.push([[angle, t]]);
   }
-  if (found.length > 1 && sorted[0][0] + 2 * Math.PI - sorted.at(-1)[0] < width) found[0].unshift(...found.pop().map(([angle, t]) => [angle - 2 * Math.PI, t]));
+  if (found.length > 1 && sorted[0][0] + 2 * Math.PI - sorted.at(-1)[0] < width) {
+    found[0].unshift(...found.pop().map(([angle, t]) => [angle - 2 * Math.PI, t]));
+  }
   return found;
 }
 
 const pictures = [
   {
-    label: "1: the normalized embeddings of the twelve tokens on the unit circle, with the query; a click changes a token", box: BOX,
+    label: "1: the normalized embeddings of the twelve tokens on the unit circle, with the query; a click changes a token",
+    box: BOX,
     click(x, y, state) {
       const t = nearest(compute(state).embeddings.map(place), [x, y], 16);
       return t === null ? {} : turn(t)(state);
     },
   },
   {
-    label: "2: the attention that each token receives; a click changes a token", box: BOX,
+    label: "2: the attention that each token receives; a click changes a token",
+    box: BOX,
     click: (x, y, state) => (x >= BARS.left && x < BARS.right ? turn(Math.floor((x - BARS.left) / UNIT))(state) : {}),
   },
   {
-    label: "3: the plane of sequence embeddings ξ with those of all sentences and the regions of the answers; a click chooses a sentence", box: BOX,
+    label:
+      "3: the plane of sequence embeddings ξ with those of all sentences and the regions of the answers; a click chooses a sentence",
+    box: BOX,
     click(x, y, state) {
       const { points } = overAll(state), number = nearest(points.map(put(planeOf(state).reach)), [x, y], 20);
       return number === null ? {} : { tokens: bitsOf(number) };
@@ -163,12 +214,24 @@ const controls = [
   { ...TOKENS, kind: "toggles", label: "prefix", name: "token", from: 0, to: PREFIX },
   { ...TOKENS, kind: "toggles", label: "suffix", name: "token", from: PREFIX, to: LENGTH },
   {
-    ...TOKENS, kind: "actions", label: "change", acts: {
-      "rotate the prefix": ({ tokens }) => ({ tokens: [tokens[PREFIX - 1], ...tokens.slice(0, PREFIX - 1), ...tokens.slice(PREFIX)] }),
+    ...TOKENS,
+    kind: "actions",
+    label: "change",
+    acts: {
+      "rotate the prefix": ({ tokens }) => ({
+        tokens: [tokens[PREFIX - 1], ...tokens.slice(0, PREFIX - 1), ...tokens.slice(PREFIX)],
+      }),
       "flip the suffix": ({ tokens }) => ({ tokens: tokens.map((x, t) => (t < PREFIX ? x : 1 - x)) }),
     },
   },
-  { trait: "model", kind: "choice", place: "ao-tokens", top: true, label: "model", names: { trained: "trained", untrained: "before training", ideal: "built by hand" } },
+  {
+    trait: "model",
+    kind: "choice",
+    place: "ao-tokens",
+    top: true,
+    label: "model",
+    names: { trained: "trained", untrained: "before training", ideal: "built by hand" },
+  },
   { trait: "query_scale", label: "factor of q" },
   { trait: "value_scale", label: "factor of V" },
   { trait: "neuron_scale", label: "factor of U" },
@@ -177,10 +240,24 @@ const controls = [
 function drawEmbeddings(picture, { embeddings, attention }, { tokens }, { query }) {
   title(picture, "1. Embeddings z and query q");
   drawn("circle", { cx: CENTRE[0], cy: CENTRE[1], r: RADIUS, fill: "none", stroke: "currentColor", opacity: 0.5 }, picture);
-  embeddings.forEach((z, t) => mark(picture, kind(t), place(z), 3 + 12 * Math.sqrt(attention[t]), { ...look(tokens[t]), "fill-opacity": 0.75, class: "ao-pick" }));
+  embeddings.forEach((z, t) =>
+    mark(picture, kind(t), place(z), 3 + 12 * Math.sqrt(attention[t]), {
+      ...look(tokens[t]),
+      "fill-opacity": 0.75,
+      class: "ao-pick",
+    })
+  );
   for (const group of neighbours(embeddings.map(([x, y]) => Math.atan2(y, x)), 0.2)) {
-    const angle = sum(group.map(([value]) => value)) / group.length, [x, y] = place([1.2 * Math.cos(angle), 1.2 * Math.sin(angle)]);
-    small(picture, x, y + 4, ranges(group.map(([, t]) => t + 1)), Math.abs(Math.cos(angle)) < 0.2 ? "middle" : Math.cos(angle) > 0 ? "start" : "end", "ao-halo");
+    const angle = sum(group.map(([value]) => value)) / group.length,
+      [x, y] = place([1.2 * Math.cos(angle), 1.2 * Math.sin(angle)]);
+    small(
+      picture,
+      x,
+      y + 4,
+      ranges(group.map(([, t]) => t + 1)),
+      Math.abs(Math.cos(angle)) < 0.2 ? "middle" : Math.cos(angle) > 0 ? "start" : "end",
+      "ao-halo",
+    );
   }
   const length = Math.hypot(...query), reach = length > 0 ? 0.85 * (1 - Math.exp(-length)) / length : 0;
   if (length > 0) arrow(picture, CENTRE, place(query.map((part) => reach * part)), { "stroke-width": 2.5 });
@@ -193,7 +270,9 @@ function drawEmbeddings(picture, { embeddings, attention }, { tokens }, { query 
 }
 
 function drawAttention(picture, { attention, flips }, { tokens }, asking) {
-  const { left, right, high, low } = BARS, top = Math.max(0.15, ...attention) * 1.12, height = (value) => low - (low - high) * value / top;
+  const { left, right, high, low } = BARS,
+    top = Math.max(0.15, ...attention) * 1.12,
+    height = (value) => low - (low - high) * value / top;
   title(picture, "2. Attention s, in per cent");
   line(picture, [left, low], [right, low], { opacity: 0.5 });
   for (const value of ticksUpTo(top)) {
@@ -202,13 +281,24 @@ function drawAttention(picture, { attention, flips }, { tokens }, asking) {
   }
   attention.forEach((value, t) => {
     const x = left + UNIT * t, middle = x + UNIT / 2;
-    drawn("rect", { x: x + 3, y: height(value), width: UNIT - 6, height: Math.max(low - height(value), 0.5), ...look(tokens[t]) }, picture);
+    drawn("rect", {
+      x: x + 3,
+      y: height(value),
+      width: UNIT - 6,
+      height: Math.max(low - height(value), 0.5),
+      ...look(tokens[t]),
+    }, picture);
     small(picture, middle, height(value) - 4, show(100 * value, value < 0.095 ? 1 : 0), "middle");
     drawn("text", { x: middle, y: low + 15, "text-anchor": "middle" }, picture, String(tokens[t]));
-    if (!asking && flips[t]) drawn("rect", { x: x + 5, y: low + 19, width: UNIT - 10, height: 3, fill: COLOURS[2] }, picture);
+    if (!asking && flips[t]) {
+      drawn("rect", { x: x + 5, y: low + 19, width: UNIT - 10, height: 3, fill: COLOURS[2] }, picture);
+    }
     drawn("rect", { x, y: high, width: UNIT, height: low - high + 24, fill: "transparent", class: "ao-pick" }, picture);
   });
-  line(picture, [left + PREFIX * UNIT, high - 8], [left + PREFIX * UNIT, low + 24], { "stroke-dasharray": "3 4", opacity: 0.7 });
+  line(picture, [left + PREFIX * UNIT, high - 8], [left + PREFIX * UNIT, low + 24], {
+    "stroke-dasharray": "3 4",
+    opacity: 0.7,
+  });
   const onPrefix = sum(attention.slice(0, PREFIX));
   [["prefix", onPrefix, PREFIX / 2], ["suffix", 1 - onPrefix, (PREFIX + LENGTH) / 2]].forEach(([text, value, at]) => {
     drawn("text", { x: left + UNIT * at, y: low + 37, "text-anchor": "middle" }, picture, `${text} ${show(100 * value)} %`);
@@ -222,16 +312,33 @@ function drawPlane(picture, { sequence }, state) {
   const { reach, regions, shown, middles } = planeOf(state), at = put(reach), size = 192 / CELLS, [left, , , bottom] = FRAME;
   title(picture, `3. ξ = ${pair(sequence)} among those of all sentences`);
   const fields = drawn("g", { "fill-opacity": 0.22, "shape-rendering": "crispEdges" }, picture);
-  for (const [row, start, end, ahead] of regions) drawn("rect", { x: left + size * start, y: bottom - size * (row + 1), width: size * (end - start), height: size, fill: COLOURS[ahead] }, fields);
-  const ticks = [-1, 0, 1].map((sign) => sign * ticksUpTo(0.9 * reach).at(-1)), axis = { label: "", low: -reach, high: reach, ticks };
+  for (const [row, start, end, ahead] of regions) {
+    drawn("rect", {
+      x: left + size * start,
+      y: bottom - size * (row + 1),
+      width: size * (end - start),
+      height: size,
+      fill: COLOURS[ahead],
+    }, fields);
+  }
+  const ticks = [-1, 0, 1].map((sign) => sign * ticksUpTo(0.9 * reach).at(-1)),
+    axis = { label: "", low: -reach, high: reach, ticks };
   axes(picture, FRAME, axis, axis);
   const inside = clipped(picture, FRAME);
   for (const ends of [[[-reach, 0], [reach, 0]], [[0, -reach], [0, reach]]]) line(inside, ...ends.map(at), { opacity: 0.2 });
   shown.forEach((points, label) => {
     const path = points.map((xi) => `M${at(xi).map((value) => value.toFixed(1)).join(" ")}h0`).join("");
-    drawn("path", { d: path, stroke: COLOURS[label], "stroke-width": 4, "stroke-linecap": "round", fill: "none", opacity: points.length > 400 ? 0.45 : 0.9 }, inside);
+    drawn("path", {
+      d: path,
+      stroke: COLOURS[label],
+      "stroke-width": 4,
+      "stroke-linecap": "round",
+      fill: "none",
+      opacity: points.length > 400 ? 0.45 : 0.9,
+    }, inside);
   });
-  const wide = (axis) => Math.max(...middles.map((xi) => xi[axis])) - Math.min(...middles.map((xi) => xi[axis])), upright = wide(1) > wide(0);
+  const wide = (axis) => Math.max(...middles.map((xi) => xi[axis])) - Math.min(...middles.map((xi) => xi[axis])),
+    upright = wide(1) > wide(0);
   middles.forEach((xi, ones) => {
     const [x, y] = at(xi);
     small(inside, upright ? x - 14 : x, upright ? y + 4 : y - 10, String(ones), "middle", "ao-halo");
@@ -252,33 +359,58 @@ function drawPlane(picture, { sequence }, state) {
 }
 
 function drawNeurons(picture, now, { receptors }, asking) {
-  const { activations, pushes, logits, label } = now, order = receptors.map(([x, y], index) => [Math.atan2(y, x), index]).sort((a, b) => a[0] - b[0]).map(([, index]) => index);
+  const { activations, pushes, logits, label } = now,
+    order = receptors.map(([x, y], index) => [Math.atan2(y, x), index]).sort((a, b) => a[0] - b[0]).map(([, index]) =>
+      index
+    );
   const [left, right] = [40, 314], unit = (right - left) / order.length, gap = Math.min(1, unit / 6);
   title(picture, `4. The ${order.length} neurons, the logits, the answer`);
   const strip = (values, zero, up, down, text, hue) => {
-    const top = Math.max(...values, 0.05), least = Math.min(...values, 0), scale = Math.min(up / top, least < 0 ? down / -least : Infinity);
+    const top = Math.max(...values, 0.05),
+      least = Math.min(...values, 0),
+      scale = Math.min(up / top, least < 0 ? down / -least : Infinity);
     order.forEach((index, at) => {
       const value = values[index] * scale;
-      drawn("rect", { x: left + unit * at + gap, y: Math.min(zero, zero - value), width: unit - 2 * gap, height: Math.max(Math.abs(value), 0.5), fill: hue(pushes[index]) }, picture);
+      drawn("rect", {
+        x: left + unit * at + gap,
+        y: Math.min(zero, zero - value),
+        width: unit - 2 * gap,
+        height: Math.max(Math.abs(value), 0.5),
+        fill: hue(pushes[index]),
+      }, picture);
     });
     line(picture, [left, zero], [right, zero], { opacity: 0.5 });
     small(picture, left, zero - up - 3, text);
   };
-  const hue = (push) => COLOURS[push > 0 ? 1 : 0], most = Math.max(...activations), up = sum(pushes.filter((push) => push > 0)), down = sum(pushes) - up;
+  const hue = (push) => COLOURS[push > 0 ? 1 : 0],
+    most = Math.max(...activations),
+    up = sum(pushes.filter((push) => push > 0)),
+    down = sum(pushes) - up;
   strip(activations, 70, 32, 6, `activation, up to ${show(most, most < 1 ? 2 : 1)}`, () => "currentColor");
   strip(pushes, 124, 26, 26, `push to answer 1: ${show(up, 1)} up, to 0: ${show(-down, 1)} down`, hue);
   const widest = Math.max(...logits.map(Math.abs), 1e-9), middle = 195;
   line(picture, [middle, 158], [middle, 201], { opacity: 0.5 });
   logits.forEach((logit, v) => {
     const y = 163 + 20 * v, size = 70 * logit / widest;
-    drawn("rect", { x: Math.min(middle, middle + size), y, width: Math.max(Math.abs(size), 0.5), height: 13, fill: COLOURS[v] }, picture);
+    drawn("rect", {
+      x: Math.min(middle, middle + size),
+      y,
+      width: Math.max(Math.abs(size), 0.5),
+      height: 13,
+      fill: COLOURS[v],
+    }, picture);
     drawn("text", { x: left, y: y + 11 }, picture, `ζ${"₀₁"[v]} = ${show(logit, Math.abs(logit) < 10 ? 2 : 1)}`);
   });
   const answer = answerOf(logits), undecided = Math.abs(logits[1] - logits[0]) < 1e-12;
   drawn("text", { x: left, y: 227 }, picture, `label ${label}, answer ${undecided ? "undecided" : answer}`);
   if (asking || undecided) return;
   const right_ = answer === label;
-  drawn("text", { x: 168, y: 227, "font-weight": 600, style: `fill: ${right_ ? COLOURS[2] : "currentColor"}` }, picture, right_ ? "✓ right" : "✗ wrong");
+  drawn(
+    "text",
+    { x: 168, y: 227, "font-weight": 600, style: `fill: ${right_ ? COLOURS[2] : "currentColor"}` },
+    picture,
+    right_ ? "✓ right" : "✗ wrong",
+  );
 }
 
 function draw([first, second, third, fourth], now, state, bounds, asking) {
@@ -292,24 +424,35 @@ function draw([first, second, third, fourth], now, state, bounds, asking) {
 function which(flips) {
   const found = flips.flatMap((flip, t) => (flip ? [t + 1] : []));
   if (!found.length) return "No change of a single token changes the answer";
-  return found.length === 1 ? `Of all single tokens, a change of token ${found[0]} alone changes the answer` : `A change of any one of the tokens ${ranges(found)} changes the answer, and of no other`;
+  return found.length === 1
+    ? `Of all single tokens, a change of token ${found[0]} alone changes the answer`
+    : `A change of any one of the tokens ${ranges(found)} changes the answer, and of no other`;
 }
 
 function say({ sequence, length, output, probabilities, label, ones, on_prefix: onPrefix, flips, accuracy }) {
   const lead = probabilities[label] - 0.5;
-  return `The prefix holds ${ones} ${ones === 1 ? "one" : "ones"}: label ${label}. Attention on the prefix ${show(100 * onPrefix)} %. `
-    + `ξ = ${pair(sequence)}, length ${show(length, 3)}; ψ = ${pair(output)}. Answer 1 with probability ${show(probabilities[1], 4)}, so the model is ${Math.abs(lead) < 1e-12 ? "undecided" : lead > 0 ? "right" : "not right"}. `
-    + `${which(flips)}. Of all 4096 sentences it gets ${show(100 * accuracy, accuracy === 1 ? 0 : 1)} % right.`;
+  return `The prefix holds ${ones} ${ones === 1 ? "one" : "ones"}: label ${label}. Attention on the prefix ${
+    show(100 * onPrefix)
+  } %. ` +
+    `ξ = ${pair(sequence)}, length ${show(length, 3)}; ψ = ${pair(output)}. Answer 1 with probability ${
+      show(probabilities[1], 4)
+    }, so the model is ${Math.abs(lead) < 1e-12 ? "undecided" : lead > 0 ? "right" : "not right"}. ` +
+    `${which(flips)}. Of all 4096 sentences it gets ${show(100 * accuracy, accuracy === 1 ? 0 : 1)} % right.`;
 }
 
 const FIRST = "all of the first five, no other", TWELVE = "any of the twelve", SOME = "some of the first five, no other";
 const guess = {
-  prompt: "The label is 1 if the first five tokens, the prefix, hold an odd number of ones. Change one token: which of the twelve can change the model's answer?",
-  options: [FIRST, TWELVE, SOME], tells: true,
+  prompt:
+    "The label is 1 if the first five tokens, the prefix, hold an odd number of ones. Change one token: which of the twelve can change the model's answer?",
+  options: [FIRST, TWELVE, SOME],
+  tells: true,
   reveal(guessed, { flips, accuracy }) {
-    const exact = flips.every((flip, t) => flip === Number(t < PREFIX)), verdict = guessed === undefined ? "" : (guessed === FIRST) === exact ? "So it is. " : "Not quite. ";
-    return `${verdict}${which(flips)}. `
-      + (accuracy === 1 ? "The model is right on all sentences, and each of the five decides alone. Click tokens, bars or dots to see how it is done." : "Click tokens, bars or dots to see why.");
+    const exact = flips.every((flip, t) => flip === Number(t < PREFIX)),
+      verdict = guessed === undefined ? "" : (guessed === FIRST) === exact ? "So it is. " : "Not quite. ";
+    return `${verdict}${which(flips)}. ` +
+      (accuracy === 1
+        ? "The model is right on all sentences, and each of the five decides alone. Click tokens, bars or dots to see how it is done."
+        : "Click tokens, bars or dots to see why.");
   },
 };
 
@@ -317,7 +460,9 @@ const elsewhere = {
   label: "open it in the laboratory",
   to(state) {
     const { weights } = scaled(state), width = weights.receptors.length;
-    return `laboratory.html#sandbox=run:own;norm:unit${width === 32 ? "" : `;width:${width}`};start:${encodeURIComponent(spelledWeights(flatOf(weights)))}`;
+    return `laboratory.html#sandbox=run:own;norm:unit${width === 32 ? "" : `;width:${width}`};start:${
+      encodeURIComponent(spelledWeights(flatOf(weights)))
+    }`;
   },
 };
 

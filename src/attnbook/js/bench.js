@@ -8,10 +8,13 @@ import { stages } from "./model.js";
 import { countingForm, flatten, random, unflatten } from "./trainer.js";
 
 export const OWN = "own", LISTED = 8192, SAMPLE = 2048, PREFIXES = 40;
-export const LAYERS = [["token", "E"], ["position", "P"], ["query", "q"], ["value", "V"], ["receptors", "W"], ["assemblers", "U"]];
+export const LAYERS = [["token", "E"], ["position", "P"], ["query", "q"], ["value", "V"], ["receptors", "W"], [
+  "assemblers",
+  "U",
+]];
 export const SIZES = ["p", "length", "k", "dim", "width"];
 const SHARES = ["loss", "train", "unseen", "all", "suffix", "permutation", "parity"];
-const PARTS = ["token", "position", "query", "value", "receptors", "receptor_biases", "assemblers", "assembler_bias"];  // as `flatten` has them
+const PARTS = ["token", "position", "query", "value", "receptors", "receptor_biases", "assemblers", "assembler_bias"]; // as `flatten` has them
 const RAMP = ["#CC79A7", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00"];
 
 const mixed = (from, to, part) => from.map((one, index) => one + part * (to[index] - one));
@@ -28,14 +31,29 @@ export function sentencesOf({ p, length, k }) {
   const key = `${p} ${length} ${k}`;
   if (known.has(key)) return known.get(key);
   let multisets = [[]];
-  for (let t = 0; t < k; t++) multisets = multisets.flatMap((row) => Array.from({ length: p - (row.at(-1) ?? 0) }, (_, x) => [...row, x + (row.at(-1) ?? 0)]));
-  const gap = Math.ceil(multisets.length / PREFIXES), prefixes = [], colours = [], kinds = multisets.filter((_, index) => index % gap === 0);
+  for (let t = 0; t < k; t++) {
+    multisets = multisets.flatMap((row) =>
+      Array.from({ length: p - (row.at(-1) ?? 0) }, (_, x) => [...row, x + (row.at(-1) ?? 0)])
+    );
+  }
+  const gap = Math.ceil(multisets.length / PREFIXES),
+    prefixes = [],
+    colours = [],
+    kinds = multisets.filter((_, index) => index % gap === 0);
   kinds.forEach((row, number) => {
     const turned = [row, [...row].reverse(), [...row.slice(2), ...row.slice(0, 2)], [...row.slice(3), ...row.slice(0, 3)]];
     const orders = [...new Map(turned.map((order) => [order.join(), order])).values()].slice(0, p === 2 ? 3 : 2);
     orders.forEach((order, index) => {
       prefixes.push(order);
-      colours.push(hex(mixed(ramp(kinds.length > 1 ? number / (kinds.length - 1) : 0), [[0, 0, 0], [255, 255, 255], [0, 0, 0]][index], [0, 0.3, 0.25][index])));
+      colours.push(
+        hex(
+          mixed(
+            ramp(kinds.length > 1 ? number / (kinds.length - 1) : 0),
+            [[0, 0, 0], [255, 255, 255], [0, 0, 0]][index],
+            [0, 0.3, 0.25][index],
+          ),
+        ),
+      );
     });
   });
   const rest = Array.from({ length: length - k }, (_, t) => (t * (t + 1) / 2) % p);
@@ -52,10 +70,15 @@ const lists = new Map();
 export function everySequence({ p, length, k }) {
   const key = `${p} ${length} ${k}`;
   if (lists.has(key)) return lists.get(key);
-  const complete = p ** length <= LISTED, count = complete ? p ** length : SAMPLE, tokens = new Uint8Array(count * length), labels = new Uint8Array(count);
+  const complete = p ** length <= LISTED,
+    count = complete ? p ** length : SAMPLE,
+    tokens = new Uint8Array(count * length),
+    labels = new Uint8Array(count);
   const { below: draw } = random(0, 0);
   for (let n = 0; n < count; n++) {
-    for (let t = length - 1, rest = n; t >= 0; t--, rest = Math.floor(rest / p)) tokens[n * length + t] = complete ? rest % p : draw(p);
+    for (let t = length - 1, rest = n; t >= 0; t--, rest = Math.floor(rest / p)) {
+      tokens[n * length + t] = complete ? rest % p : draw(p);
+    }
     for (let t = 0; t < k; t++) labels[n] = (labels[n] + tokens[n * length + t]) % p;
   }
   lists.set(key, { count, tokens, labels, complete });
@@ -67,7 +90,9 @@ function everyXi(task, { scores, values }, positions) {
   const all = everySequence(task), { length } = task, dim = values[0][0].length;
   const on = scores[0].map((_, t) => t).filter((t) => !positions || positions[t]);
   const top = on.map((t) => Math.max(...scores.map((row) => row[t]))), highest = Math.max(...top);
-  const powers = scores.map((row) => row.map((score) => Math.exp(score - highest))), xi = new Float64Array(all.count * dim), total = new Float64Array(dim);
+  const powers = scores.map((row) => row.map((score) => Math.exp(score - highest))),
+    xi = new Float64Array(all.count * dim),
+    total = new Float64Array(dim);
   for (let n = 0; n < all.count; n++) {
     let mass = 0;
     total.fill(0);
@@ -85,30 +110,53 @@ function everyXi(task, { scores, values }, positions) {
 function planeFor(dim, xi) {
   if (dim === 1) return { axes: [[1], [0]], middle: [0] };
   if (dim === 2) return { axes: [[1, 0], [0, 1]], middle: [0, 0] };
-  const count = xi.length / dim, middle = Array.from({ length: dim }, (_, f) => { let total = 0; for (let n = 0; n < count; n++) total += xi[n * dim + f]; return total / count; });
-  const spread = Array.from({ length: dim }, (_, f) => Array.from({ length: dim }, (__, g) => { let total = 0; for (let n = 0; n < count; n++) total += (xi[n * dim + f] - middle[f]) * (xi[n * dim + g] - middle[g]); return total / count; }));
+  const count = xi.length / dim,
+    middle = Array.from({ length: dim }, (_, f) => {
+      let total = 0;
+      for (let n = 0; n < count; n++) total += xi[n * dim + f];
+      return total / count;
+    });
+  const spread = Array.from({ length: dim }, (_, f) =>
+    Array.from({ length: dim }, (__, g) => {
+      let total = 0;
+      for (let n = 0; n < count; n++) total += (xi[n * dim + f] - middle[f]) * (xi[n * dim + g] - middle[g]);
+      return total / count;
+    }));
   const axes = [];
   for (let which = 0; which < 2; which++) {
     let axis = Array.from({ length: dim }, (_, f) => 1 + 0.1 * f * (f + which));
     for (let round = 0; round < 200; round++) {
       let next = spread.map((row) => dot(row, axis));
-      for (const other of axes) { const share = dot(next, other); next = next.map((part, f) => part - share * other[f]); }
+      for (const other of axes) {
+        const share = dot(next, other);
+        next = next.map((part, f) => part - share * other[f]);
+      }
       const length = Math.hypot(...next);
       if (!(length > 0)) break;
       axis = next.map((part) => part / length);
     }
-    const length = Math.hypot(...axis), sign = Math.sign(axis.reduce((top, part) => (Math.abs(part) > Math.abs(top) ? part : top), 0)) || 1;
+    const length = Math.hypot(...axis),
+      sign = Math.sign(axis.reduce((top, part) => (Math.abs(part) > Math.abs(top) ? part : top), 0)) || 1;
     axes.push(axis.map((part) => sign * part / length));
   }
   return { axes, middle };
 }
 
-const extent = (vectors) => vectors.reduce((top, v) => Math.max(top, v.length === 2 ? Math.max(Math.abs(v[0]), Math.abs(v[1])) : Math.hypot(...v)), 0);
-const neuronsOf = ({ receptors, assemblers }) => [...receptors, ...receptors.map((_, index) => assemblers.map((row) => row[index]))];
-const extents = (weights, { values, sequence }) => ({ embeddings: extent([...weights.token, ...weights.position]), values: extent(values.flat()), sequence: extent(sequence), neurons: extent(neuronsOf(weights)) });
+const extent = (vectors) =>
+  vectors.reduce((top, v) => Math.max(top, v.length === 2 ? Math.max(Math.abs(v[0]), Math.abs(v[1])) : Math.hypot(...v)), 0);
+const neuronsOf = (
+  { receptors, assemblers },
+) => [...receptors, ...receptors.map((_, index) => assemblers.map((row) => row[index]))];
+const extents = (weights, { values, sequence }) => ({
+  embeddings: extent([...weights.token, ...weights.position]),
+  values: extent(values.flat()),
+  sequence: extent(sequence),
+  neurons: extent(neuronsOf(weights)),
+});
 export const stepped = (size) => 10 ** (Math.ceil(10 * Math.log10(1.05 * Math.max(size, 1e-6))) / 10);
 function slowly(sizes, window = 4) {
-  const around = (index) => Array.from({ length: 2 * window + 1 }, (_, step) => clamp(index + step - window, 0, sizes.length - 1));
+  const around = (index) =>
+    Array.from({ length: 2 * window + 1 }, (_, step) => clamp(index + step - window, 0, sizes.length - 1));
   const tops = sizes.map((_, index) => Math.max(...around(index).map((other) => sizes[other])));
   return tops.map((_, index) => 1.15 * Math.max(sum(around(index).map((other) => tops[other])) / (2 * window + 1), 1e-6));
 }
@@ -117,10 +165,14 @@ function slowly(sizes, window = 4) {
 const unpacked = new WeakMap();
 export function unpack(run) {
   if (unpacked.has(run)) return unpacked.get(run);
-  const count = run.epochs.length, task = { p: run.p, length: run.length, k: run.k }, sizes = { vocabulary: run.p, length: run.length, dim: run.dim, width: run.width };
+  const count = run.epochs.length,
+    task = { p: run.p, length: run.length, k: run.k },
+    sizes = { vocabulary: run.p, length: run.length, dim: run.dim, width: run.width };
   const parts = PARTS.map((name) => {
     const { step, values, kind } = run.params[name];
-    const { buffer } = bytesOf(values), numbers = kind === "f4" ? new Float32Array(buffer) : new Int16Array(buffer), size = numbers.length / count;
+    const { buffer } = bytesOf(values),
+      numbers = kind === "f4" ? new Float32Array(buffer) : new Int16Array(buffer),
+      size = numbers.length / count;
     return (frame) => Float64Array.from(numbers.subarray(frame * size, (frame + 1) * size), (value) => value * step);
   });
   const flat = (frame) => Float64Array.from(parts.flatMap((part) => [...part(frame)])), frames = new Map();
@@ -128,9 +180,21 @@ export function unpack(run) {
     if (!frames.has(frame)) frames.set(frame, unflatten(flat(frame), sizes));
     return frames.get(frame);
   };
-  const found = { run, task, count, at, flat, frameAt: (epoch) => Math.max(0, run.epochs.findLastIndex((other) => other <= epoch)) };
-  const measured = Array.from({ length: count }, (_, frame) => extents(at(frame), stages({ weights: at(frame), norm: run.norm }, sentencesOf(task).sentences)));
-  found.reaches = Object.fromEntries(Object.keys(measured[0]).map((name) => [name, slowly(measured.map((one) => one[name]))]));
+  const found = {
+    run,
+    task,
+    count,
+    at,
+    flat,
+    frameAt: (epoch) => Math.max(0, run.epochs.findLastIndex((other) => other <= epoch)),
+  };
+  const measured = Array.from(
+    { length: count },
+    (_, frame) => extents(at(frame), stages({ weights: at(frame), norm: run.norm }, sentencesOf(task).sentences)),
+  );
+  found.reaches = Object.fromEntries(
+    Object.keys(measured[0]).map((name) => [name, slowly(measured.map((one) => one[name]))]),
+  );
   unpacked.set(run, found);
   return found;
 }
@@ -138,8 +202,17 @@ export function unpack(run) {
 // Settings, the weights to start from and the edits, as a state tells them.
 export const taskOf = ({ p, length, k }) => ({ p, length, k });
 export const settingsOf = (state) => ({
-  task: taskOf(state), dim: state.dim, norm: state.norm, width: state.width, learningRate: state.rate, betas: [0.9, state.beta2], eps: state.eps,
-  batchSize: state.batch, discount: state.discount, count: state.count, seed: state.seed,
+  task: taskOf(state),
+  dim: state.dim,
+  norm: state.norm,
+  width: state.width,
+  learningRate: state.rate,
+  betas: [0.9, state.beta2],
+  eps: state.eps,
+  batchSize: state.batch,
+  discount: state.discount,
+  count: state.count,
+  seed: state.seed,
 });
 const sizeOf = ({ p, length, dim, width }) => (p + length + 1 + dim) * dim + 2 * width * dim + width + dim;
 
@@ -155,29 +228,37 @@ export function startOf(state) {
     }
   } else {
     const [name, epoch] = start.split("@");
-    if (!Object.hasOwn(data, name) || !(Number(epoch) >= 0)) throw new RangeError(`There is no run to start from that is called “${start.slice(0, 40)}”.`);
+    if (!Object.hasOwn(data, name) || !(Number(epoch) >= 0)) {
+      throw new RangeError(`There is no run to start from that is called “${start.slice(0, 40)}”.`);
+    }
     const run = unpack(data[name]);
     flat = run.flat(run.frameAt(Number(epoch)));
   }
   const wanted = sizeOf(state);
-  if (flat.length !== wanted) throw new RangeError(`These settings ask for ${wanted} weights, and those to start from are ${flat.length}.`);
+  if (flat.length !== wanted) {
+    throw new RangeError(`These settings ask for ${wanted} weights, and those to start from are ${flat.length}.`);
+  }
   if (!flat.every(Number.isFinite)) throw new RangeError("The weights to start from must be finite numbers.");
   return Array.from(flat);
 }
 
 // Edits as text, "step kind at values", divided by semicolons.
 const ALONE = { query: "query", rate: "rate", beta2: "beta2", eps: "eps", discount: "discount", order: "order" };
-const FORKED = ["rate", "beta2", "eps", "discount", "order"];  // what a second run may have otherwise
+const FORKED = ["rate", "beta2", "eps", "discount", "order"]; // what a second run may have otherwise
 const NUMBERED = { token: "p", position: "length", neuron: "width", place: "length" };
 export function editsOf(text, state) {
   const found = text.split(";").filter(Boolean).map((one) => {
-    const bad = (why) => { throw new RangeError(`The change “${one.slice(0, 40)}” cannot be made: ${why}.`); };
+    const bad = (why) => {
+      throw new RangeError(`The change “${one.slice(0, 40)}” cannot be made: ${why}.`);
+    };
     const [step, kind, ...rest] = one.trim().split(" "), values = rest.map(Number), numbered = Object.hasOwn(NUMBERED, kind);
     if (!(Number.isInteger(Number(step)) && Number(step) >= 0)) bad("it must begin with a step");
     if (!numbered && !Object.hasOwn(ALONE, kind)) bad(`there is no ${kind}`);
     if (!values.every(Number.isFinite)) bad("its numbers must be finite");
     const at = numbered ? values.shift() : null;
-    if (numbered && !(Number.isInteger(at) && at >= 0 && at < state[NUMBERED[kind]])) bad(`it must be of 0 to ${state[NUMBERED[kind]] - 1}`);
+    if (numbered && !(Number.isInteger(at) && at >= 0 && at < state[NUMBERED[kind]])) {
+      bad(`it must be of 0 to ${state[NUMBERED[kind]] - 1}`);
+    }
     if (values.length !== (kind === "token" || kind === "position" ? state.dim : 1)) bad("it has another number of values");
     const [value] = values;
     if ((kind === "neuron" || kind === "place") && value !== 0 && value !== 1) bad("it must be 0 or 1");
@@ -186,13 +267,16 @@ export function editsOf(text, state) {
     if (kind === "order" && !(Number.isInteger(value) && value >= 0 && value < 2 ** 32)) bad("it must be a seed");
     return { step: Number(step), kind, at, values };
   });
-  if (found.some((one, index) => index && one.step < found[index - 1].step)) throw new RangeError("The changes must be in the order of their steps.");
+  if (found.some((one, index) => index && one.step < found[index - 1].step)) {
+    throw new RangeError("The changes must be in the order of their steps.");
+  }
   const off = new Set();
   for (const { kind, at, values: [value] } of found) if (kind === "place") off[value ? "delete" : "add"](at);
   if (off.size >= state.length) throw new RangeError("One position at least must stay on.");
   return found;
 }
-export const told = (edits) => edits.map(({ step, kind, at, values }) => [step, kind, ...(at === null ? [] : [at]), ...values].join(" ")).join(";");
+export const told = (edits) =>
+  edits.map(({ step, kind, at, values }) => [step, kind, ...(at === null ? [] : [at]), ...values].join(" ")).join(";");
 
 // What is wrong with a state, in a sentence.
 export function fits(state, bounds) {
@@ -205,7 +289,9 @@ export function fits(state, bounds) {
     startOf(state);
     editsOf(state.edits, state);
     const forks = editsOf(state.fork, state);
-    if (forks.length > 1 || forks.some(({ kind }) => !FORKED.includes(kind))) return "A second run differs in one setting, and that is no change of the model.";
+    if (forks.length > 1 || forks.some(({ kind }) => !FORKED.includes(kind))) {
+      return "A second run differs in one setting, and that is no change of the model.";
+    }
   } catch (error) {
     return error.message;
   }
@@ -227,7 +313,11 @@ class Slot {
         while (this.frames.length && this.frames.at(-1).steps >= row.steps) this.frames.pop();
         this.frames.push(row);
       }
-      if (this.frames.filter(({ weights }) => weights).length * this.size > 4e6) this.frames.forEach((row, index) => { if (index % 2 && index < this.frames.length - 1) row.weights = null; });
+      if (this.frames.filter(({ weights }) => weights).length * this.size > 4e6) {
+        this.frames.forEach((row, index) => {
+          if (index % 2 && index < this.frames.length - 1) row.weights = null;
+        });
+      }
     }
     hear(message);
   }
@@ -236,14 +326,20 @@ class Slot {
   want(plan, goal, pace) {
     const text = JSON.stringify(plan);
     if (text !== this.text) {
-      if (!this.plan || JSON.stringify([plan.settings, plan.start]) !== JSON.stringify([this.plan.settings, this.plan.start])) {
+      if (
+        !this.plan || JSON.stringify([plan.settings, plan.start]) !== JSON.stringify([this.plan.settings, this.plan.start])
+      ) {
         this.id += 1;
         this.frames = [];
       } else {
         let first = 0;
-        while (first < plan.edits.length && JSON.stringify(plan.edits[first]) === JSON.stringify(this.plan.edits[first])) first += 1;
+        while (first < plan.edits.length && JSON.stringify(plan.edits[first]) === JSON.stringify(this.plan.edits[first])) {
+          first += 1;
+        }
         const changed = Math.min(plan.edits[first]?.step ?? Infinity, this.plan.edits[first]?.step ?? Infinity);
-        this.frames = this.frames.filter(({ steps }, index) => steps < changed || (steps === changed && index === this.frames.length - 1));
+        this.frames = this.frames.filter(({ steps }, index) =>
+          steps < changed || (steps === changed && index === this.frames.length - 1)
+        );
       }
       this.size = sizeOf({ ...plan.settings.task, ...plan.settings });
       [this.plan, this.text, this.goal] = [plan, text, goal];
@@ -257,9 +353,12 @@ class Slot {
   }
 
   at(steps) {
-    return this.frames.findLast((row) => row.weights && row.steps <= steps) ?? this.frames.find((row) => row.weights) ?? null;
+    return this.frames.findLast((row) => row.weights && row.steps <= steps) ?? this.frames.find((row) => row.weights) ??
+      null;
   }
-  get last() { return this.frames.at(-1)?.steps ?? 0; }
+  get last() {
+    return this.frames.at(-1)?.steps ?? 0;
+  }
 }
 
 // The trainings of one explorer, by the data that it carries.
@@ -280,11 +379,26 @@ export class Bench {
   // What a state asks for: its plan up to the epoch shown, or, while playing, up to the goal.
   sync(state) {
     if (state.run !== OWN) return;
-    const settings = settingsOf(state), each = stepsPerEpoch(settings), edits = editsOf(state.edits, state), [fork] = editsOf(state.fork, state);
-    const shown = Math.round(state.epoch * each), goal = this.playing ? Math.max(shown, state.goal * each) : shown, start = startOf(state);
-    const pace = this.speed === null ? 10 : this.speed * each;  // in steps a second
+    const settings = settingsOf(state),
+      each = stepsPerEpoch(settings),
+      edits = editsOf(state.edits, state),
+      [fork] = editsOf(state.fork, state);
+    const shown = Math.round(state.epoch * each),
+      goal = this.playing ? Math.max(shown, state.goal * each) : shown,
+      start = startOf(state);
+    const pace = this.speed === null ? 10 : this.speed * each; // in steps a second
     this.slot("own").want({ settings, start, edits }, goal, pace);
-    if (fork) return this.slot("other").want({ settings, start, edits: [...edits.filter(({ step }) => step <= fork.step), fork] }, goal, pace);
+    if (fork) {
+      return this.slot("other").want(
+        {
+          settings,
+          start,
+          edits: [...edits.filter(({ step }) => step <= fork.step), fork],
+        },
+        goal,
+        pace,
+      );
+    }
     this.other?.runner.close();
     this.other = null;
   }
@@ -302,12 +416,20 @@ export class Bench {
 const last = new WeakMap();
 export function held(state, which = "own") {
   if (state.run === OWN) {
-    const slot = benchOf(state)?.[which], each = stepsPerEpoch(settingsOf(state)), row = slot?.at(Math.round(state.epoch * each)) ?? null;
+    const slot = benchOf(state)?.[which],
+      each = stepsPerEpoch(settingsOf(state)),
+      row = slot?.at(Math.round(state.epoch * each)) ?? null;
     if (row) {
       const kept = last.get(row);
       if (kept) return kept;
       const model = { weights: unflatten(row.weights, sizesOf(settingsOf(state))), norm: state.norm, ...row.masks };
-      const found = described({ model, task: taskOf(state), epoch: row.steps / each, frame: row.steps, evaluation: row.evaluation });
+      const found = described({
+        model,
+        task: taskOf(state),
+        epoch: row.steps / each,
+        frame: row.steps,
+        evaluation: row.evaluation,
+      });
       last.set(row, found);
       return found;
     }
@@ -318,22 +440,55 @@ export function held(state, which = "own") {
   const { history, frames } = run.run, then = history.epoch.indexOf(run.run.epochs[frame]);
   const of = (name) => (history[name] ? history[name][then] : frames[name] ? frames[name][frame] : null);
   const model = { weights: run.at(frame), norm: run.run.norm, neurons: null, positions: null };
-  const found = described({ model, task: run.task, epoch: run.run.epochs[frame], frame, evaluation: { ...Object.fromEntries(SHARES.map((name) => [name, of(name)])), influences: frames.influences?.[frame] ?? null } });
+  const found = described({
+    model,
+    task: run.task,
+    epoch: run.run.epochs[frame],
+    frame,
+    evaluation: {
+      ...Object.fromEntries(SHARES.map((name) => [name, of(name)])),
+      influences: frames.influences?.[frame] ?? null,
+    },
+  });
   if (frames.m) Object.assign(found, { m: frames.m[frame], explained: frames.explained[frame] });
   found.reaches = Object.fromEntries(Object.entries(run.reaches).map(([name, sizes]) => [name, sizes[frame]]));
   last.set(run, found);
   return found;
 }
 function fromLive(live) {
-  if (!last.has(live)) last.set(live, described({ model: { weights: live.weights, norm: live.norm, neurons: live.neurons, positions: live.positions }, task: taskOf(live), epoch: live.epoch, frame: live.frame, evaluation: live.evaluation }));
+  if (!last.has(live)) {
+    last.set(
+      live,
+      described({
+        model: { weights: live.weights, norm: live.norm, neurons: live.neurons, positions: live.positions },
+        task: taskOf(live),
+        epoch: live.epoch,
+        frame: live.frame,
+        evaluation: live.evaluation,
+      }),
+    );
+  }
   return last.get(live);
 }
 
 function described({ model, task, epoch, frame, evaluation }) {
-  const { sentences } = sentencesOf(task), through = stages(model, sentences), dim = model.weights.query.length, xi = everyXi(task, through, model.positions);
-  const count = task.p === 2 && everySequence(task).complete ? countingForm(xi, task) : { m: null, explained: null }, size = extents(model.weights, through);
+  const { sentences } = sentencesOf(task),
+    through = stages(model, sentences),
+    dim = model.weights.query.length,
+    xi = everyXi(task, through, model.positions);
+  const count = task.p === 2 && everySequence(task).complete ? countingForm(xi, task) : { m: null, explained: null },
+    size = extents(model.weights, through);
   return {
-    model, task, dim, epoch, frame, evaluation, through, xi, ...count, plane: planeFor(dim, xi),
+    model,
+    task,
+    dim,
+    epoch,
+    frame,
+    evaluation,
+    through,
+    xi,
+    ...count,
+    plane: planeFor(dim, xi),
     reaches: Object.fromEntries(Object.entries(size).map(([name, value]) => [name, stepped(value)])),
   };
 }
@@ -342,23 +497,48 @@ function described({ model, task, epoch, frame, evaluation }) {
 export function curvesOf(state, which = "own") {
   if (state.run !== OWN) {
     const { history, epochs, frames, axis } = state.data[state.run];
-    return { axis, epoch: history.epoch, ...history, readings: { epoch: epochs, parity: frames.parity, influences: frames.influences } };
+    return {
+      axis,
+      epoch: history.epoch,
+      ...history,
+      readings: { epoch: epochs, parity: frames.parity, influences: frames.influences },
+    };
   }
-  const frames = benchOf(state)?.[which]?.frames ?? [], each = stepsPerEpoch(settingsOf(state)), column = (pick) => frames.map(({ evaluation }) => pick(evaluation));
+  const frames = benchOf(state)?.[which]?.frames ?? [],
+    each = stepsPerEpoch(settingsOf(state)),
+    column = (pick) => frames.map(({ evaluation }) => pick(evaluation));
   const epoch = frames.map(({ steps }) => steps / each);
   return {
-    axis: "epoch", epoch, ...Object.fromEntries(SHARES.map((name) => [name, column((one) => one[name])])), ...Object.fromEntries(LAYERS.map(([name]) => [name, column((one) => one.gradients[name])])),
+    axis: "epoch",
+    epoch,
+    ...Object.fromEntries(SHARES.map((name) => [name, column((one) => one[name])])),
+    ...Object.fromEntries(LAYERS.map(([name]) => [name, column((one) => one.gradients[name])])),
     readings: { epoch, parity: column((one) => one.parity), influences: column((one) => one.influences) },
   };
 }
 
 // What Python hears of a training of one's own.
-export const liveOf = (state, now) => ({ ...taskOf(state), norm: state.norm, epoch: now.epoch, frame: now.frame, weights: now.model.weights, neurons: now.model.neurons, positions: now.model.positions, evaluation: now.evaluation });
+export const liveOf = (state, now) => ({
+  ...taskOf(state),
+  norm: state.norm,
+  epoch: now.epoch,
+  frame: now.frame,
+  weights: now.model.weights,
+  neurons: now.model.neurons,
+  positions: now.model.positions,
+  evaluation: now.evaluation,
+});
 
 // What is shown as a file: weights as the package's JSON has them, with the task, and which neurons and positions are on.
 export function asFile({ model: { norm, weights, neurons, positions }, task }) {
   const switches = Object.fromEntries(Object.entries({ neurons, positions }).filter(([, mask]) => mask?.includes(0)));
-  return JSON.stringify({ norm, dtype: "float64", task, ...switches, weights: Object.fromEntries(Object.entries(weights).map(([name, value]) => [name, [value]])) });
+  return JSON.stringify({
+    norm,
+    dtype: "float64",
+    task,
+    ...switches,
+    weights: Object.fromEntries(Object.entries(weights).map(([name, value]) => [name, [value]])),
+  });
 }
 
 // A state from such a file, with what is wrong in a sentence. Files that the package wrote name no task: k stays.
@@ -370,12 +550,22 @@ export function fromFile(text, state) {
     throw new RangeError("This file is no JSON.");
   }
   const { norm, weights } = said ?? {};
-  if (norm !== "rms" && norm !== "unit") throw new RangeError(`This file holds no model that can be shown here: its norm must be "rms" or "unit", got ${JSON.stringify(norm) ?? "none"}.`);
+  if (norm !== "rms" && norm !== "unit") {
+    throw new RangeError(
+      `This file holds no model that can be shown here: its norm must be "rms" or "unit", got ${
+        JSON.stringify(norm) ?? "none"
+      }.`,
+    );
+  }
   if (typeof weights !== "object" || weights === null) throw new RangeError("This file holds no weights.");
-  const firsts = Object.fromEntries(Object.entries(weights).map(([name, value]) => {
-    if (!Array.isArray(value) || !value.length) throw new RangeError(`The file's ${name} must be a list, one entry a model.`);
-    return [name, value[0]];
-  }));
+  const firsts = Object.fromEntries(
+    Object.entries(weights).map(([name, value]) => {
+      if (!Array.isArray(value) || !value.length) {
+        throw new RangeError(`The file's ${name} must be a list, one entry a model.`);
+      }
+      return [name, value[0]];
+    }),
+  );
   const width = firsts.receptors?.length ?? 0, dim = firsts.query?.length ?? 0;
   const filled = { receptor_biases: Array(width).fill(0), assembler_bias: Array(dim).fill(0), ...firsts };
   let flat = null;
@@ -386,13 +576,30 @@ export function fromFile(text, state) {
   }
   const sizes = { p: filled.token.length, length: filled.position.length, dim, width };
   const task = said.task ?? { p: sizes.p, length: sizes.length, k: Math.min(state.k, sizes.length) };
-  if (task.p !== sizes.p || task.length !== sizes.length || !(Number.isInteger(task.k) && task.k >= 1 && task.k <= sizes.length)) {
-    throw new RangeError(`The file's task must be { p: ${sizes.p}, length: ${sizes.length}, k: 1 … ${sizes.length} }, got ${JSON.stringify(said.task)}.`);
+  if (
+    task.p !== sizes.p || task.length !== sizes.length ||
+    !(Number.isInteger(task.k) && task.k >= 1 && task.k <= sizes.length)
+  ) {
+    throw new RangeError(
+      `The file's task must be { p: ${sizes.p}, length: ${sizes.length}, k: 1 … ${sizes.length} }, got ${
+        JSON.stringify(said.task)
+      }.`,
+    );
   }
   const edits = Object.entries({ neurons: "neuron", positions: "place" }).flatMap(([name, kind]) => {
     const mask = said[name] ?? [], count = { neurons: width, positions: sizes.length }[name];
-    if (!Array.isArray(mask) || (said[name] && mask.length !== count) || !mask.every((one) => one === 0 || one === 1)) throw new RangeError(`The file's ${name} must be ${count} zeros and ones.`);
+    if (!Array.isArray(mask) || (said[name] && mask.length !== count) || !mask.every((one) => one === 0 || one === 1)) {
+      throw new RangeError(`The file's ${name} must be ${count} zeros and ones.`);
+    }
     return mask.flatMap((on, at) => (on ? [] : [{ step: 0, kind, at, values: [0] }]));
   });
-  return { ...sizes, k: task.k, norm, start: spelledWeights(flat), edits: told(edits), models: weights.token.length, untold: !said.task };
+  return {
+    ...sizes,
+    k: task.k,
+    norm,
+    start: spelledWeights(flat),
+    edits: told(edits),
+    models: weights.token.length,
+    untold: !said.task,
+  };
 }

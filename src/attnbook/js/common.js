@@ -1,7 +1,7 @@
 // Shared by the explorers: elements, drawing, numbers as text, and what several of them compute.
 
-export const COLOURS = ["#0072B2", "#D55E00", "#009E73"];  // Okabe-Ito; class 1, 2, 3
-export const MARKS = ["●", "▲", "■"];                      // so that colour is never the only sign
+export const COLOURS = ["#0072B2", "#D55E00", "#009E73"]; // Okabe-Ito; class 1, 2, 3
+export const MARKS = ["●", "▲", "■"]; // so that colour is never the only sign
 let groups = 0;
 
 // A name that no other element of the page has.
@@ -34,21 +34,33 @@ export function arrow(parent, from, to, attributes = {}) {
   const back = [to[0] - head * ux, to[1] - head * uy];
   const corner = (side) => `${back[0] - side * 0.5 * head * uy},${back[1] + side * 0.5 * head * ux}`;
   line(parent, from, back, attributes);
-  drawn("polygon", { points: `${to} ${corner(1)} ${corner(-1)}`, fill: attributes.stroke ?? "currentColor", opacity: attributes.opacity ?? 1 }, parent);
+  drawn("polygon", {
+    points: `${to} ${corner(1)} ${corner(-1)}`,
+    fill: attributes.stroke ?? "currentColor",
+    opacity: attributes.opacity ?? 1,
+  }, parent);
 }
 
 // The sign of class, token or start 1, 2, 3, as MARKS has it: circle, triangle, square.
 export function mark(parent, index, [x, y], radius, attributes) {
   if (index === 0) return drawn("circle", { cx: x, cy: y, r: radius, ...attributes }, parent);
   const corners = index === 1 ? [[0, -1.2], [1.1, 0.8], [-1.1, 0.8]] : [[-0.9, -0.9], [0.9, -0.9], [0.9, 0.9], [-0.9, 0.9]];
-  return drawn("polygon", { points: corners.map(([u, v]) => `${x + radius * u},${y + radius * v}`).join(" "), ...attributes }, parent);
+  return drawn("polygon", {
+    points: corners.map(([u, v]) => `${x + radius * u},${y + radius * v}`).join(" "),
+    ...attributes,
+  }, parent);
 }
 
 // A star, for the weights that made the labels.
-export const star = (parent, [x, y], attributes = {}) => drawn("polygon", {
-  points: Array.from({ length: 10 }, (_, k) => [x + (k % 2 ? 3.6 : 9) * Math.sin(k * Math.PI / 5), y - (k % 2 ? 3.6 : 9) * Math.cos(k * Math.PI / 5)]).join(" "),
-  fill: "currentColor", ...attributes,
-}, parent);
+export const star = (parent, [x, y], attributes = {}) =>
+  drawn("polygon", {
+    points: Array.from(
+      { length: 10 },
+      (_, k) => [x + (k % 2 ? 3.6 : 9) * Math.sin(k * Math.PI / 5), y - (k % 2 ? 3.6 : 9) * Math.cos(k * Math.PI / 5)],
+    ).join(" "),
+    fill: "currentColor",
+    ...attributes,
+  }, parent);
 
 // A group whose drawing does not leave the box.
 export function clipped(parent, [left, top, right, bottom]) {
@@ -62,7 +74,15 @@ export function clipped(parent, [left, top, right, bottom]) {
 export function axes(parent, [left, top, right, bottom], x, y) {
   const part = ({ low, high, scale = Number }, value) => (scale(value) - scale(low)) / (scale(high) - scale(low));
   const place = ([a, b]) => [left + (right - left) * part(x, a), bottom - (bottom - top) * part(y, b)];
-  drawn("rect", { x: left, y: top, width: right - left, height: bottom - top, fill: "none", stroke: "currentColor", opacity: 0.5 }, parent);
+  drawn("rect", {
+    x: left,
+    y: top,
+    width: right - left,
+    height: bottom - top,
+    fill: "none",
+    stroke: "currentColor",
+    opacity: 0.5,
+  }, parent);
   for (const value of x.ticks) {
     const [at] = place([value, y.low]);
     line(parent, [at, bottom], [at, bottom + 4], { opacity: 0.5 });
@@ -81,17 +101,22 @@ export function axes(parent, [left, top, right, bottom], x, y) {
 
 // Segments of the level sets of values on a square grid, by marching squares; `ticks` are the places of its rows and columns.
 // `cut` is where the values on the side of a square, between two corners, reach a level.
-export const squares = (ticks, make) => ticks.slice(1).flatMap((_, i) => ticks.slice(1).flatMap((_, j) => make([[i, j], [i + 1, j], [i + 1, j + 1], [i, j + 1]])));
+export const squares = (ticks, make) =>
+  ticks.slice(1).flatMap((_, i) => ticks.slice(1).flatMap((_, j) => make([[i, j], [i + 1, j], [i + 1, j + 1], [i, j + 1]])));
 export function cut(ticks, values, [a, b], [c, d], level) {
   const share = (values[a][b] - level) / (values[a][b] - values[c][d]);
   return [ticks[a] + share * (ticks[c] - ticks[a]), ticks[b] + share * (ticks[d] - ticks[b])];
 }
 export function levelSets(ticks, values, levels) {
-  return levels.map((level) => squares(ticks, (corners) => {
-    const cuts = corners.map((one, side) => [one, corners[(side + 1) % 4]]).filter(([[a, b], [c, d]]) => (values[a][b] < level) !== (values[c][d] < level))
-      .map(([one, other]) => cut(ticks, values, one, other, level));
-    return cuts.length === 4 ? [cuts.slice(0, 2), cuts.slice(2)] : cuts.length ? [cuts] : [];
-  }));
+  return levels.map((level) =>
+    squares(ticks, (corners) => {
+      const cuts = corners.map((one, side) => [one, corners[(side + 1) % 4]]).filter(([[a, b], [c, d]]) =>
+        (values[a][b] < level) !== (values[c][d] < level)
+      )
+        .map(([one, other]) => cut(ticks, values, one, other, level));
+      return cuts.length === 4 ? [cuts.slice(0, 2), cuts.slice(2)] : cuts.length ? [cuts] : [];
+    })
+  );
 }
 
 // The level sets with their numbers, on a plane that reaches from -`reach` to `reach` both ways; a number stands near the
@@ -100,12 +125,18 @@ export function contours(parent, sets, levels, { place, reach, taken }) {
   const labels = [];
   sets.forEach((segments, index) => {
     if (!segments.length) return;
-    const path = segments.map((ends) => `M${ends.map((end) => place(end).map((value) => value.toFixed(2)).join(" ")).join("L")}`).join("");
+    const path = segments.map((ends) =>
+      `M${ends.map((end) => place(end).map((value) => value.toFixed(2)).join(" ")).join("L")}`
+    ).join("");
     drawn("path", { d: path, fill: "none", stroke: "currentColor", opacity: 0.4 }, parent);
     let best = null, most = 0.19 * reach;
     for (const [[x, y]] of segments) {
-      if (Math.max(Math.abs(x), Math.abs(y)) > 0.9 * reach || taken.some(([u, v]) => Math.abs(x - u) < reach / 6 && Math.abs(y - v) < 0.09 * reach)) continue;
-      const room = Math.min(0.5 * reach, ...labels.map(([u, v]) => Math.hypot(x - u, 1.6 * (y - v)))) - 0.1 * Math.abs(x + y);
+      if (
+        Math.max(Math.abs(x), Math.abs(y)) > 0.9 * reach ||
+        taken.some(([u, v]) => Math.abs(x - u) < reach / 6 && Math.abs(y - v) < 0.09 * reach)
+      ) continue;
+      const room = Math.min(0.5 * reach, ...labels.map(([u, v]) => Math.hypot(x - u, 1.6 * (y - v)))) -
+        0.1 * Math.abs(x + y);
       if (room > most) [best, most] = [[x, y], room];
     }
     if (!best) return;
@@ -117,36 +148,53 @@ export function contours(parent, sets, levels, { place, reach, taken }) {
 
 // Round numbers from 0 to at most `high`.
 export function ticksUpTo(high) {
-  const unit = 10 ** Math.floor(Math.log10(high / 6)), gap = unit * [1, 2, 5, 10].find((factor) => 6 * factor * unit >= high * (1 - 1e-9));
+  const unit = 10 ** Math.floor(Math.log10(high / 6)),
+    gap = unit * [1, 2, 5, 10].find((factor) => 6 * factor * unit >= high * (1 - 1e-9));
   return Array.from({ length: Math.floor(high / gap + 1e-9) + 1 }, (_, index) => index * gap);
 }
 
 export function curve(parent, points, attributes = {}) {
   const places = points.map(([x, y]) => `${x.toFixed(2)},${y.toFixed(2)}`).join(" ");
-  return drawn("polyline", { points: places, fill: "none", stroke: "currentColor", "stroke-linejoin": "round", ...attributes }, parent);
+  return drawn("polyline", {
+    points: places,
+    fill: "none",
+    stroke: "currentColor",
+    "stroke-linejoin": "round",
+    ...attributes,
+  }, parent);
 }
 
 // A line of small text, and the title of a picture 320 wide.
-export const small = (parent, x, y, text, anchor = "start", more = "") => drawn("text", { x, y, "text-anchor": anchor, class: `ao-small ${more}` }, parent, text);
+export const small = (parent, x, y, text, anchor = "start", more = "") =>
+  drawn("text", { x, y, "text-anchor": anchor, class: `ao-small ${more}` }, parent, text);
 export const title = (parent, text) => drawn("text", { x: 160, y: 13, "text-anchor": "middle" }, parent, text);
 
 // The bytes of a base64 text.
 export const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
 // Numbers as single precision in a base64 that an address can hold, as the laboratory reads weights.
-export const spelledWeights = (flat) => `w:${btoa(String.fromCharCode(...new Uint8Array(Float32Array.from(flat).buffer))).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "")}`;
+export const spelledWeights = (flat) =>
+  `w:${
+    btoa(String.fromCharCode(...new Uint8Array(Float32Array.from(flat).buffer))).replaceAll("+", "-").replaceAll("/", "_")
+      .replace(/=+$/, "")
+  }`;
 
 export const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 // Of vectors: the inner product, the difference, and the average under shares.
 export const dot = (a, b) => a.reduce((sum, value, index) => sum + value * b[index], 0);
 export const minus = (a, b) => a.map((value, index) => value - b[index]);
-export const averaged = (shares, vectors) => vectors[0].map((_, f) => shares.reduce((sum, share, c) => sum + share * vectors[c][f], 0));
+export const averaged = (shares, vectors) =>
+  vectors[0].map((_, f) => shares.reduce((sum, share, c) => sum + share * vectors[c][f], 0));
 
 // Points of the ellipse around a middle on which half the quadratic form of a matrix, its entries 11, 12 and 22, has a level.
 export function ellipse([x, y], [a, b, c], level) {
-  const middle = (a + c) / 2, radius = Math.hypot((a - c) / 2, b), turn = Math.atan2(2 * b, a - c) / 2, [cos, sin] = [Math.cos(turn), Math.sin(turn)];
-  const short = Math.sqrt(2 * level / Math.max(middle + radius, 1e-9)), long = Math.min(Math.sqrt(2 * level / Math.max(middle - radius, 1e-9)), 60);
+  const middle = (a + c) / 2,
+    radius = Math.hypot((a - c) / 2, b),
+    turn = Math.atan2(2 * b, a - c) / 2,
+    [cos, sin] = [Math.cos(turn), Math.sin(turn)];
+  const short = Math.sqrt(2 * level / Math.max(middle + radius, 1e-9)),
+    long = Math.min(Math.sqrt(2 * level / Math.max(middle - radius, 1e-9)), 60);
   return Array.from({ length: 181 }, (_, k) => {
     const [p, q] = [short * Math.cos(k * Math.PI / 90), long * Math.sin(k * Math.PI / 90)];
     return [x + cos * p - sin * q, y + sin * p + cos * q];
@@ -158,7 +206,8 @@ export const show = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=[
 
 export const pair = (values) => `(${values.map((value) => show(value)).join(", ")})`;
 export const tidy = (value) => String(Number(value.toPrecision(6))).replace("-", "−");
-export const power = (value) => `10${String(Math.round(Math.log10(value))).replace(/./g, (sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)])}`;
+export const power = (value) =>
+  `10${String(Math.round(Math.log10(value))).replace(/./g, (sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)])}`;
 
 // A number of some figures times a power of ten: 3.1 × 10⁻⁴, with another sign between them if one is given.
 export function powers(value, figures, times = " × ") {
@@ -184,18 +233,23 @@ export const gelu = (x) => x * normalBelow(x);
 
 // The state of ż = velocity(z) at each of the increasing times: Dormand and Prince's pair of orders 5 and 4, adaptive.
 const STAGES = [
-  [1 / 5], [3 / 40, 9 / 40], [44 / 45, -56 / 15, 32 / 9], [19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729],
-  [9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656], [35 / 384, 0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84],
+  [1 / 5],
+  [3 / 40, 9 / 40],
+  [44 / 45, -56 / 15, 32 / 9],
+  [19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729],
+  [9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656],
+  [35 / 384, 0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84],
 ];
 const DIFFERENCE = [71 / 57600, 0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40];
 
 export function integrate(velocity, start, times, { relative = 1e-10, absolute = 1e-12 } = {}) {
   const size = start.length;
-  const advanced = (step, weights, slopes) => state.map((value, index) => {
-    let sum = 0;
-    for (let stage = 0; stage < weights.length; stage++) sum += weights[stage] * slopes[stage][index];
-    return value + step * sum;
-  });
+  const advanced = (step, weights, slopes) =>
+    state.map((value, index) => {
+      let sum = 0;
+      for (let stage = 0; stage < weights.length; stage++) sum += weights[stage] * slopes[stage][index];
+      return value + step * sum;
+    });
   let state = start, slope = velocity(start), now = 0, wanted = 0.01;
   return times.map((time) => {
     while (now < time && wanted > 1e-13) {
@@ -210,7 +264,7 @@ export function integrate(velocity, start, times, { relative = 1e-10, absolute =
       }
       const fits = error <= 1, better = step * (Number.isFinite(error) ? clamp(0.9 * error ** -0.1, 0.2, 5) : 0.2);
       if (fits) [now, state, slope] = [step === rest ? time : now + step, next, slopes[6]];
-      wanted = fits && step < wanted ? Math.max(wanted, better) : better;  // a step cut short at `time` says little
+      wanted = fits && step < wanted ? Math.max(wanted, better) : better; // a step cut short at `time` says little
     }
     return state;
   });

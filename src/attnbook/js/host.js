@@ -7,14 +7,19 @@
   const loaded = new Map(), waiting = new Map(), count = new Map();
 
   function load(name) {
-    if (!loaded.has(name)) loaded.set(name, new Promise((resolve, reject) => {
-      const script = document.createElement("script");
-      script.src = new URL(`${name}.js`, here);
-      script.onerror = () => reject(new Error(`${name}.js could not be loaded`));
-      script.onload = () => reject(new Error(`${name}.js could not be run`));  // too late where it has defined itself
-      waiting.set(name, resolve);
-      document.head.append(script);
-    }));
+    if (!loaded.has(name)) {
+      loaded.set(
+        name,
+        new Promise((resolve, reject) => {
+          const script = document.createElement("script");
+          script.src = new URL(`${name}.js`, here);
+          script.onerror = () => reject(new Error(`${name}.js could not be loaded`));
+          script.onload = () => reject(new Error(`${name}.js could not be run`)); // too late where it has defined itself
+          waiting.set(name, resolve);
+          document.head.append(script);
+        }),
+      );
+    }
     return loaded.get(name);
   }
 
@@ -42,7 +47,7 @@
   async function mount(host) {
     const { module, state, bounds } = JSON.parse(host.querySelector("script[type='application/json']").textContent);
     count.set(module, (count.get(module) ?? 0) + 1);
-    const name = count.get(module) > 1 ? `${module}-${count.get(module)}` : module;  // as the address calls it
+    const name = count.get(module) > 1 ? `${module}-${count.get(module)}` : module; // as the address calls it
     const { default: widget } = await load(module);
     const place = document.createElement("div");
     await widget.render({ model: makeModel({ ...state, _bounds: bounds }), el: place, name });
@@ -50,7 +55,9 @@
     place.setAttribute("aria-label", `Explorer: ${module.replaceAll("_", " ")}`);
     host.replaceChildren(place);
     host.dataset.mounted = module;
-    const show = () => { if (location.hash.startsWith(`#${name}=`)) host.scrollIntoView(); };
+    const show = () => {
+      if (location.hash.startsWith(`#${name}=`)) host.scrollIntoView();
+    };
     addEventListener("hashchange", show);
     show();
   }
@@ -58,7 +65,7 @@
   globalThis.attnopt = { define, load, base: here.href };
   const start = () => {
     for (const host of document.querySelectorAll("div.attnopt-explorer")) {
-      mount(host).catch((error) => {  // its still stays
+      mount(host).catch((error) => { // its still stays
         console.error("explorer not mounted:", error);
         const note = host.querySelector(".attnopt-still");
         if (note) note.textContent = `This is a still picture: the explorer could not start (${error.message}).`;

@@ -10,18 +10,26 @@ import { dot, normalBelow, softmaxOf } from "./common.js";
 // polynomials; the error is of the size of rounding. Beyond 9 Φ is 0 or 1 and φ 0.
 const FINE = 256, END = 9;
 const BELOW = Float64Array.from({ length: 2 * END * FINE + 1 }, (_, index) => normalBelow(index / FINE - END));
-const DENSITY = Float64Array.from({ length: 2 * END * FINE + 1 }, (_, index) => Math.exp(-((index / FINE - END) ** 2) / 2) / Math.sqrt(2 * Math.PI));
+const DENSITY = Float64Array.from(
+  { length: 2 * END * FINE + 1 },
+  (_, index) => Math.exp(-((index / FINE - END) ** 2) / 2) / Math.sqrt(2 * Math.PI),
+);
 
 export function below(x) {
   if (!(x > -END && x < END)) return x >= END ? 1 : x <= -END ? 0 : NaN;
   const node = (x * FINE + END * FINE + 0.5) | 0, at = node / FINE - END, step = x - at, square = at * at;
-  return BELOW[node] + DENSITY[node] * step * (1 - step * (at / 2 - step * ((square - 1) / 6 - step * (at * (square - 3) / 24 - step * ((square - 6) * square + 3) / 120))));
+  return BELOW[node] +
+    DENSITY[node] * step *
+      (1 -
+        step *
+          (at / 2 - step * ((square - 1) / 6 - step * (at * (square - 3) / 24 - step * ((square - 6) * square + 3) / 120))));
 }
 
 export function density(x) {
   if (!(x > -END && x < END)) return x === x ? 0 : NaN;
   const node = (x * FINE + END * FINE + 0.5) | 0, at = node / FINE - END, step = x - at, square = at * at;
-  return DENSITY[node] * (1 - step * (at - step * ((square - 1) / 2 - step * (at * (square - 3) / 6 - step * ((square - 6) * square + 3) / 24))));
+  return DENSITY[node] *
+    (1 - step * (at - step * ((square - 1) / 2 - step * (at * (square - 3) / 6 - step * ((square - 6) * square + 3) / 24))));
 }
 
 export function checkNorm(norm) {
@@ -29,7 +37,8 @@ export function checkNorm(norm) {
   return norm;
 }
 export function normalized(norm, vector) {
-  const length = Math.sqrt(dot(vector, vector)), by = checkNorm(norm) === "rms" ? length / Math.sqrt(vector.length) + 1e-5 : length || 1;
+  const length = Math.sqrt(dot(vector, vector)),
+    by = checkNorm(norm) === "rms" ? length / Math.sqrt(vector.length) + 1e-5 : length || 1;
   return vector.map((value) => value / by);
 }
 
@@ -40,7 +49,11 @@ export const flatOf = (weights) => ORDER.map((name) => weights[name]).flat(2);
 // The weights of one array, from a place on, in the order of their shapes.
 export function weightsIn(flat, shapes, at = 0) {
   const row = (count) => Array.from(flat.slice(at, at += count));
-  return Object.fromEntries(Object.entries(shapes).map(([name, [rows, columns]]) => [name, columns === undefined ? row(rows) : Array.from({ length: rows }, () => row(columns))]));
+  return Object.fromEntries(
+    Object.entries(shapes).map((
+      [name, [rows, columns]],
+    ) => [name, columns === undefined ? row(rows) : Array.from({ length: rows }, () => row(columns))]),
+  );
 }
 
 // Of all pairs of token and position the normalized embeddings, values Vz and scores.
@@ -52,7 +65,8 @@ export function pairsOf({ weights: { token, position, query, value }, norm }) {
 
 // The attention of a sentence, and ξ, the mean of the values under it.
 export function attended({ positions }, { scores, values }, tokens) {
-  const attention = tokens.map((x, t) => (!positions || positions[t] ? scores[x][t] : -Infinity)), top = Math.max(...attention);
+  const attention = tokens.map((x, t) => (!positions || positions[t] ? scores[x][t] : -Infinity)),
+    top = Math.max(...attention);
   const sequence = values[0][0].map(() => 0);
   let mass = 0;
   for (let t = 0; t < tokens.length; t++) mass += attention[t] = Math.exp(attention[t] - top);
@@ -65,7 +79,11 @@ export function attended({ positions }, { scores, values }, tokens) {
 
 // From ξ through the neurons to the logits: `activations` are those before the GELU, `fired` those after it. The layer reads
 // the direction of ξ, or another one that is given.
-export function answered({ weights: { token, receptors, receptor_biases: thresholds, assemblers, assembler_bias: shift }, norm, neurons }, xi, direction = normalized(norm, xi)) {
+export function answered(
+  { weights: { token, receptors, receptor_biases: thresholds, assemblers, assembler_bias: shift }, norm, neurons },
+  xi,
+  direction = normalized(norm, xi),
+) {
   const activations = receptors.map((row, i) => dot(row, direction) + thresholds[i]);
   const fired = activations.map((value, i) => (neurons && !neurons[i] ? 0 : value * below(value)));
   const output = xi.map((value, f) => value + dot(assemblers[f], fired) + shift[f]);
@@ -83,9 +101,13 @@ export const classify = (model, xi) => softmaxOf(answered(model, xi).logits).wei
 
 // What each stage holds on the way from sentences to probabilities.
 export function stages(model, tokens) {
-  const pairs = pairsOf(model), found = tokens.map((row) => {
-    const { attention, sequence } = attended(model, pairs, row), { activations, logits } = answered(model, sequence);
-    return { attention, sequence, activations, logits, probabilities: softmaxOf(logits).weights };
-  });
-  return { ...pairs, ...Object.fromEntries(Object.keys(found[0] ?? {}).map((name) => [name, found.map((one) => one[name])])) };
+  const pairs = pairsOf(model),
+    found = tokens.map((row) => {
+      const { attention, sequence } = attended(model, pairs, row), { activations, logits } = answered(model, sequence);
+      return { attention, sequence, activations, logits, probabilities: softmaxOf(logits).weights };
+    });
+  return {
+    ...pairs,
+    ...Object.fromEntries(Object.keys(found[0] ?? {}).map((name) => [name, found.map((one) => one[name])])),
+  };
 }

@@ -5,7 +5,7 @@ import { movable } from "./shell.js";
 import { curvesOf, everySequence, LAYERS, OWN, ramp, sentencesOf, stepped } from "./bench.js";
 import { below, classify } from "./model.js";
 
-const FINE = 220, ROUGH = 56, RING = 1440, BINS = 240;  // cells a side of the regions, directions tabulated for them, of curves
+const FINE = 220, ROUGH = 56, RING = 1440, BINS = 240; // cells a side of the regions, directions tabulated for them, of curves
 const HUES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"];
 export const TOKENS = [...COLOURS, "#CC79A7", "#56B4E9", "#E69F00", "#6b6b6b"];
 const TINTS = TOKENS.map((colour) => [1, 3, 5].map((start) => parseInt(colour.slice(start, start + 2), 16)));
@@ -32,10 +32,16 @@ function paint(canvas, width, height, shade) {
 // The classes' regions: the class's colour, the more transparent the less certain. In two dimensions the layer sees only a
 // direction, up to the 1e-5 in its normalization, so one table of what each direction adds to the logits serves all cells.
 function paintRegions(canvas, { model, dim, plane }, reach) {
-  const { weights: { token, receptors, assemblers, receptor_biases: thresholds, assembler_bias: shift }, norm, neurons } = model, p = token.length;
-  const told = (shares) => { const top = Math.max(...shares); return [shares.indexOf(top), 150 * (top - 1 / p) / (1 - 1 / p)]; };
+  const { weights: { token, receptors, assemblers, receptor_biases: thresholds, assembler_bias: shift }, norm, neurons } =
+      model,
+    p = token.length;
+  const told = (shares) => {
+    const top = Math.max(...shares);
+    return [shares.indexOf(top), 150 * (top - 1 / p) / (1 - 1 / p)];
+  };
   if (dim !== 2) {
-    const { axes: [u, w], middle } = plane, off = middle.map((part, f) => part - dot(middle, u) * u[f] - dot(middle, w) * w[f]);
+    const { axes: [u, w], middle } = plane,
+      off = middle.map((part, f) => part - dot(middle, u) * u[f] - dot(middle, w) * w[f]);
     const cells = dim === 1 ? 1 : ROUGH;
     paint(canvas, ROUGH, cells, (column, row) => {
       const x = ((column + 0.5) * 2 / ROUGH - 1) * reach, y = dim === 1 ? 0 : (1 - (row + 0.5) * 2 / ROUGH) * reach;
@@ -46,7 +52,10 @@ function paintRegions(canvas, { model, dim, plane }, reach) {
   const scale = norm === "rms" ? Math.SQRT2 : 1;
   const table = Array.from({ length: RING + 1 }, (_, index) => {
     const turn = 2 * Math.PI * index / RING, direction = [scale * Math.cos(turn), scale * Math.sin(turn)];
-    const fired = receptors.map((row, i) => { const active = dot(row, direction) + thresholds[i]; return neurons && !neurons[i] ? 0 : active * below(active); });
+    const fired = receptors.map((row, i) => {
+      const active = dot(row, direction) + thresholds[i];
+      return neurons && !neurons[i] ? 0 : active * below(active);
+    });
     const added = assemblers.map((row, f) => dot(row, fired) + shift[f]);
     return token.map((e) => dot(e, added));
   });
@@ -59,18 +68,57 @@ function paintRegions(canvas, { model, dim, plane }, reach) {
 }
 
 const PANELS = [
-  ["positions", "E and P: drag a token or a position", "Token embeddings, and position embeddings as numbers in circles (prefix) and squares (suffix)", {}],
-  ["embeddings", "normalized: Z(x, t), query q", "Normalized embeddings of all tokens at all positions, with the query as an arrow", {}],
-  ["attention", "attention, a row a sentence", "Attention of every sentence on its tokens; those of the chosen sentence in percent", { canvas: true }],
-  ["values", "values VZ(x, t), ◎ their mean ξ", "Transformed embeddings; those of the chosen sentence joined to its sequence embedding", {}],
-  ["sequence", "ξ of all sequences, by level M", "Sequence embeddings of all sequences, coloured by their level; those of the sentences outlined", { canvas: true }],
+  [
+    "positions",
+    "E and P: drag a token or a position",
+    "Token embeddings, and position embeddings as numbers in circles (prefix) and squares (suffix)",
+    {},
+  ],
+  [
+    "embeddings",
+    "normalized: Z(x, t), query q",
+    "Normalized embeddings of all tokens at all positions, with the query as an arrow",
+    {},
+  ],
+  [
+    "attention",
+    "attention, a row a sentence",
+    "Attention of every sentence on its tokens; those of the chosen sentence in percent",
+    { canvas: true },
+  ],
+  [
+    "values",
+    "values VZ(x, t), ◎ their mean ξ",
+    "Transformed embeddings; those of the chosen sentence joined to its sequence embedding",
+    {},
+  ],
+  [
+    "sequence",
+    "ξ of all sequences, by level M",
+    "Sequence embeddings of all sequences, coloured by their level; those of the sentences outlined",
+    { canvas: true },
+  ],
   ["regions", "answers by ξ, ✕ wrong", "Regions of the classes in the plane of sequence embeddings", { canvas: true }],
   ["neurons", "receptors wᵢ ●, assemblers uᵢ ▲", "Receptors and assemblers; the two of a neuron have one colour", {}],
-  ["ladder", "the ladder: level M against ξ", "The level of every sequence against its sequence embedding along the main axis, coloured by label", { canvas: true }],
+  [
+    "ladder",
+    "the ladder: level M against ξ",
+    "The level of every sequence against its sequence embedding along the main axis, coloured by label",
+    { canvas: true },
+  ],
   ["count", "m, what each position counts", "The integer that is read off for each position, prefix and suffix apart", {}],
-  ["loss", "loss, accuracy", "Training loss and accuracy against the epoch", { key: [["━", "training", HUES[0]], ["╍", "unseen", HUES[1]]] }],
-  ["influences", "influences ‖δ‖ (prefix bold), and π", "Influence of each position, those of the prefix bold, and the parity coefficient against the epoch", {}],
-  ["gradients", "gradient norms", "Norms of the loss's gradient, one curve a layer", { key: LAYERS.map(([, letter], index) => ["━", letter, HUES[index]]) }],
+  ["loss", "loss, accuracy", "Training loss and accuracy against the epoch", {
+    key: [["━", "training", HUES[0]], ["╍", "unseen", HUES[1]]],
+  }],
+  [
+    "influences",
+    "influences ‖δ‖ (prefix bold), and π",
+    "Influence of each position, those of the prefix bold, and the parity coefficient against the epoch",
+    {},
+  ],
+  ["gradients", "gradient norms", "Norms of the loss's gradient, one curve a layer", {
+    key: LAYERS.map(([, letter], index) => ["━", letter, HUES[index]]),
+  }],
 ];
 const SECOND = ["sequence", "ladder", "count"];
 
@@ -78,7 +126,8 @@ const SECOND = ["sequence", "ladder", "count"];
 export function panels(root, link) {
   root.classList.add("ao-sandbox");
   const about = element("p", { class: "ao-about" }), grid = element("div", { class: "ao-panels" }), layers = {};
-  const beside = element("div", { class: "ao-beside" }, element("p", { class: "ao-about" })), second = element("div", { class: "ao-panels" });
+  const beside = element("div", { class: "ao-beside" }, element("p", { class: "ao-about" })),
+    second = element("div", { class: "ao-panels" });
   beside.append(second);
   root.append(about, grid, beside);
   const view = { root, about, layers, beside, hovered: null, built: "", shown: null, sentences: null, handles: "" };
@@ -121,7 +170,9 @@ export function panels(root, link) {
       view.hovered = index;
       link.redraw();
     };
-    layer.svg.addEventListener("pointermove", (event) => { if (event.pointerType === "mouse") hover(find(event)); });
+    layer.svg.addEventListener("pointermove", (event) => {
+      if (event.pointerType === "mouse") hover(find(event));
+    });
     layer.svg.addEventListener("pointerleave", () => hover(null));
     layer.svg.addEventListener("click", (event) => {
       const index = find(event), many = view.sentences.suffixes.length;
@@ -138,16 +189,32 @@ export function panels(root, link) {
       link.update({ epoch: view.snap(wanted) });
     };
     // A finger seeks by a tap or sideways; up or down it scrolls the page.
-    svg.addEventListener("pointerdown", (event) => { if (event.pointerType === "mouse") seek(event); });
-    svg.addEventListener("pointermove", (event) => { if (event.buttons && (event.pointerType === "mouse" || Math.abs(event.movementX) > Math.abs(event.movementY))) seek(event); });
+    svg.addEventListener("pointerdown", (event) => {
+      if (event.pointerType === "mouse") seek(event);
+    });
+    svg.addEventListener("pointermove", (event) => {
+      if (event.buttons && (event.pointerType === "mouse" || Math.abs(event.movementX) > Math.abs(event.movementY))) {
+        seek(event);
+      }
+    });
     svg.addEventListener("click", seek);
     svg.classList.add("ao-seek");
   }
   return view;
 }
 
-const frameOf = (parent, [left, top_, right, bottom]) => drawn("rect", { x: left, y: top_, width: right - left, height: bottom - top_, fill: "none", stroke: "currentColor", opacity: 0.35 }, parent);
-const tiny = (parent, x, y, text, anchor = "middle", more = "") => drawn("text", { x, y, "text-anchor": anchor, class: `ao-tiny ${more}` }, parent, text);
+const frameOf = (parent, [left, top_, right, bottom]) =>
+  drawn("rect", {
+    x: left,
+    y: top_,
+    width: right - left,
+    height: bottom - top_,
+    fill: "none",
+    stroke: "currentColor",
+    opacity: 0.35,
+  }, parent);
+const tiny = (parent, x, y, text, anchor = "middle", more = "") =>
+  drawn("text", { x, y, "text-anchor": anchor, class: `ao-tiny ${more}` }, parent, text);
 function cleared({ front }) {
   front.replaceChildren();
   return front;
@@ -167,7 +234,9 @@ function thinned(points) {
   if (points.length <= 3 * BINS) return points;
   const found = [], size = points.length / BINS;
   for (let bin = 0; bin < BINS; bin++) {
-    const part = points.slice(Math.floor(bin * size), Math.floor((bin + 1) * size)), high = part.reduce((a, b) => (b[1] > a[1] ? b : a)), low = part.reduce((a, b) => (b[1] < a[1] ? b : a));
+    const part = points.slice(Math.floor(bin * size), Math.floor((bin + 1) * size)),
+      high = part.reduce((a, b) => (b[1] > a[1] ? b : a)),
+      low = part.reduce((a, b) => (b[1] < a[1] ? b : a));
     found.push(...[...new Set([part[0], high, low])].sort((a, b) => a[0] - b[0]));
   }
   return [...found, points.at(-1)];
@@ -186,52 +255,133 @@ function build(view, state) {
   const curves = (name, series, top_, bottom, { log = false, low, high, ticks, text, epochs = false }) => {
     const { behind, size } = layers[name], [left, right] = [34, size - 6], scale = log ? Math.log10 : Number;
     layers[name].span = [left, right];
-    const put = ([epoch, value]) => [left + (right - left) * epoch / reach, bottom - (bottom - top_) * (scale(clamp(value, low, high)) - scale(low)) / (scale(high) - scale(low))];
+    const put = (
+      [epoch, value],
+    ) => [
+      left + (right - left) * epoch / reach,
+      bottom - (bottom - top_) * (scale(clamp(value, low, high)) - scale(low)) / (scale(high) - scale(low)),
+    ];
     frameOf(behind, [left, top_, right, bottom]);
     for (const tick of ticks) {
       const y = put([0, tick])[1];
       line(behind, [left, y], [right, y], { opacity: 0.15 });
       drawn("text", { x: left - 4, y: y + 4, "text-anchor": "end", class: "ao-small" }, behind, text(tick));
     }
-    if (epochs) for (const tick of [0, 0.5, 1]) drawn("text", { x: put([tick * reach, low])[0], y: bottom + 14, "text-anchor": ["start", "middle", "end"][2 * tick], class: "ao-small" }, behind, brief3(tick * reach));
+    if (epochs) {
+      for (const tick of [0, 0.5, 1]) {
+        drawn(
+          "text",
+          {
+            x: put([tick * reach, low])[0],
+            y: bottom + 14,
+            "text-anchor": ["start", "middle", "end"][2 * tick],
+            class: "ao-small",
+          },
+          behind,
+          brief3(tick * reach),
+        );
+      }
+    }
     for (const { epoch, values, colour, dash, wide = 1.4, faint = 1 } of series) {
       if (!values) continue;
-      const points = epoch.map((one, index) => [one, values[index]]).filter(([, value]) => value !== null && Number.isFinite(value));
-      if (dots) for (const point of points) { const [x, y] = put(point); drawn("circle", { cx: x, cy: y, r: 1.6, fill: colour }, behind); }
-      else curve(behind, thinned(points).map(put), { stroke: colour, "stroke-width": wide, opacity: faint, ...(dash ? { "stroke-dasharray": dash } : {}) });
+      const points = epoch.map((one, index) => [one, values[index]]).filter(([, value]) =>
+        value !== null && Number.isFinite(value)
+      );
+      if (dots) {
+        for (const point of points) {
+          const [x, y] = put(point);
+          drawn("circle", { cx: x, cy: y, r: 1.6, fill: colour }, behind);
+        }
+      } else {curve(behind, thinned(points).map(put), {
+          stroke: colour,
+          "stroke-width": wide,
+          opacity: faint,
+          ...(dash ? { "stroke-dasharray": dash } : {}),
+        });}
     }
   };
   const decades = (lists) => {
     const positive = lists.flat().filter((value) => value > 0);
     if (!positive.length) return { low: 0, high: 1, ticks: [], text: String };
     const ends = positive.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, 0]);
-    const end = Math.max(Math.ceil(Math.log10(ends[1])), Math.floor(Math.log10(ends[1])) + 1), first = Math.min(end - 1, Math.max(Math.floor(Math.log10(ends[0])), end - 8));
+    const end = Math.max(Math.ceil(Math.log10(ends[1])), Math.floor(Math.log10(ends[1])) + 1),
+      first = Math.min(end - 1, Math.max(Math.floor(Math.log10(ends[0])), end - 8));
     const gap = Math.ceil((end - first) / 4);
-    return { log: true, low: 10 ** first, high: 10 ** end, ticks: Array.from({ length: Math.floor((end - first) / gap) + 1 }, (_, index) => 10 ** (first + gap * index)), text: (tick) => power(Math.round(Math.log10(tick))) };
+    return {
+      log: true,
+      low: 10 ** first,
+      high: 10 ** end,
+      ticks: Array.from({ length: Math.floor((end - first) / gap) + 1 }, (_, index) => 10 ** (first + gap * index)),
+      text: (tick) => power(Math.round(Math.log10(tick))),
+    };
   };
-  const { size } = layers.loss, middle = size * 0.52, both = (make) => [make(own, 1), ...(other ? [make(other, 0.95)] : [])].flat();
+  const { size } = layers.loss,
+    middle = size * 0.52,
+    both = (make) => [make(own, 1), ...(other ? [make(other, 0.95)] : [])].flat();
   const faint = (one, share, extra) => ({ epoch: one.epoch, faint: share, ...extra });
   const losses = both((one, share) => faint(one, share, { values: one.loss, colour: share < 1 ? HUES[3] : HUES[0] }));
   if (own.loss) curves("loss", losses, 6, middle - 6, decades(losses.map(({ values }) => values)));
   else layers.loss.span = [34, size - 6];
   const accuracies = both((one, share) => [
-    faint(one, share, { values: one.train ?? one.all, colour: share < 1 ? HUES[3] : HUES[0] }), faint(one, share, { values: one.unseen, colour: share < 1 ? HUES[3] : HUES[1], dash: "5 2" }),
+    faint(one, share, { values: one.train ?? one.all, colour: share < 1 ? HUES[3] : HUES[0] }),
+    faint(one, share, { values: one.unseen, colour: share < 1 ? HUES[3] : HUES[1], dash: "5 2" }),
   ]);
-  curves("loss", accuracies, own.loss ? middle + 6 : 6, size - 18, { low: 0, high: 1, ticks: [0, 0.5, 1], text: (tick) => tick === 0.5 ? "½" : String(tick), epochs: true });
+  curves("loss", accuracies, own.loss ? middle + 6 : 6, size - 18, {
+    low: 0,
+    high: 1,
+    ticks: [0, 0.5, 1],
+    text: (tick) => tick === 0.5 ? "½" : String(tick),
+    epochs: true,
+  });
   const { readings } = own, some = readings.influences?.some(Boolean);
   if (some) {
-    const columns = Array.from({ length: readings.influences.find(Boolean).length }, (_, t) => readings.influences.map((row) => row?.[t] ?? null)), k = view.shown.task.k;
-    curves("influences", columns.map((values, t) => ({ epoch: readings.epoch, values, colour: t < k ? TOKENS[0] : INK, wide: t < k ? 1.8 : 0.9, faint: t < k ? 0.9 : 0.6 })), 6, middle - 6, decades(columns.map((values) => values.map((value) => (value > 1e-3 ? value : 0)))));
-    const top = Math.max(0.1, ...readings.parity.filter(Number.isFinite)), least = Math.min(0, ...readings.parity.filter(Number.isFinite));
-    curves("influences", [{ epoch: readings.epoch, values: readings.parity, colour: HUES[2] }, ...(other?.readings.parity ? [{ epoch: other.readings.epoch, values: other.readings.parity, colour: HUES[3], faint: 0.95 }] : [])], middle + 6, size - 18, { low: least, high: top, ticks: [0, top], text: (tick) => (tick ? brief(tick) : "0"), epochs: true });
+    const columns = Array.from(
+        { length: readings.influences.find(Boolean).length },
+        (_, t) => readings.influences.map((row) => row?.[t] ?? null),
+      ),
+      k = view.shown.task.k;
+    curves(
+      "influences",
+      columns.map((values, t) => ({
+        epoch: readings.epoch,
+        values,
+        colour: t < k ? TOKENS[0] : INK,
+        wide: t < k ? 1.8 : 0.9,
+        faint: t < k ? 0.9 : 0.6,
+      })),
+      6,
+      middle - 6,
+      decades(columns.map((values) => values.map((value) => (value > 1e-3 ? value : 0)))),
+    );
+    const top = Math.max(0.1, ...readings.parity.filter(Number.isFinite)),
+      least = Math.min(0, ...readings.parity.filter(Number.isFinite));
+    curves(
+      "influences",
+      [
+        { epoch: readings.epoch, values: readings.parity, colour: HUES[2] },
+        ...(other?.readings.parity
+          ? [{ epoch: other.readings.epoch, values: other.readings.parity, colour: HUES[3], faint: 0.95 }]
+          : []),
+      ],
+      middle + 6,
+      size - 18,
+      { low: least, high: top, ticks: [0, top], text: (tick) => (tick ? brief(tick) : "0"), epochs: true },
+    );
     small(layers.influences.behind, 40, middle + 20, "π");
   } else {
     layers.influences.span = [34, size - 6];
     tiny(layers.influences.behind, size / 2, size / 2, "for two tokens, up to L = 13");
   }
   const layered = LAYERS.map(([name]) => own[name]).filter(Boolean);
-  if (layered.length) curves("gradients", LAYERS.map(([name], index) => ({ epoch: own.epoch, values: own[name], colour: HUES[index] })), 6, size - 18, { ...decades(layered), epochs: true });
-  else {
+  if (layered.length) {
+    curves(
+      "gradients",
+      LAYERS.map(([name], index) => ({ epoch: own.epoch, values: own[name], colour: HUES[index] })),
+      6,
+      size - 18,
+      { ...decades(layered), epochs: true },
+    );
+  } else {
     layers.gradients.span = [34, size - 6];
     tiny(layers.gradients.behind, size / 2, size / 2, "of a training only");
   }
@@ -248,7 +398,9 @@ function levelsOf({ m, task }) {
   const all = everySequence(task);
   if (!m || !all.complete || Math.max(...m.map(Math.abs)) > 9 || m.every((one) => !one)) return null;
   const level = new Int16Array(all.count);
-  for (let n = 0; n < all.count; n++) for (let t = 0; t < task.length; t++) level[n] += m[t] * all.tokens[n * task.length + t];
+  for (let n = 0; n < all.count; n++) {
+    for (let t = 0; t < task.length; t++) level[n] += m[t] * all.tokens[n * task.length + t];
+  }
   const values = [...new Set(level)].sort((a, b) => a - b), index = new Map(values.map((value, at) => [value, at]));
   return { level, values, index, labels: all.labels, count: all.count };
 }
@@ -276,37 +428,88 @@ function roomOf({ xi, reaches: { sequence } }) {
 
 // ξ of all sequences, its levels with their numbers, the ladder, and the integers.
 function drawCount(layers, suffix, shown, sentences, chosen) {
-  const { xi, dim, plane, task, m, explained } = shown, reach = roomOf(shown), levels = levelsOf(shown), { axes: [u, w] } = plane;
+  const { xi, dim, plane, task, m, explained } = shown,
+    reach = roomOf(shown),
+    levels = levelsOf(shown),
+    { axes: [u, w] } = plane;
   const layer = layers[`sequence${suffix}`], [parent, put] = planeOf(layer, reach, plane), half = layer.size / 2;
-  const at = (n) => { let [x, y] = [0, 0]; for (let f = 0; f < dim; f++) { x += xi[n * dim + f] * u[f]; y += xi[n * dim + f] * w[f]; } return [x, y]; };
-  const all = everySequence(task), hues = levels?.values.map((_, index) => `rgb(${ramp(levels.values.length > 1 ? index / (levels.values.length - 1) : 0).map(Math.round)})`);
+  const at = (n) => {
+    let [x, y] = [0, 0];
+    for (let f = 0; f < dim; f++) {
+      x += xi[n * dim + f] * u[f];
+      y += xi[n * dim + f] * w[f];
+    }
+    return [x, y];
+  };
+  const all = everySequence(task),
+    hues = levels?.values.map((_, index) =>
+      `rgb(${ramp(levels.values.length > 1 ? index / (levels.values.length - 1) : 0).map(Math.round)})`
+    );
   const colour = (n) => (levels ? hues[levels.index.get(levels.level[n])] : TOKENS[all.labels[n]]);
-  dotted(layer, all.count, (n) => { const [x, y] = at(n); return [half + half * x / reach, half - half * y / reach]; }, colour);
+  dotted(layer, all.count, (n) => {
+    const [x, y] = at(n);
+    return [half + half * x / reach, half - half * y / reach];
+  }, colour);
   layer.places = shown.through.sequence.map(put);
-  layer.places.forEach(([x, y], n) => drawn("circle", { cx: x, cy: y, r: 3, fill: "none", stroke: "currentColor", "stroke-width": 0.5, opacity: 0.6 }, parent));
+  layer.places.forEach(([x, y], n) =>
+    drawn("circle", { cx: x, cy: y, r: 3, fill: "none", stroke: "currentColor", "stroke-width": 0.5, opacity: 0.6 }, parent)
+  );
   const [cx, cy] = layer.places[chosen];
   drawn("circle", { cx, cy, r: 9, fill: "none", stroke: "currentColor", "stroke-width": 2 }, parent);
 
-  const ladder = layers[`ladder${suffix}`], group = cleared(ladder), { size } = ladder, [left, right, top, bottom] = [26, size - 6, 8, size - 20];
+  const ladder = layers[`ladder${suffix}`],
+    group = cleared(ladder),
+    { size } = ladder,
+    [left, right, top, bottom] = [26, size - 6, 8, size - 20];
   frameOf(group, [left, top, right, bottom]);
   if (levels) {
     const sums = levels.values.map(() => [0, 0, 0]);
     for (let n = 0; n < levels.count; n++) {
       const [x, y] = at(n), one = sums[levels.index.get(levels.level[n])];
-      one[0] += x; one[1] += y; one[2] += 1;
+      one[0] += x;
+      one[1] += y;
+      one[2] += 1;
     }
     const centres = sums.map(([x, y, count]) => [x / count, y / count]);
-    if (levels.values.length <= 24) centres.forEach(([x, y], index) => drawn("text", { x: half + half * x / reach, y: half - half * y / reach - 6, "text-anchor": "middle", class: "ao-small ao-halo" }, parent, show(levels.values[index], 0)));
+    if (levels.values.length <= 24) {
+      centres.forEach(([x, y], index) =>
+        drawn(
+          "text",
+          { x: half + half * x / reach, y: half - half * y / reach - 6, "text-anchor": "middle", class: "ao-small ao-halo" },
+          parent,
+          show(levels.values[index], 0),
+        )
+      );
+    }
     // The main axis: from the lowest level's middle to the highest one's.
-    const first = centres[0], end = centres.at(-1), length = Math.hypot(end[0] - first[0], end[1] - first[1]) || 1, axis = [(end[0] - first[0]) / length, (end[1] - first[1]) / length];
-    const along = Float64Array.from({ length: levels.count }, (_, n) => { const [x, y] = at(n); return x * axis[0] + y * axis[1]; });
-    const ends = along.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]), wide = ends[1] - ends[0] || 1;
+    const first = centres[0],
+      end = centres.at(-1),
+      length = Math.hypot(end[0] - first[0], end[1] - first[1]) || 1,
+      axis = [(end[0] - first[0]) / length, (end[1] - first[1]) / length];
+    const along = Float64Array.from({ length: levels.count }, (_, n) => {
+      const [x, y] = at(n);
+      return x * axis[0] + y * axis[1];
+    });
+    const ends = along.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]),
+      wide = ends[1] - ends[0] || 1;
     const height = (index) => bottom - (bottom - top) * (index + 0.5) / levels.values.length;
     const thick = (bottom - top) / levels.values.length;
     levels.values.forEach((value, index) => {
-      if (levels.values.length <= 18 || index % Math.ceil(levels.values.length / 18) === 0) drawn("text", { x: left - 4, y: height(index) + 4, "text-anchor": "end", class: "ao-small" }, group, show(value, 0));
+      if (levels.values.length <= 18 || index % Math.ceil(levels.values.length / 18) === 0) {
+        drawn("text", { x: left - 4, y: height(index) + 4, "text-anchor": "end", class: "ao-small" }, group, show(value, 0));
+      }
     });
-    dotted(ladder, levels.count, (n) => [left + 5 + (right - left - 10) * (along[n] - ends[0]) / wide, height(levels.index.get(levels.level[n])) + (((n * 2654435761) % 1024) / 1024 - 0.5) * 0.6 * thick], (n) => TOKENS[levels.labels[n]]);
+    dotted(
+      ladder,
+      levels.count,
+      (
+        n,
+      ) => [
+        left + 5 + (right - left - 10) * (along[n] - ends[0]) / wide,
+        height(levels.index.get(levels.level[n])) + (((n * 2654435761) % 1024) / 1024 - 0.5) * 0.6 * thick,
+      ],
+      (n) => TOKENS[levels.labels[n]],
+    );
     tiny(group, (left + right) / 2, size - 6, "ξ along the main axis; colour: label");
   } else {
     ladder.cloth.width = ladder.cloth.height = 1;
@@ -316,17 +519,34 @@ function drawCount(layers, suffix, shown, sentences, chosen) {
   const bars = layers[`count${suffix}`], box = cleared(bars), wide = bars.size;
   frameOf(box, [0.5, 0.5, wide - 0.5, wide - 0.5]);
   if (!m) return void tiny(box, wide / 2, wide / 2, "for two tokens, up to L = 13");
-  const most = Math.max(2, Math.min(9, Math.max(...m.map(Math.abs)))), unit = (wide - 12) / task.length, zero = wide / 2, tall = (wide / 2 - 40) / most;
+  const most = Math.max(2, Math.min(9, Math.max(...m.map(Math.abs)))),
+    unit = (wide - 12) / task.length,
+    zero = wide / 2,
+    tall = (wide / 2 - 40) / most;
   line(box, [6, zero], [wide - 6, zero], { opacity: 0.5 });
   line(box, [6 + task.k * unit, 18], [6 + task.k * unit, wide - 18], { "stroke-dasharray": "3 3", opacity: 0.6 });
   m.forEach((value, t) => {
     const x = 6 + unit * t, height = tall * clamp(value, -most, most);
-    drawn("rect", { x: x + 2, y: Math.min(zero, zero - height), width: Math.max(1, unit - 4), height: Math.abs(height), fill: t < task.k ? TOKENS[0] : INK, "fill-opacity": Math.abs(value) > most ? 0.25 : 0.75 }, box);
+    drawn("rect", {
+      x: x + 2,
+      y: Math.min(zero, zero - height),
+      width: Math.max(1, unit - 4),
+      height: Math.abs(height),
+      fill: t < task.k ? TOKENS[0] : INK,
+      "fill-opacity": Math.abs(value) > most ? 0.25 : 0.75,
+    }, box);
     tiny(box, x + unit / 2, value < 0 ? zero - height + 13 : zero - height - 5, Math.abs(value) > 99 ? "…" : show(value, 0));
   });
   tiny(box, 6 + task.k * unit / 2, 14, "prefix");
   if (task.k < task.length) tiny(box, 6 + (task.k + task.length) * unit / 2, 14, "suffix");
-  tiny(box, wide / 2, wide - 7, Math.max(...m.map(Math.abs)) <= 9 ? `explains ${show(100 * explained, 1)} % of ξ's variance` : "pale: beyond 9; large m explain anything");
+  tiny(
+    box,
+    wide / 2,
+    wide - 7,
+    Math.max(...m.map(Math.abs)) <= 9
+      ? `explains ${show(100 * explained, 1)} % of ξ's variance`
+      : "pale: beyond 9; large m explain anything",
+  );
 }
 
 // Handles for the embeddings: as many as there are, kept while they are dragged.
@@ -349,13 +569,31 @@ function handlesFor(view, state, link, move) {
 export function drawPanels(view, now, state, link, move, second) {
   const { layers } = view, { task, dim, model, through, reaches, plane, epoch } = now;
   view.shown = now;
-  const sentences = view.sentences = sentencesOf(task), wanted = [state.run, state.fork, layers.loss.plot.clientWidth, ...(state.run === OWN ? ["own", "other"].flatMap((which) => { const { epoch } = curvesOf(state, which); return [epoch.length, epoch.at(-1)]; }) : []), Boolean(second)].join();
+  const sentences = view.sentences = sentencesOf(task),
+    wanted = [
+      state.run,
+      state.fork,
+      layers.loss.plot.clientWidth,
+      ...(state.run === OWN
+        ? ["own", "other"].flatMap((which) => {
+          const { epoch } = curvesOf(state, which);
+          return [epoch.length, epoch.at(-1)];
+        })
+        : []),
+      Boolean(second),
+    ].join();
   if (wanted !== view.built) build(view, state);
   view.built = wanted;
-  const { sentences: list, labels, colours } = sentences, { embeddings, values, attention, sequence, probabilities } = through, { weights } = model;
-  const many = sentences.suffixes.length, label = (n) => labels[Math.floor(n / many)], colour = (n) => colours[Math.floor(n / many)];
+  const { sentences: list, labels, colours } = sentences,
+    { embeddings, values, attention, sequence, probabilities } = through,
+    { weights } = model;
+  const many = sentences.suffixes.length,
+    label = (n) => labels[Math.floor(n / many)],
+    colour = (n) => colours[Math.floor(n / many)];
   const chosen = sentenceOf(sentences, state, view.hovered), tokens = list[chosen], shares = attention[chosen];
-  const room = roomOf(now), kind = (t) => (t < task.k ? 0 : 2), wrong = probabilities.map((row, n) => row[label(n)] < Math.max(...row));
+  const room = roomOf(now),
+    kind = (t) => (t < task.k ? 0 : 2),
+    wrong = probabilities.map((row, n) => row[label(n)] < Math.max(...row));
   const off = (t) => model.positions && !model.positions[t];
 
   {
@@ -365,62 +603,155 @@ export function drawPanels(view, now, state, link, move, second) {
     for (const handle of layers.positions.movable) {
       const vector = weights[handle.kind][handle.at], at = handle.place = put(vector);
       handle.from = (x, y) => {
-        const [dx, dy] = [(x - size / 2) * 2 * reaches.embeddings / size - dot(vector, u), (size / 2 - y) * 2 * reaches.embeddings / size - dot(vector, w)];
+        const [dx, dy] = [
+          (x - size / 2) * 2 * reaches.embeddings / size - dot(vector, u),
+          (size / 2 - y) * 2 * reaches.embeddings / size - dot(vector, w),
+        ];
         return vector.map((part, f) => part + dx * u[f] + dy * w[f]);
       };
       handle.node.setAttribute("transform", `translate(${at[0]} ${at[1]})`);
     }
     weights.position.forEach((vector, t) => {
       const at = put(vector), prefix = t < task.k;
-      mark(parent, kind(t), at, 6.5, { fill: "currentColor", "fill-opacity": off(t) ? 0 : prefix ? 0.85 : 0.12, stroke: "currentColor", "stroke-width": 0.8, ...(off(t) ? { "stroke-dasharray": "2 2" } : {}) });
-      drawn("text", { x: at[0], y: at[1] + 3, "text-anchor": "middle", class: "ao-tiny", style: `fill: ${prefix && !off(t) ? "var(--ao-paper)" : "currentColor"}` }, parent, t + 1);
+      mark(parent, kind(t), at, 6.5, {
+        fill: "currentColor",
+        "fill-opacity": off(t) ? 0 : prefix ? 0.85 : 0.12,
+        stroke: "currentColor",
+        "stroke-width": 0.8,
+        ...(off(t) ? { "stroke-dasharray": "2 2" } : {}),
+      });
+      drawn(
+        "text",
+        {
+          x: at[0],
+          y: at[1] + 3,
+          "text-anchor": "middle",
+          class: "ao-tiny",
+          style: `fill: ${prefix && !off(t) ? "var(--ao-paper)" : "currentColor"}`,
+        },
+        parent,
+        t + 1,
+      );
     });
     weights.token.forEach((vector, x) => {
       const at = put(vector), r = 8;
-      drawn("polygon", { points: `${at[0]},${at[1] - 1.3 * r} ${at[0] + 1.3 * r},${at[1]} ${at[0]},${at[1] + 1.3 * r} ${at[0] - 1.3 * r},${at[1]}`, fill: TOKENS[x], stroke: "currentColor", "stroke-width": 0.8 }, parent);
-      drawn("text", { x: at[0], y: at[1] + 4, "text-anchor": "middle", class: "ao-small", style: "fill: #fff; font-weight: 600" }, parent, String(x));
+      drawn("polygon", {
+        points: `${at[0]},${at[1] - 1.3 * r} ${at[0] + 1.3 * r},${at[1]} ${at[0]},${at[1] + 1.3 * r} ${at[0] - 1.3 * r},${
+          at[1]
+        }`,
+        fill: TOKENS[x],
+        stroke: "currentColor",
+        "stroke-width": 0.8,
+      }, parent);
+      drawn(
+        "text",
+        { x: at[0], y: at[1] + 4, "text-anchor": "middle", class: "ao-small", style: "fill: #fff; font-weight: 600" },
+        parent,
+        String(x),
+      );
     });
   }
 
   // The embeddings of all tokens at all positions, those of the chosen sentence in full.
   const cloud = (parent, put, vectors, radius) => {
-    for (const passing of [true, false]) vectors.forEach((row, x) => row.forEach((z, t) => {
-      if ((tokens[t] !== x) !== passing) return;
-      mark(parent, kind(t), put(z), passing ? 3 : radius(t), { fill: TOKENS[x], "fill-opacity": passing ? 0.35 : 0.9, stroke: "currentColor", "stroke-width": passing ? 0 : 0.9 });
-    }));
+    for (const passing of [true, false]) {
+      vectors.forEach((row, x) =>
+        row.forEach((z, t) => {
+          if ((tokens[t] !== x) !== passing) return;
+          mark(parent, kind(t), put(z), passing ? 3 : radius(t), {
+            fill: TOKENS[x],
+            "fill-opacity": passing ? 0.35 : 0.9,
+            stroke: "currentColor",
+            "stroke-width": passing ? 0 : 0.9,
+          });
+        })
+      );
+    }
   };
   {
     const radius = model.norm === "rms" ? Math.sqrt(dim) : 1, length = Math.hypot(...weights.query);
-    const [parent, put] = planeOf(layers.embeddings, 1.25 * radius, plane, `‖q‖ = ${show(length, 1)}`), [cx, cy] = [layers.embeddings.size / 2, layers.embeddings.size / 2];
+    const [parent, put] = planeOf(layers.embeddings, 1.25 * radius, plane, `‖q‖ = ${show(length, 1)}`),
+      [cx, cy] = [layers.embeddings.size / 2, layers.embeddings.size / 2];
     if (dim < 3) drawn("circle", { cx, cy, r: cx / 1.25, fill: "none", stroke: "currentColor", opacity: 0.35 }, parent);
     cloud(parent, put, embeddings, (t) => 3.5 + 7 * Math.sqrt(shares[t]));
-    if (length > 0) arrow(parent, [cx, cy], put(weights.query.map((part) => 0.85 * radius * (1 - Math.exp(-length)) * part / length)), { "stroke-width": 2.2 });
+    if (length > 0) {
+      arrow(
+        parent,
+        [cx, cy],
+        put(weights.query.map((part) => 0.85 * radius * (1 - Math.exp(-length)) * part / length)),
+        { "stroke-width": 2.2 },
+      );
+    }
   }
 
   {
-    const layer = layers.attention, parent = cleared(layer), { size, cloth } = layer, gutter = 12, strip = 40, height = size - strip, unit = (size - gutter) / task.length;
+    const layer = layers.attention,
+      parent = cleared(layer),
+      { size, cloth } = layer,
+      gutter = 12,
+      strip = 40,
+      height = size - strip,
+      unit = (size - gutter) / task.length;
     layer.rowHeight = height / list.length;
-    Object.assign(cloth.style, { left: `${gutter}px`, top: "0", width: `${size - gutter}px`, height: `${height}px`, imageRendering: "pixelated" });
+    Object.assign(cloth.style, {
+      left: `${gutter}px`,
+      top: "0",
+      width: `${size - gutter}px`,
+      height: `${height}px`,
+      imageRendering: "pixelated",
+    });
     paint(cloth, task.length, list.length, (t, n) => [list[n][t], 255 * Math.sqrt(attention[n][t])]);
     frameOf(parent, [gutter + 0.5, 0.5, size - 0.5, height]);
     line(parent, [gutter + task.k * unit, 0], [gutter + task.k * unit, height], { "stroke-width": 1.5, opacity: 0.8 });
-    colours.forEach((one, number) => drawn("rect", { x: 2, y: height * number / colours.length + 0.5, width: 6, height: Math.max(0.5, height / colours.length - 1), fill: one }, parent));
-    drawn("rect", { x: 1, y: layer.rowHeight * chosen - 1, width: size - 2, height: layer.rowHeight + 2, fill: "none", stroke: "currentColor", "stroke-width": 2 }, parent);
+    colours.forEach((one, number) =>
+      drawn("rect", {
+        x: 2,
+        y: height * number / colours.length + 0.5,
+        width: 6,
+        height: Math.max(0.5, height / colours.length - 1),
+        fill: one,
+      }, parent)
+    );
+    drawn("rect", {
+      x: 1,
+      y: layer.rowHeight * chosen - 1,
+      width: size - 2,
+      height: layer.rowHeight + 2,
+      fill: "none",
+      stroke: "currentColor",
+      "stroke-width": 2,
+    }, parent);
     tokens.forEach((x, t) => {
       const left = gutter + unit * t + 0.5;
-      drawn("rect", { x: left, y: height + 8, width: Math.max(1, unit - 1), height: 16, fill: TOKENS[x], "fill-opacity": Math.sqrt(shares[t]) }, parent);
+      drawn("rect", {
+        x: left,
+        y: height + 8,
+        width: Math.max(1, unit - 1),
+        height: 16,
+        fill: TOKENS[x],
+        "fill-opacity": Math.sqrt(shares[t]),
+      }, parent);
       drawn("text", { x: left + unit / 2, y: height + 20, "text-anchor": "middle", class: "ao-small" }, parent, String(x));
       tiny(parent, left + unit / 2, height + 36, show(100 * shares[t], 0));
     });
     tiny(parent, 0, height + 36, "%", "start");
-    line(parent, [gutter + task.k * unit, height + 6], [gutter + task.k * unit, size], { "stroke-width": 1.5, opacity: 0.8 });
+    line(parent, [gutter + task.k * unit, height + 6], [gutter + task.k * unit, size], {
+      "stroke-width": 1.5,
+      opacity: 0.8,
+    });
   }
 
   {
     const [parent, put] = planeOf(layers.values, reaches.values, plane), end = put(sequence[chosen]);
-    tokens.forEach((x, t) => line(parent, put(values[x][t]), end, { "stroke-width": 0.3 + 5 * shares[t], opacity: 0.45, stroke: TOKENS[x] }));
+    tokens.forEach((x, t) =>
+      line(parent, put(values[x][t]), end, { "stroke-width": 0.3 + 5 * shares[t], opacity: 0.45, stroke: TOKENS[x] })
+    );
     cloud(parent, put, values, (t) => 3.5 + 7 * Math.sqrt(shares[t]));
-    drawn("circle", { cx: end[0], cy: end[1], r: 6, fill: colour(chosen), stroke: "currentColor", "stroke-width": 2 }, parent);
+    drawn(
+      "circle",
+      { cx: end[0], cy: end[1], r: 6, fill: colour(chosen), stroke: "currentColor", "stroke-width": 2 },
+      parent,
+    );
     drawn("circle", { cx: end[0], cy: end[1], r: 9.5, fill: "none", stroke: "currentColor", "stroke-width": 1 }, parent);
   }
 
@@ -428,8 +759,17 @@ export function drawPanels(view, now, state, link, move, second) {
     const layer = layers.regions, [parent, put] = planeOf(layer, room, plane);
     layer.places = sequence.map(put);
     layer.places.forEach((at, n) => {
-      mark(parent, label(n) % 3, at, 4, { fill: colour(n), stroke: "currentColor", "stroke-width": 0.6, "fill-opacity": 0.9 });
-      if (wrong[n]) for (const side of [1, -1]) line(parent, [at[0] - 5, at[1] - 5 * side], [at[0] + 5, at[1] + 5 * side], { "stroke-width": 1.4 });
+      mark(parent, label(n) % 3, at, 4, {
+        fill: colour(n),
+        stroke: "currentColor",
+        "stroke-width": 0.6,
+        "fill-opacity": 0.9,
+      });
+      if (wrong[n]) {
+        for (const side of [1, -1]) {
+          line(parent, [at[0] - 5, at[1] - 5 * side], [at[0] + 5, at[1] + 5 * side], { "stroke-width": 1.4 });
+        }
+      }
     });
     const [x, y] = layer.places[chosen];
     drawn("circle", { cx: x, cy: y, r: 10, fill: "none", stroke: "currentColor", "stroke-width": 2 }, parent);
@@ -437,11 +777,21 @@ export function drawPanels(view, now, state, link, move, second) {
   }
 
   {
-    const [parent, put] = planeOf(layers.neurons, reaches.neurons, plane), { size } = layers.neurons, xi = put(sequence[chosen]).map((part) => part - size / 2), length = Math.hypot(...xi) || 1;
-    line(parent, [size / 2, size / 2], xi.map((part) => size / 2 + size * part / length), { "stroke-dasharray": "4 3", opacity: 0.6 });
-    const hue = (index) => { const [x, y] = put(weights.receptors[index]); return `hsl(${(Math.atan2(size / 2 - y, x - size / 2) * 180 / Math.PI + 360) % 360} 65% 50%)`; };
+    const [parent, put] = planeOf(layers.neurons, reaches.neurons, plane),
+      { size } = layers.neurons,
+      xi = put(sequence[chosen]).map((part) => part - size / 2),
+      length = Math.hypot(...xi) || 1;
+    line(parent, [size / 2, size / 2], xi.map((part) => size / 2 + size * part / length), {
+      "stroke-dasharray": "4 3",
+      opacity: 0.6,
+    });
+    const hue = (index) => {
+      const [x, y] = put(weights.receptors[index]);
+      return `hsl(${(Math.atan2(size / 2 - y, x - size / 2) * 180 / Math.PI + 360) % 360} 65% 50%)`;
+    };
     weights.receptors.forEach((receptor, index) => {
-      const on = !model.neurons || model.neurons[index], look = { fill: on ? hue(index) : "none", "fill-opacity": 0.85, stroke: "currentColor", "stroke-width": 0.5 };
+      const on = !model.neurons || model.neurons[index],
+        look = { fill: on ? hue(index) : "none", "fill-opacity": 0.85, stroke: "currentColor", "stroke-width": 0.5 };
       mark(parent, 0, put(receptor), 4, look);
       mark(parent, 1, put(weights.assemblers.map((row) => row[index])), 4, look);
     });
@@ -450,7 +800,9 @@ export function drawPanels(view, now, state, link, move, second) {
   drawCount(layers, "", now, sentences, chosen);
   if (second) drawCount(layers, "-2", second, sentences, chosen);
   for (const name of ["loss", "influences", "gradients"]) {
-    const parent = cleared(layers[name]), { span: [left, right], size } = layers[name], x = left + (right - left) * clamp(epoch / view.reach, 0, 1);
+    const parent = cleared(layers[name]),
+      { span: [left, right], size } = layers[name],
+      x = left + (right - left) * clamp(epoch / view.reach, 0, 1);
     line(parent, [x, 4], [x, size - 16], { "stroke-width": 1.6 });
   }
 }

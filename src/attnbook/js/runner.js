@@ -14,20 +14,23 @@
 
 import { createTrainer, random, unflatten } from "./trainer.js";
 
-const BETWEEN = 10, MOST = 200;  // epochs between states kept to go back to, and how many
-const SLOW = 20;                 // steps a second up to which each is told
-const ESCAPED = 0.6;             // below such a loss of an epoch a run has left the plateau
+const BETWEEN = 10, MOST = 200; // epochs between states kept to go back to, and how many
+const SLOW = 20; // steps a second up to which each is told
+const ESCAPED = 0.6; // below such a loss of an epoch a run has left the plateau
 const SETTING = { rate: "learningRate", eps: "eps", discount: "discount" };
 
 export const sizesOf = ({ task, dim, width }) => ({ vocabulary: task.p, length: task.length, dim, width });
 export const stepsPerEpoch = ({ count, batchSize }) => Math.ceil(count / batchSize);
 
-const made = (settings, start) => createTrainer({ ...settings, ...(start ? { weights: unflatten(Float64Array.from(start), sizesOf(settings)) } : {}) });
+const made = (settings, start) =>
+  createTrainer({ ...settings, ...(start ? { weights: unflatten(Float64Array.from(start), sizesOf(settings)) } : {}) });
 
 // What is changed before a step is changed.
 function apply(trainer, edits) {
   if (!edits.length) return;
-  const weights = trainer.weights(), { neurons, positions } = trainer.masks, switched = { neurons: [...neurons], positions: [...positions] };
+  const weights = trainer.weights(),
+    { neurons, positions } = trainer.masks,
+    switched = { neurons: [...neurons], positions: [...positions] };
   for (const { kind, at, values } of edits) {
     if (kind === "query") weights.query = weights.query.map((part) => part * values[0]);
     else if (kind === "token" || kind === "position") weights[kind][at] = [...values];
@@ -45,7 +48,7 @@ const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
 // Answers messages by `post`; `slice` is for how many milliseconds it works before it looks for the next message.
 export function serve(post, slice) {
   let trainer = null, plan = null, id = null, goal = 0, pace = Infinity;
-  let kept = [], pending = [], cut = 0, done = -1, told = -1;   // `done`: the step whose edits are done; `told`: the last recorded
+  let kept = [], pending = [], cut = 0, done = -1, told = -1; // `done`: the step whose edits are done; `told`: the last recorded
   let resting = false, timer = null, many = null, posted = 0, since = 0, started = 0;
 
   const perEpoch = () => stepsPerEpoch(plan.settings);
@@ -112,11 +115,14 @@ export function serve(post, slice) {
       if (many) return advance(end);
       if (!trainer || resting) return;
       edit();
-      while (trainer.steps < goal && performance.now() < end && trainer.steps - since < pace * (performance.now() - started) / 1000) {
+      while (
+        trainer.steps < goal && performance.now() < end &&
+        trainer.steps - since < pace * (performance.now() - started) / 1000
+      ) {
         trainer.step();
         edit();
       }
-      if (trainer.steps >= goal && told !== trainer.steps) record();  // the goal was set later
+      if (trainer.steps >= goal && told !== trainer.steps) record(); // the goal was set later
       flush(trainer.steps >= goal);
       if (trainer.steps < goal) again(pace === Infinity ? 0 : 15);
     } catch (error) {
@@ -124,8 +130,12 @@ export function serve(post, slice) {
       post({ kind: "error", message: error.message });
     }
   }
-  const again = (wait = 0) => { timer ??= setTimeout(work, wait); };
-  const clock = () => { [since, started] = [trainer?.steps ?? 0, performance.now()]; };
+  const again = (wait = 0) => {
+    timer ??= setTimeout(work, wait);
+  };
+  const clock = () => {
+    [since, started] = [trainer?.steps ?? 0, performance.now()];
+  };
 
   // Many seeds one after the other, for how they end.
   function advance(end) {
@@ -176,7 +186,9 @@ export function open(hear) {
     worker?.terminate();
     worker = null;
     if (closed || local) return;
-    local = serve((message) => { if (!closed) hear(message); }, 9);
+    local = serve((message) => {
+      if (!closed) hear(message);
+    }, 9);
     for (const message of waiting.splice(0)) local(message);
   };
   const base = globalThis.attnopt?.base;
@@ -195,7 +207,9 @@ export function open(hear) {
     fall();
   }
   return {
-    get beside() { return worker !== null; },
+    get beside() {
+      return worker !== null;
+    },
     post(message) {
       if (local) local(message);
       else if (waiting) waiting.push(message);

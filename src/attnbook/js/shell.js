@@ -39,42 +39,67 @@ const valuesOf = ({ values, low, high }) => values ?? range(low, high);
 
 // What a row shows, and what it changes; `at` is the place in a list, or in a list of lists.
 const found = (value, path) => path.reduce((inner, index) => inner[index], value);
-const put = (value, [index, ...path], part) => (index === undefined ? part : value.map((old, other) => (other === index ? put(old, path, part) : old)));
+const put = (
+  value,
+  [index, ...path],
+  part,
+) => (index === undefined ? part : value.map((old, other) => (other === index ? put(old, path, part) : old)));
 const pathOf = (row, state) => [called(row.at, state) ?? []].flat();
 const valueOf = (row, state, numbers) => (row.get ? row.get(state, numbers) : found(state[row.trait], pathOf(row, state)));
-const changed = (row, value, state, bound) => (row.put ? row.put(value, state, bound) : { [row.trait]: put(state[row.trait], pathOf(row, state), value) });
+const changed = (
+  row,
+  value,
+  state,
+  bound,
+) => (row.put ? row.put(value, state, bound) : { [row.trait]: put(state[row.trait], pathOf(row, state), value) });
 
 // A slider's own numbers: those of its trait, their logarithms or roots as a share, or places in a list.
 function positions(row, bound, state) {
   let values = row.values?.(state) ?? bound.values;
   const { low, high, whole } = bound, bend = BENDS[row.scale];
   if (bend && whole) values = [...new Set(range(0, 120).map((part) => Math.round(low * (high / low) ** (part / 120))))];
-  if (values) return { min: 0, max: values.length - 1, step: 1, to: (value) => Math.max(0, values.findLastIndex((other) => other <= value)), from: (index) => values[index] };
+  if (values) {
+    return {
+      min: 0,
+      max: values.length - 1,
+      step: 1,
+      to: (value) => Math.max(0, values.findLastIndex((other) => other <= value)),
+      from: (index) => values[index],
+    };
+  }
   if (!bend) return { min: low, max: high, step: row.step ?? (whole ? 1 : 0.05), to: Number, from: Number };
   const [bent, straight] = bend, [first, last] = [bent(low), bent(high)];
   return {
-    min: 0, max: 1, step: row.step ?? 0.01, to: (value) => (bent(value) - first) / (last - first),
+    min: 0,
+    max: 1,
+    step: row.step ?? 0.01,
+    to: (value) => (bent(value) - first) / (last - first),
     from: (part) => clamp(Number(straight(first + part * (last - first)).toPrecision(row.figures ?? 3)), low, high),
   };
 }
 
 // A labelled range input with its value shown: `digits` behind the point, or as `text` says it.
 function slider(row, { parent, bounds, link }) {
-  const input = element("input", { type: "range", "aria-label": row.label }), output = element("span", { class: "ao-value", "aria-hidden": "true" });
-  const node = element("label", { class: "ao-slider" }, element("span", {}, row.label), input, output), bound = bounds[row.trait];
+  const input = element("input", { type: "range", "aria-label": row.label }),
+    output = element("span", { class: "ao-value", "aria-hidden": "true" });
+  const node = element("label", { class: "ao-slider" }, element("span", {}, row.label), input, output),
+    bound = bounds[row.trait];
   parent.append(node);
   input.addEventListener("input", () => {
     const state = link.state();
     link.update(changed(row, positions(row, bound, state).from(Number(input.value)), state, bound));
   });
-  return { node, set(state, numbers) {
-    const { min, max, step, to } = positions(row, bound, state), value = valueOf(row, state, numbers);
-    if (value === undefined) return;
-    Object.assign(input, { min, max, step });
-    input.value = to(value);
-    output.textContent = row.text ? row.text(value, state) : show(value, row.digits ?? (bound.whole ? 0 : 2));
-    input.setAttribute("aria-valuetext", output.textContent);
-  } };
+  return {
+    node,
+    set(state, numbers) {
+      const { min, max, step, to } = positions(row, bound, state), value = valueOf(row, state, numbers);
+      if (value === undefined) return;
+      Object.assign(input, { min, max, step });
+      input.value = to(value);
+      output.textContent = row.text ? row.text(value, state) : show(value, row.digits ?? (bound.whole ? 0 : 2));
+      input.setAttribute("aria-valuetext", output.textContent);
+    },
+  };
 }
 
 const numeral = (value) => (Number.isInteger(value) ? String(value).replace("-", "−") : tidy(value));
@@ -82,9 +107,19 @@ const numeral = (value) => (Number.isInteger(value) ? String(value).replace("-",
 // A number within its bounds, or what is wrong with a text.
 export function numberIn(text, { low = -Infinity, high = Infinity, whole = false }) {
   const value = Number(text.trim().replace("−", "-").replace(",", "."));
-  if (text.trim() && Number.isFinite(value) && value >= low && value <= high && (!whole || Number.isInteger(value))) return { value };
-  const ends = Number.isFinite(low) && Number.isFinite(high) ? ` from ${numeral(low)} to ${numeral(high)}` : Number.isFinite(low) ? ` of at least ${numeral(low)}` : "";
-  return { wrong: `must be a ${whole ? "whole " : ""}number${ends}, got ${text.trim() ? `“${text.trim().slice(0, 40)}”` : "nothing"}` };
+  if (text.trim() && Number.isFinite(value) && value >= low && value <= high && (!whole || Number.isInteger(value))) {
+    return { value };
+  }
+  const ends = Number.isFinite(low) && Number.isFinite(high)
+    ? ` from ${numeral(low)} to ${numeral(high)}`
+    : Number.isFinite(low)
+    ? ` of at least ${numeral(low)}`
+    : "";
+  return {
+    wrong: `must be a ${whole ? "whole " : ""}number${ends}, got ${
+      text.trim() ? `“${text.trim().slice(0, 40)}”` : "nothing"
+    }`,
+  };
 }
 
 // A labelled field for a number. What it may not be is said, and the last good value stays.
@@ -99,10 +134,13 @@ function number(row, { parent, bounds, link }) {
     input.value = shown;
   });
   parent.append(node);
-  return { node, set(state, numbers) {
-    const now = numeral(valueOf(row, state, numbers));
-    if (now !== shown || document.activeElement !== input) input.value = shown = now;
-  } };
+  return {
+    node,
+    set(state, numbers) {
+      const now = numeral(valueOf(row, state, numbers));
+      if (now !== shown || document.activeElement !== input) input.value = shown = now;
+    },
+  };
 }
 
 // What a value is called: `names` is a function, or by value. It gives text, or { key, make } for an element.
@@ -123,25 +161,32 @@ function choice(row, { parent, bounds, link }) {
     return { value, input, title };
   });
   parent.append(node);
-  return { node, set(state, numbers) {
-    fill(legend, called(row.label, state));
-    const now = valueOf(row, state, numbers);
-    for (const { value, input, title } of options) {
-      fill(title, nameOf(row, value, state, numbers));
-      input.checked = value === now;
-    }
-  } };
+  return {
+    node,
+    set(state, numbers) {
+      fill(legend, called(row.label, state));
+      const now = valueOf(row, state, numbers);
+      for (const { value, input, title } of options) {
+        fill(title, nameOf(row, value, state, numbers));
+        input.checked = value === now;
+      }
+    },
+  };
 }
 
 function select(row, { parent, bounds, link }) {
-  const options = valuesOf(bounds[row.trait]).map((value) => [value, element("option", { value })]), list = element("select", { "aria-label": row.label }, ...options.map(([, option]) => option));
+  const options = valuesOf(bounds[row.trait]).map((value) => [value, element("option", { value })]),
+    list = element("select", { "aria-label": row.label }, ...options.map(([, option]) => option));
   const node = element("label", { class: "ao-select" }, element("span", {}, row.label), list);
   list.addEventListener("change", () => link.update(changed(row, options[list.selectedIndex][0], link.state())));
   parent.append(node);
-  return { node, set(state, numbers) {
-    for (const [value, option] of options) fill(option, nameOf(row, value, state, numbers));
-    list.selectedIndex = options.findIndex(([value]) => value === valueOf(row, state, numbers));
-  } };
+  return {
+    node,
+    set(state, numbers) {
+      for (const [value, option] of options) fill(option, nameOf(row, value, state, numbers));
+      list.selectedIndex = options.findIndex(([value]) => value === valueOf(row, state, numbers));
+    },
+  };
 }
 
 export function button(label, act, attributes = {}) {
@@ -152,23 +197,34 @@ export function button(label, act, attributes = {}) {
 
 // Buttons that turn the entries `from` to `to` of a list of zeros and ones.
 function toggles(row, { parent, link }) {
-  const buttons = range(row.from, row.to - 1).map((at) => [at, button("", () => {
-    const state = link.state();
-    link.update({ [row.trait]: put(state[row.trait], [at], 1 - state[row.trait][at]) });
-  }, { "aria-label": `${row.name} ${at + 1}` })]);
+  const buttons = range(row.from, row.to - 1).map((at) => [
+    at,
+    button("", () => {
+      const state = link.state();
+      link.update({ [row.trait]: put(state[row.trait], [at], 1 - state[row.trait][at]) });
+    }, { "aria-label": `${row.name} ${at + 1}` }),
+  ]);
   const node = element("fieldset", {}, element("legend", {}, row.label), ...buttons.map(([, one]) => one));
   parent.append(node);
-  return { node, set(state) {
-    for (const [at, one] of buttons) {
-      one.textContent = String(state[row.trait][at]);
-      one.setAttribute("aria-pressed", String(state[row.trait][at] === 1));
-    }
-  } };
+  return {
+    node,
+    set(state) {
+      for (const [at, one] of buttons) {
+        one.textContent = String(state[row.trait][at]);
+        one.setAttribute("aria-pressed", String(state[row.trait][at] === 1));
+      }
+    },
+  };
 }
 
 // Buttons that change the state: `acts` maps their labels to functions of it.
 function actions(row, { parent, link }) {
-  const node = element("fieldset", {}, element("legend", {}, row.label), ...Object.entries(row.acts).map(([label, act]) => button(label, () => link.update(act(link.state())))));
+  const node = element(
+    "fieldset",
+    {},
+    element("legend", {}, row.label),
+    ...Object.entries(row.acts).map(([label, act]) => button(label, () => link.update(act(link.state())))),
+  );
   parent.append(node);
   return { node, set() {} };
 }
@@ -176,7 +232,8 @@ function actions(row, { parent, link }) {
 // A button that lets its trait run through its values; it stops where the reader changes one of the traits in `stops`.
 function play(row, { parent, link, status, root }) {
   let timer = null;
-  const place = (state) => positions(row, {}, state).to(valueOf(row, state)), at = (index, state) => ({ [row.trait]: row.values(state)[index] });
+  const place = (state) => positions(row, {}, state).to(valueOf(row, state)),
+    at = (index, state) => ({ [row.trait]: row.values(state)[index] });
   const node = button("▶", () => {
     if (timer !== null) return pause();
     const state = link.state();
@@ -203,7 +260,9 @@ function play(row, { parent, link, status, root }) {
   };
   parent.append(node);
   pause();
-  link.watch((changes, source) => { if (timer !== null && source !== node && row.stops.some((name) => name in changes)) pause(); });
+  link.watch((changes, source) => {
+    if (timer !== null && source !== node && row.stops.some((name) => name in changes)) pause();
+  });
   return { node, set() {}, stop: pause };
 }
 
@@ -215,9 +274,15 @@ const pointIn = (svg, { clientX, clientY }) => new DOMPoint(clientX, clientY).ma
 export function movable(node, { label, step, place, move }) {
   const svg = node.ownerSVGElement;
   drawn("circle", { r: 16, class: "ao-reach" }, node);
-  for (const [name, value] of Object.entries({ tabindex: "0", role: "button", "aria-label": `${label}: drag it or press the arrow keys` })) node.setAttribute(name, value);
+  for (
+    const [name, value] of Object.entries({
+      tabindex: "0",
+      role: "button",
+      "aria-label": `${label}: drag it or press the arrow keys`,
+    })
+  ) node.setAttribute(name, value);
   node.classList.add("ao-handle");
-  node.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false });  // or the page scrolls instead
+  node.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false }); // or the page scrolls instead
   node.addEventListener("pointerdown", (event) => {
     node.setPointerCapture(event.pointerId);
     node.classList.add("ao-held");
@@ -245,15 +310,23 @@ function handle(row, { svgs, bounds, link }) {
   let at = [0, 0];
   const kept = (value) => (Array.isArray(value) ? value.map(kept) : clamp(Number(value.toPrecision(4)), low, high));
   row.mark(node);
-  movable(node, { label: row.label, step: row.step ?? 4, place: () => at, move(x, y) {
-    const state = link.state();
-    link.update(changed(row, kept(row.from(x, y, state)), state));
-  } });
+  movable(node, {
+    label: row.label,
+    step: row.step ?? 4,
+    place: () => at,
+    move(x, y) {
+      const state = link.state();
+      link.update(changed(row, kept(row.from(x, y, state)), state));
+    },
+  });
   if (row.focus) node.addEventListener("focus", () => link.update(row.focus));
-  return { node, set(state, numbers) {
-    at = row.place(valueOf(row, state, numbers), numbers, state);
-    node.setAttribute("transform", `translate(${at[0]} ${at[1]}) scale(${called(row.size, state) ?? 1})`);
-  } };
+  return {
+    node,
+    set(state, numbers) {
+      at = row.place(valueOf(row, state, numbers), numbers, state);
+      node.setAttribute("transform", `translate(${at[0]} ${at[1]}) scale(${called(row.size, state) ?? 1})`);
+    },
+  };
 }
 
 // What a module makes itself: `make(parent, link, { status, root, bounds })` returns { node, set, stop }.
@@ -262,8 +335,14 @@ const part = (row, { parent, ...rest }) => row.make(parent, rest.link, rest);
 const KINDS = { slider, number, part, choice, select, toggles, actions, play, handle };
 
 // The state in the address, #NAME=trait:value;trait:1,2,3, as far as it is not the one at the start.
-const written = (value) => [value].flat(Infinity).map((one) => encodeURIComponent(typeof one === "number" ? Number(one.toPrecision(12)) : one)).join(",");
-const addressed = (state, start) => Object.keys(start).filter((name) => written(state[name]) !== written(start[name])).map((name) => `${name}:${written(state[name])}`).join(";");
+const written = (value) =>
+  [value].flat(Infinity).map((one) => encodeURIComponent(typeof one === "number" ? Number(one.toPrecision(12)) : one)).join(
+    ",",
+  );
+const addressed = (state, start) =>
+  Object.keys(start).filter((name) => written(state[name]) !== written(start[name])).map((name) =>
+    `${name}:${written(state[name])}`
+  ).join(";");
 
 // The changes that an address asks for, and the names of those that are no value of a trait or of none.
 function asked(text, start, bounds) {
@@ -276,8 +355,17 @@ function asked(text, start, bounds) {
     }
     const read = (old) => {
       if (Array.isArray(old)) return old.map(read);
-      const one = texts.shift() ?? "", value = typeof old === "string" ? decodeURIComponent(one) : typeof old === "boolean" ? one === "true" : one === "" ? NaN : Number(one);
-      const known = bound.values ? bound.values.includes(value) : typeof old !== "number" || (Number.isFinite(value) && value >= (bound.low ?? -Infinity) && value <= (bound.high ?? Infinity) && !(bound.whole && value % 1));
+      const one = texts.shift() ?? "",
+        value = typeof old === "string"
+          ? decodeURIComponent(one)
+          : typeof old === "boolean"
+          ? one === "true"
+          : one === ""
+          ? NaN
+          : Number(one);
+      const known = bound.values ? bound.values.includes(value) : typeof old !== "number" ||
+        (Number.isFinite(value) && value >= (bound.low ?? -Infinity) && value <= (bound.high ?? Infinity) &&
+          !(bound.whole && value % 1));
       if (!known) throw new RangeError(name);
       return value;
     };
@@ -296,12 +384,13 @@ function asked(text, start, bounds) {
 // The question put first: the answers as buttons, or a point to mark. `done` is called with the guess, or with nothing; what
 // is returned leaves the question.
 function question({ prompt, options, picture, start }, { root, svgs, done }) {
-  const node = element("div", { class: "ao-guess" }, element("p", {}, prompt)), buttons = (options ?? []).map((option) => button(option, () => end(option)));
+  const node = element("div", { class: "ao-guess" }, element("p", {}, prompt)),
+    buttons = (options ?? []).map((option) => button(option, () => end(option)));
   let at = start, point = null;
   const end = (guess, elsewhere = false) => {
     node.remove();
     if (guess === undefined) point?.remove();
-    for (const name of ["tabindex", "role", "aria-label"]) point?.removeAttribute(name);  // it stays, and is moved no more
+    for (const name of ["tabindex", "role", "aria-label"]) point?.removeAttribute(name); // it stays, and is moved no more
     point?.setAttribute("class", "ao-guessed");
     done(guess, elsewhere);
   };
@@ -315,7 +404,9 @@ function question({ prompt, options, picture, start }, { root, svgs, done }) {
     };
     movable(point, { label: "Your guess", step: 4, place: () => at, move });
     point.classList.add("ao-marking");
-    point.addEventListener("keydown", (event) => { if (event.key === "Enter") end(at); });
+    point.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") end(at);
+    });
     move(...start);
     buttons.push(button("that is my guess", () => end(at)));
   }
@@ -325,15 +416,20 @@ function question({ prompt, options, picture, start }, { root, svgs, done }) {
 }
 
 // What is said after a guess, and at a step of a tour.
-export const revealed = (guessed, compute, { reveal, of }, state) => reveal(guessed, compute(state), state, of && compute(of(state)));
+export const revealed = (guessed, compute, { reveal, of }, state) =>
+  reveal(guessed, compute(state), state, of && compute(of(state)));
 export const told = ({ say }, compute, state) => (typeof say === "function" ? say(compute(state), state) : say);
 
 // Back and next through the steps of a tour, each a state and a sentence.
 function guide(steps, { link, reset, root, compute }) {
   let at = -1, before = null;
   const said = element("span", { "aria-live": "polite" }), node = element("div", { class: "ao-tour" });
-  const dim = () => { for (const lit of root.querySelectorAll(".ao-lit")) lit.classList.remove("ao-lit"); };
-  link.watch((_, source) => { if (source !== node) dim(); });
+  const dim = () => {
+    for (const lit of root.querySelectorAll(".ao-lit")) lit.classList.remove("ao-lit");
+  };
+  link.watch((_, source) => {
+    if (source !== node) dim();
+  });
   const go = (step) => {
     if (at < 0 && step >= 0) before = Object.fromEntries(Object.keys(reset).map((name) => [name, link.state()[name]]));
     at = step;
@@ -350,11 +446,13 @@ function guide(steps, { link, reset, root, compute }) {
     lit?.classList.add("ao-lit");
     lit?.scrollIntoView({ block: "center" });
   };
-  const back = button("back", () => go(at - 1)), next = button("tour", () => go(at + 1)), end = button("end", () => {
-    go(-1);
-    dim();
-    link.update(before, node);
-  });
+  const back = button("back", () => go(at - 1)),
+    next = button("tour", () => go(at + 1)),
+    end = button("end", () => {
+      go(-1);
+      dim();
+      link.update(before, node);
+    });
   node.append(back, next, end, said);
   go(-1);
   return node;
@@ -363,21 +461,36 @@ function guide(steps, { link, reset, root, compute }) {
 export function explorer({ pictures, controls, compute, draw, say, guess, tour, fits, kept = [], elsewhere }) {
   // In the page, `name` is what the explorer is called in the address; a kernel gives none.
   function render({ model, el, name }) {
-    const root = element("div", { class: "ao" }), status = element("p", { class: "ao-readout", role: "status" }), alert = element("p", { class: "ao-alert", role: "alert" });
+    const root = element("div", { class: "ao" }),
+      status = element("p", { class: "ao-readout", role: "status" }),
+      alert = element("p", { class: "ao-alert", role: "alert" });
     // JupyterLab takes the arrow keys for itself unless the very control in focus says that it wants them.
     root.addEventListener("focusin", ({ target }) => target.setAttribute("data-lm-suppress-shortcuts", "true"));
     const names = Object.keys(model.get("_bounds")), watchers = [];
     const state = () => Object.fromEntries(names.map((one) => [one, model.get(one)]));
-    let held = true, timer = null, asking = guess !== undefined, way = null, parts = [], layers = [], svgs = [], width = null, leave = null;
+    let held = true,
+      timer = null,
+      asking = guess !== undefined,
+      way = null,
+      parts = [],
+      layers = [],
+      svgs = [],
+      width = null,
+      leave = null;
 
     const link = {
-      state, redraw, name, watch: (watcher) => watchers.push(watcher),
-      warn(sentence) { alert.textContent = sentence; },
-      update(changes, source = null) {  // drawn once, whatever is changed; false if it may not be
+      state,
+      redraw,
+      name,
+      watch: (watcher) => watchers.push(watcher),
+      warn(sentence) {
+        alert.textContent = sentence;
+      },
+      update(changes, source = null) { // drawn once, whatever is changed; false if it may not be
         const wrong = fits?.({ ...state(), ...changes }, model.get("_bounds"));
         if (wrong || !source) alert.textContent = wrong ? `${wrong} Nothing was changed.` : "";
         if (wrong) {
-          redraw();  // so that a control shows what is
+          redraw(); // so that a control shows what is
           return false;
         }
         const before = held;
@@ -388,7 +501,7 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
         for (const watcher of watchers) watcher(changes, source);
         redraw();
         clearTimeout(timer);
-        timer = setTimeout(note, 400, location.hash);  // browsers allow few changes of the address
+        timer = setTimeout(note, 400, location.hash); // browsers allow few changes of the address
         return true;
       },
     };
@@ -404,7 +517,9 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
           node.toggleAttribute("disabled", Boolean(called(row.disabled, now)));
         }
         if (numbers !== null) {
-          layers.forEach((layer, index) => { if (svgs[index]) layer.replaceChildren(); });
+          layers.forEach((layer, index) => {
+            if (svgs[index]) layer.replaceChildren();
+          });
           draw(layers, numbers, now, bounds, asking);
         }
         status.textContent = asking ? "" : say(numbers, now, layers);
@@ -425,7 +540,10 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
         const key = `${place} ${top} ${fold}`;
         if (!boxes.has(key)) {
           const box = element("div", { class: place });
-          boxes.set(key, { box, outer: fold ? element("details", { class: "ao-fold" }, element("summary", {}, fold), box) : box });
+          boxes.set(key, {
+            box,
+            outer: fold ? element("details", { class: "ao-fold" }, element("summary", {}, fold), box) : box,
+          });
         }
         return boxes.get(key);
       };
@@ -434,17 +552,22 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
       layers = pictures.map((one, index) => {
         if (typeof one === "function") return one(root, link);
         const svg = svgs[index] = drawn("svg", { viewBox: one.box, role: "group", "aria-label": one.label }, root);
-        if (one.click) svg.addEventListener("click", (event) => {
-          const { x, y } = pointIn(svg, event);
-          link.update(one.click(x, y, state()));
-        });
+        if (one.click) {
+          svg.addEventListener("click", (event) => {
+            const { x, y } = pointIn(svg, event);
+            link.update(one.click(x, y, state()));
+          });
+        }
         return drawn("g", {}, svgs[index]);
       });
       for (const row of controls) if (!row.top && !row.fold && row.kind !== "handle") root.append(boxOf(row).outer);
-      parts = controls.map((row) => ({ row, ...KINDS[row.kind ?? "slider"](row, { parent: boxOf(row).box, svgs, bounds, link, status, root }) }));
+      parts = controls.map((row) => ({
+        row,
+        ...KINDS[row.kind ?? "slider"](row, { parent: boxOf(row).box, svgs, bounds, link, status, root }),
+      }));
       const foot = element("div", { class: "ao-foot" }, button("reset", () => link.update(start)));
       if (name) foot.append(button("copy link", copy, { "aria-live": "polite" }));
-      const home = globalThis.attnopt?.base;  // in the page: the scripts stand two folders below the book's root
+      const home = globalThis.attnopt?.base; // in the page: the scripts stand two folders below the book's root
       way = elsewhere && home ? element("a", {}, elsewhere.label) : null;
       if (way) foot.append(way);
       const steps = called(tour, state());
@@ -456,27 +579,47 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
       root.append(alert, status);
       for (const row of controls) if (row.fold) root.append(boxOf(row).outer);
       root.append(foot);
-      if (asking) leave = question({ ...guess, prompt: called(guess.prompt, state()), options: called(guess.options, state()) }, { root, svgs, done(guessed, elsewhere) {
-        asking = false;
-        root.classList.remove("ao-asking");
-        redraw();
-        if (guessed !== undefined || guess.tells) root.prepend(element("p", { class: "ao-guess ao-guessed", role: "note" }, revealed(guessed, compute, guess, state())));
-        const clear = () => { for (const one of root.querySelectorAll(".ao-guessed")) one.remove(); };  // of another state it says nothing
-        link.watch(() => (root.querySelector(".ao-held") ? addEventListener("pointerup", clear, { once: true }) : clear()));  // nor moves the picture under a pointer
-        if (elsewhere) return;
-        status.tabIndex = -1;  // the button that had the focus is gone
-        status.focus({ preventScroll: true });
-      } });
+      if (asking) {
+        leave = question({ ...guess, prompt: called(guess.prompt, state()), options: called(guess.options, state()) }, {
+          root,
+          svgs,
+          done(guessed, elsewhere) {
+            asking = false;
+            root.classList.remove("ao-asking");
+            redraw();
+            if (guessed !== undefined || guess.tells) {
+              root.prepend(
+                element("p", { class: "ao-guess ao-guessed", role: "note" }, revealed(guessed, compute, guess, state())),
+              );
+            }
+            const clear = () => {
+              for (const one of root.querySelectorAll(".ao-guessed")) one.remove();
+            }; // of another state it says nothing
+            link.watch(
+              () => (root.querySelector(".ao-held") ? addEventListener("pointerup", clear, { once: true }) : clear()),
+            ); // nor moves the picture under a pointer
+            if (elsewhere) {
+              return;
+            }
+            status.tabIndex = -1; // the button that had the focus is gone
+            status.focus({ preventScroll: true });
+          },
+        });
+      }
       root.classList.toggle("ao-asking", asking);
       redraw();
     }
 
-    const start = Object.fromEntries([...controls.flatMap((row) => row.trait ?? []), ...kept].map((one) => [one, model.get(one)]));
+    const start = Object.fromEntries(
+      [...controls.flatMap((row) => row.trait ?? []), ...kept].map((one) => [one, model.get(one)]),
+    );
     const opening = `#${name}=`, address = () => `${location.href.split("#")[0]}${opening}${addressed(state(), start)}`;
     function note(hash) {
-      if (!name || location.hash !== hash) return;  // the reader has gone elsewhere since
+      if (!name || location.hash !== hash) return; // the reader has gone elsewhere since
       if (!addressed(state(), start) && !location.hash.startsWith(opening)) return;
-      try { history.replaceState(history.state, "", address()); } catch { /* too often, or not allowed here: the link can be copied */ }
+      try {
+        history.replaceState(history.state, "", address());
+      } catch { /* too often, or not allowed here: the link can be copied */ }
     }
     function follow() {
       if (!name || !location.hash.startsWith(opening)) return;
@@ -484,7 +627,13 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
       asking = false;
       const { changes, refused } = asked(location.hash.slice(opening.length), start, model.get("_bounds"));
       const taken = link.update({ ...start, ...changes });
-      if (refused.length) link.warn(`${taken ? "" : alert.textContent} The address asks for something that cannot be here: ${refused.join(", ")}. It was left out.`.trim());
+      if (refused.length) {
+        link.warn(
+          `${taken ? "" : alert.textContent} The address asks for something that cannot be here: ${
+            refused.join(", ")
+          }. It was left out.`.trim(),
+        );
+      }
     }
     async function copy({ target }) {
       try {
@@ -494,7 +643,9 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
         history.replaceState(history.state, "", address());
         target.textContent = "the link is in the address bar";
       }
-      setTimeout(() => { target.textContent = "copy link"; }, 3000);
+      setTimeout(() => {
+        target.textContent = "copy link";
+      }, 3000);
     }
 
     follow();
@@ -504,10 +655,10 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
     for (const one of names) model.on(`change:${one}`, redraw);
     model.on("change:_bounds", build);
     addEventListener("hashchange", follow);
-    const watch = new ResizeObserver(() => {  // SVGs fit themselves
+    const watch = new ResizeObserver(() => { // SVGs fit themselves
       const fits = width === root.clientWidth || !pictures.some((one) => typeof one === "function");
       width = root.clientWidth;
-      if (!fits) requestAnimationFrame(redraw);  // not at once: what changes size while sizes are told is an error in Firefox
+      if (!fits) requestAnimationFrame(redraw); // not at once: what changes size while sizes are told is an error in Firefox
     });
     watch.observe(root);
     return () => {

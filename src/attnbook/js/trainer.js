@@ -5,17 +5,41 @@
 import { sum } from "./common.js";
 import { below, checkNorm, density, weightsIn } from "./model.js";
 
-const LISTED = 2 ** 13, SAMPLE = 2 ** 11;  // up to so many sequences all are judged, beyond them a sample of so many
-const SPREAD = 600;                        // scores further apart than this are exponentiated sequence by sequence
+const LISTED = 2 ** 13, SAMPLE = 2 ** 11; // up to so many sequences all are judged, beyond them a sample of so many
+const SPREAD = 600; // scores further apart than this are exponentiated sequence by sequence
 const STREAMS = { weights: 0, data: 1, order: 2, sample: 3 };
-const SETTINGS = ["task", "vocabulary", "dim", "norm", "width", "learningRate", "betas", "eps", "batchSize", "discount", "count", "weights", "data", "order", "seed"];
-const GROUPS = ["token", "position", "query", "value", "receptors", "assemblers"];  // of gradients; biases with their matrix
+const SETTINGS = [
+  "task",
+  "vocabulary",
+  "dim",
+  "norm",
+  "width",
+  "learningRate",
+  "betas",
+  "eps",
+  "batchSize",
+  "discount",
+  "count",
+  "weights",
+  "data",
+  "order",
+  "seed",
+];
+const GROUPS = ["token", "position", "query", "value", "receptors", "assemblers"]; // of gradients; biases with their matrix
 
 // Errors say which argument, what was expected and what came.
-const told = (value) => (typeof value === "number" || typeof value === "string" || value === null || value === undefined ? String(value) : Array.isArray(value) || ArrayBuffer.isView(value) ? `${value.length} values` : typeof value);
+const told = (
+  value,
+) => (typeof value === "number" || typeof value === "string" || value === null || value === undefined
+  ? String(value)
+  : Array.isArray(value) || ArrayBuffer.isView(value)
+  ? `${value.length} values`
+  : typeof value);
 function whole(name, value, least, most = Infinity) {
   if (!Number.isInteger(value)) throw new TypeError(`${name} must be a whole number, got ${told(value)}`);
-  if (value < least || value > most) throw new RangeError(`${name} must be ${most < Infinity ? `in ${least} … ${most}` : `at least ${least}`}, got ${value}`);
+  if (value < least || value > most) {
+    throw new RangeError(`${name} must be ${most < Infinity ? `in ${least} … ${most}` : `at least ${least}`}, got ${value}`);
+  }
   return value;
 }
 function positive(name, value) {
@@ -24,13 +48,19 @@ function positive(name, value) {
   return value;
 }
 function listed(name, value, size = null) {
-  if (!Array.isArray(value) && !(ArrayBuffer.isView(value) && "length" in value)) throw new TypeError(`${name} must be a list, got ${told(value)}`);
+  if (!Array.isArray(value) && !(ArrayBuffer.isView(value) && "length" in value)) {
+    throw new TypeError(`${name} must be a list, got ${told(value)}`);
+  }
   if (size !== null && value.length !== size) throw new RangeError(`${name} must have ${size} entries, got ${value.length}`);
   return value;
 }
 function given(name, value, known) {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) throw new TypeError(`${name} must be an object, got ${told(value)}`);
-  for (const key of Object.keys(value)) if (!known.includes(key)) throw new RangeError(`${name} may hold ${known.join(", ")}, got ${key}`);
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    throw new TypeError(`${name} must be an object, got ${told(value)}`);
+  }
+  for (const key of Object.keys(value)) {
+    if (!known.includes(key)) throw new RangeError(`${name} may hold ${known.join(", ")}, got ${key}`);
+  }
   return value;
 }
 function checkTask(task) {
@@ -38,14 +68,19 @@ function checkTask(task) {
   return { p: whole("task.p", p, 2), length: whole("task.length", length, 1), k: whole("task.k", k, 1, length) };
 }
 const RATES = {
-  learningRate: positive, eps: positive, discount: positive, batchSize: (name, value) => whole(name, value, 1),
-  betas: (name, value) => [...listed(name, value, 2)].map((beta, index) => {
-    if (typeof beta !== "number") throw new TypeError(`${name}[${index}] must be a number, got ${told(beta)}`);
-    if (!(beta >= 0 && beta < 1)) throw new RangeError(`${name}[${index}] must be at least 0 and below 1, got ${beta}`);
-    return beta;
-  }),
+  learningRate: positive,
+  eps: positive,
+  discount: positive,
+  batchSize: (name, value) => whole(name, value, 1),
+  betas: (name, value) =>
+    [...listed(name, value, 2)].map((beta, index) => {
+      if (typeof beta !== "number") throw new TypeError(`${name}[${index}] must be a number, got ${told(beta)}`);
+      if (!(beta >= 0 && beta < 1)) throw new RangeError(`${name}[${index}] must be at least 0 and below 1, got ${beta}`);
+      return beta;
+    }),
 };
-const checkRates = (rates) => Object.fromEntries(Object.entries(rates).map(([name, value]) => [name, RATES[name](name, value)]));
+const checkRates = (rates) =>
+  Object.fromEntries(Object.entries(rates).map(([name, value]) => [name, RATES[name](name, value)]));
 
 // Random numbers of a seed and a stream, both below 2³²: Doty-Humphrey's sfc32, which starts as in his PractRand. Integers are
 // drawn by rejection, numbers in [0, 1) with 53 bits, normal ones by Box and Muller's formula, of which one of two is kept.
@@ -81,8 +116,14 @@ export function random(seed, stream) {
 
 // The shapes of the weights of one model.
 const shapes = ({ vocabulary, length, dim, width }) => ({
-  token: [vocabulary, dim], position: [length, dim], query: [dim], value: [dim, dim],
-  receptors: [width, dim], receptor_biases: [width], assemblers: [dim, width], assembler_bias: [dim],
+  token: [vocabulary, dim],
+  position: [length, dim],
+  query: [dim],
+  value: [dim, dim],
+  receptors: [width, dim],
+  receptor_biases: [width],
+  assemblers: [dim, width],
+  assembler_bias: [dim],
 });
 const NAMES = Object.keys(shapes({}));
 const numbers = (shape) => shape.reduce((product, size) => product * size, 1);
@@ -98,15 +139,26 @@ function sizesOf(weights) {
   given("weights", weights, NAMES);
   for (const name of NAMES) listed(`weights.${name}`, weights[name]);
   const { token, position, receptors } = weights;
-  return { vocabulary: token.length, length: position.length, dim: listed("weights.token[0]", token[0]).length, width: receptors.length };
+  return {
+    vocabulary: token.length,
+    length: position.length,
+    dim: listed("weights.token[0]", token[0]).length,
+    width: receptors.length,
+  };
 }
 
 export function flatten(weights) {
   const flat = [];
   for (const [name, [rows, columns]] of Object.entries(shapes(sizesOf(weights)))) {
     listed(`weights.${name}`, weights[name], rows);
-    weights[name].forEach((row, at) => flat.push(...columns === undefined ? [row] : listed(`weights.${name}[${at}]`, row, columns)));
-    if (!flat.every(Number.isFinite)) throw new RangeError(`weights.${name} must be finite numbers, got ${told(flat.find((value) => !Number.isFinite(value)))}`);
+    weights[name].forEach((row, at) =>
+      flat.push(...columns === undefined ? [row] : listed(`weights.${name}[${at}]`, row, columns))
+    );
+    if (!flat.every(Number.isFinite)) {
+      throw new RangeError(
+        `weights.${name} must be finite numbers, got ${told(flat.find((value) => !Number.isFinite(value)))}`,
+      );
+    }
   }
   return Float64Array.from(flat);
 }
@@ -115,13 +167,18 @@ export function flatten(weights) {
 export function allSequences(task) {
   const { p, length, k } = checkTask(task), size = p ** length;
   if (size > 2 ** 16) throw new RangeError(`task must have at most ${2 ** 16} sequences to be listed, got ${p}^${length}`);
-  const tokens = Array.from({ length: size }, (_, n) => Array.from({ length }, (_, t) => Math.floor(n / p ** (length - 1 - t)) % p));
+  const tokens = Array.from(
+    { length: size },
+    (_, n) => Array.from({ length }, (_, t) => Math.floor(n / p ** (length - 1 - t)) % p),
+  );
   return { tokens, targets: tokens.map((row) => sum(row.slice(0, k)) % p) };
 }
 
 function dimOf(xi, { p, length }) {
   const dim = listed("xi", xi).length / p ** length;
-  if (!(dim >= 1 && Number.isInteger(dim))) throw new RangeError(`xi must have a multiple of ${p}^${length} numbers, those of all sequences, got ${xi.length}`);
+  if (!(dim >= 1 && Number.isInteger(dim))) {
+    throw new RangeError(`xi must have a multiple of ${p}^${length} numbers, those of all sequences, got ${xi.length}`);
+  }
   return dim;
 }
 
@@ -147,13 +204,18 @@ function clustersOf({ p, k }) {
 // `variance_shares` of the package: the shares of the variance of ξ, of all sequences in lexicographic order, that a change of
 // suffix, or of the prefix's order, leaves alone.
 export function varianceShares(xi, task, clusters = clustersOf(checkTask(task))) {
-  const dim = dimOf(xi, task), prefixes = clusters.length, each = xi.length / dim / prefixes, many = Math.max(...clusters) + 1;
+  const dim = dimOf(xi, task),
+    prefixes = clusters.length,
+    each = xi.length / dim / prefixes,
+    many = Math.max(...clusters) + 1;
   const means = new Float64Array(prefixes * dim), middles = new Float64Array(many * dim), sizes = new Float64Array(many);
   for (let n = 0, at = 0; n < prefixes; n++) {
     for (let m = 0; m < each; m++) for (let f = 0; f < dim; f++, at++) means[n * dim + f] += xi[at] / each;
     sizes[clusters[n]] += 1;
   }
-  for (let n = 0; n < prefixes; n++) for (let f = 0; f < dim; f++) middles[clusters[n] * dim + f] += means[n * dim + f] / sizes[clusters[n]];
+  for (let n = 0; n < prefixes; n++) {
+    for (let f = 0; f < dim; f++) middles[clusters[n] * dim + f] += means[n * dim + f] / sizes[clusters[n]];
+  }
   let suffix = 0, permutation = 0, squares = 0;
   for (let n = 0, at = 0; n < prefixes; n++) {
     for (let m = 0; m < each; m++) {
@@ -170,7 +232,9 @@ export function varianceShares(xi, task, clusters = clustersOf(checkTask(task)))
 
 // The eigenvector of the largest eigenvalue of a symmetric matrix, by Jacobi's rotations.
 function topEigenvector(matrix) {
-  const size = matrix.length, a = matrix.map((row) => [...row]), vectors = a.map((row, i) => row.map((_, j) => (i === j ? 1 : 0)));
+  const size = matrix.length,
+    a = matrix.map((row) => [...row]),
+    vectors = a.map((row, i) => row.map((_, j) => (i === j ? 1 : 0)));
   for (let sweep = 0; sweep < 60; sweep++) {
     let off = 0, on = 0;
     a.forEach((row, i) => row.forEach((value, j) => (i === j ? on += value ** 2 : off += value ** 2)));
@@ -178,11 +242,17 @@ function topEigenvector(matrix) {
     for (let i = 0; i < size; i++) {
       for (let j = i + 1; j < size; j++) {
         if (a[i][j] === 0) continue;
-        const ratio = (a[j][j] - a[i][i]) / (2 * a[i][j]), tan = (ratio < 0 ? -1 : 1) / (Math.abs(ratio) + Math.hypot(ratio, 1));
+        const ratio = (a[j][j] - a[i][i]) / (2 * a[i][j]),
+          tan = (ratio < 0 ? -1 : 1) / (Math.abs(ratio) + Math.hypot(ratio, 1));
         const cos = 1 / Math.hypot(tan, 1), sin = tan * cos;
         for (let n = 0; n < size; n++) [a[n][i], a[n][j]] = [cos * a[n][i] - sin * a[n][j], sin * a[n][i] + cos * a[n][j]];
         for (let n = 0; n < size; n++) [a[i][n], a[j][n]] = [cos * a[i][n] - sin * a[j][n], sin * a[i][n] + cos * a[j][n]];
-        for (let n = 0; n < size; n++) [vectors[n][i], vectors[n][j]] = [cos * vectors[n][i] - sin * vectors[n][j], sin * vectors[n][i] + cos * vectors[n][j]];
+        for (let n = 0; n < size; n++) {
+          [vectors[n][i], vectors[n][j]] = [
+            cos * vectors[n][i] - sin * vectors[n][j],
+            sin * vectors[n][i] + cos * vectors[n][j],
+          ];
+        }
       }
     }
   }
@@ -211,10 +281,19 @@ export function countingForm(xi, task) {
   }
   const least = Math.min(...effects.slice(0, k));
   if (!(total > 0 && least > 1e-6)) return { m: effects.map(() => 0), explained: 0 };
-  const axis = topEigenvector(Array.from({ length: dim }, (_, f) => Array.from({ length: dim }, (_, g) => sum(differences.map((row) => row[f] * row[g])))));
+  const axis = topEigenvector(
+    Array.from(
+      { length: dim },
+      (_, f) => Array.from({ length: dim }, (_, g) => sum(differences.map((row) => row[f] * row[g]))),
+    ),
+  );
   const signs = differences.map((row) => Math.sign(sum(row.map((value, f) => value * axis[f]))));
   const m = effects.map((effect, t) => Math.round(Math.sqrt(effect / least)) * signs[t] * signs[0] || 0);
-  const level = Array.from({ length: count }, (_, n) => m.reduce((level, value, t) => (n & 2 ** (length - 1 - t) ? level + value : level), 0)), sums = new Map();
+  const level = Array.from(
+      { length: count },
+      (_, n) => m.reduce((level, value, t) => (n & 2 ** (length - 1 - t) ? level + value : level), 0),
+    ),
+    sums = new Map();
   for (let n = 0; n < count; n++) {
     let entry = sums.get(level[n]);
     if (!entry) sums.set(level[n], entry = new Float64Array(dim + 1));
@@ -230,22 +309,31 @@ export function countingForm(xi, task) {
 }
 
 function randomWeights(sizes, { uniform, normal }) {
-  const { dim, width } = sizes, inputs = { query: dim, value: dim, receptors: dim, receptor_biases: dim, assemblers: width, assembler_bias: width };
+  const { dim, width } = sizes,
+    inputs = { query: dim, value: dim, receptors: dim, receptor_biases: dim, assemblers: width, assembler_bias: width };
   const draw = (name) => () => (name in inputs ? (2 * uniform() - 1) / Math.sqrt(inputs[name]) : normal());
-  return Float64Array.from(Object.entries(shapes(sizes)).flatMap(([name, shape]) => Array.from({ length: numbers(shape) }, draw(name))));
+  return Float64Array.from(
+    Object.entries(shapes(sizes)).flatMap(([name, shape]) => Array.from({ length: numbers(shape) }, draw(name))),
+  );
 }
 
 function checkData(data, { p, length }, vocabulary) {
   const { tokens, targets } = given("data", data, ["tokens", "targets"]);
   if (!listed("data.tokens", tokens).length) throw new RangeError("data.tokens must hold at least one sequence, got none");
-  tokens.forEach((row, n) => listed(`data.tokens[${n}]`, row, length).forEach((token, t) => whole(`data.tokens[${n}][${t}]`, token, 0, p - 1)));
-  listed("data.targets", targets, tokens.length).forEach((target, n) => whole(`data.targets[${n}]`, target, 0, vocabulary - 1));
+  tokens.forEach((row, n) =>
+    listed(`data.tokens[${n}]`, row, length).forEach((token, t) => whole(`data.tokens[${n}][${t}]`, token, 0, p - 1))
+  );
+  listed("data.targets", targets, tokens.length).forEach((target, n) =>
+    whole(`data.targets[${n}]`, target, 0, vocabulary - 1)
+  );
   return { tokens: tokens.map((row) => [...row]), targets: [...targets] };
 }
 
 function checkMask(name, mask, size) {
   listed(name, mask, size).forEach((one, at) => whole(`${name}[${at}]`, one, 0, 1));
-  if (name === "positions" && !mask.some(Boolean)) throw new RangeError("positions must leave at least one position on, got none");
+  if (name === "positions" && !mask.some(Boolean)) {
+    throw new RangeError("positions must leave at least one position on, got none");
+  }
   return mask;
 }
 
@@ -255,7 +343,9 @@ function fireInPlane(flat, W, B, U, neurons, direction, output, fired, bent, lea
   const h = neurons.length, x = direction[0], y = direction[1];
   let left = output[0], right = output[1];
   for (let i = 0; i < h; i++) {
-    const active = flat[B + i] + flat[W + 2 * i] * x + flat[W + 2 * i + 1] * y, share = neurons[i] * below(active), after = active * share;
+    const active = flat[B + i] + flat[W + 2 * i] * x + flat[W + 2 * i + 1] * y,
+      share = neurons[i] * below(active),
+      after = active * share;
     fired[i] = after;
     if (learning) bent[i] = share + neurons[i] * active * density(active);
     left += flat[U + i] * after;
@@ -284,11 +374,29 @@ function learnInPlane(flat, W, B, U, slope, pull, direction, fired, bent, back) 
 // A model in training. The seed gives its weights, its data and the order of these, each from a stream of its own, unless they
 // are given: weights as nested lists, data as { tokens, targets }, the order as a list of batches of indices, one a step.
 export function createTrainer({
-  task: wanted, vocabulary = wanted?.p, dim = 2, norm = "rms", width = 32, learningRate = 3e-3, betas = [0.9, 0.999], eps = 1e-8,
-  batchSize = 32, discount = 1, count = 2048, weights: start, data: learned, order: batches, seed = 0, ...unknown
+  task: wanted,
+  vocabulary = wanted?.p,
+  dim = 2,
+  norm = "rms",
+  width = 32,
+  learningRate = 3e-3,
+  betas = [0.9, 0.999],
+  eps = 1e-8,
+  batchSize = 32,
+  discount = 1,
+  count = 2048,
+  weights: start,
+  data: learned,
+  order: batches,
+  seed = 0,
+  ...unknown
 } = {}) {
   for (const name of Object.keys(unknown)) throw new RangeError(`settings may hold ${SETTINGS.join(", ")}, got ${name}`);
-  const task = checkTask(wanted), { p, length, k } = task, v = whole("vocabulary", vocabulary, p), d = whole("dim", dim, 1), h = whole("width", width, 1);
+  const task = checkTask(wanted),
+    { p, length, k } = task,
+    v = whole("vocabulary", vocabulary, p),
+    d = whole("dim", dim, 1),
+    h = whole("width", width, 1);
   const sizes = { vocabulary: v, length, dim: d, width: h }, rms = checkNorm(norm) === "rms", root = Math.sqrt(d);
   whole("seed", seed, 0, 2 ** 32 - 1);
   let rates = checkRates({ learningRate, betas, eps, batchSize, discount });
@@ -297,11 +405,16 @@ export function createTrainer({
   const place = {};
   let size = 0;
   for (const [name, shape] of Object.entries(shapes(sizes))) [place[name], size] = [size, size + numbers(shape)];
-  const { token: E, position: P, query: Q, value: V, receptors: W, receptor_biases: B, assemblers: U, assembler_bias: C } = place;
+  const { token: E, position: P, query: Q, value: V, receptors: W, receptor_biases: B, assemblers: U, assembler_bias: C } =
+    place;
   const ends = Int32Array.of(P, Q, V, W, U, size);
   const fit = (weights) => {
     const found = sizesOf(weights);
-    for (const [name, value] of Object.entries(sizes)) if (found[name] !== value) throw new RangeError(`weights must be of a model of ${name} ${value}, got ${found[name]}`);
+    for (const [name, value] of Object.entries(sizes)) {
+      if (found[name] !== value) {
+        throw new RangeError(`weights must be of a model of ${name} ${value}, got ${found[name]}`);
+      }
+    }
     return flatten(weights);
   };
   const flat = start === undefined ? randomWeights(sizes, random(seed, STREAMS.weights)) : fit(start);
@@ -311,36 +424,58 @@ export function createTrainer({
 
   // Training sequences as pairs of token and position, x·L + t, and in which order they come.
   const drawn = (total, stream) => {
-    const { below: draw } = random(seed, stream), tokens = Array.from({ length: whole("count", total, 1) }, () => Array.from({ length }, () => draw(p)));
+    const { below: draw } = random(seed, stream),
+      tokens = Array.from({ length: whole("count", total, 1) }, () => Array.from({ length }, () => draw(p)));
     return { tokens, targets: tokens.map((row) => sum(row.slice(0, k)) % p) };
   };
   const data = learned === undefined ? drawn(count, STREAMS.data) : checkData(learned, task, v), total = data.tokens.length;
   const paired = (tokens) => Int32Array.from(tokens.flatMap((row) => row.map((x, t) => x * length + t)));
   const pairs = paired(data.tokens), targets = Int32Array.from(data.targets);
-  const fixed = batches === undefined ? null : listed("order", batches).map((batch, at) => Int32Array.from(listed(`order[${at}]`, batch), (index, n) => whole(`order[${at}][${n}]`, index, 0, total - 1)));
-  if (fixed && !(fixed.length && fixed.every((batch) => batch.length))) throw new RangeError(`order must be one or more batches, none empty, got ${fixed.length ? "an empty one" : "none"}`);
+  const fixed = batches === undefined
+    ? null
+    : listed("order", batches).map((batch, at) =>
+      Int32Array.from(listed(`order[${at}]`, batch), (index, n) => whole(`order[${at}][${n}]`, index, 0, total - 1))
+    );
+  if (fixed && !(fixed.length && fixed.every((batch) => batch.length))) {
+    throw new RangeError(`order must be one or more batches, none empty, got ${fixed.length ? "an empty one" : "none"}`);
+  }
   const shuffler = random(seed, STREAMS.order), order = new Int32Array(fixed ? 0 : total);
-  let reached = 0;  // in the order, or the number of the batch in a given one
+  let reached = 0; // in the order, or the number of the batch in a given one
 
   // Masks: which neurons add, and the positions that attention sees.
   const neurons = new Float64Array(h).fill(1), positions = new Uint8Array(length).fill(1);
   let seen = null;
-  const look = () => { seen = Int32Array.from(positions.keys()).filter((t) => positions[t]); };
+  const look = () => {
+    seen = Int32Array.from(positions.keys()).filter((t) => positions[t]);
+  };
   look();
 
   // All pairs of token and position: their sums of embeddings, these normalized, values and exponentials, and gradients.
-  const rows = p * length, added = new Float64Array(rows * d), table = new Float64Array(rows * d), values = new Float64Array(rows * d);
-  const factors = new Float64Array(rows), bends = new Float64Array(rows), scores = new Float64Array(rows), powers = new Float64Array(rows);
+  const rows = p * length,
+    added = new Float64Array(rows * d),
+    table = new Float64Array(rows * d),
+    values = new Float64Array(rows * d);
+  const factors = new Float64Array(rows),
+    bends = new Float64Array(rows),
+    scores = new Float64Array(rows),
+    powers = new Float64Array(rows);
   const lifts = new Float64Array(rows * d), drops = new Float64Array(rows);
-  let far = false;  // whether scores spread so much that each sequence subtracts its own largest
+  let far = false; // whether scores spread so much that each sequence subtracts its own largest
 
   // One sequence.
-  const xi = new Float64Array(d), direction = new Float64Array(d), output = new Float64Array(d), logits = new Float64Array(v);
-  const fired = new Float64Array(h), bent = new Float64Array(h), hidden = new Float64Array(h), pull = new Float64Array(d), back = new Float64Array(d);
+  const xi = new Float64Array(d),
+    direction = new Float64Array(d),
+    output = new Float64Array(d),
+    logits = new Float64Array(v);
+  const fired = new Float64Array(h),
+    bent = new Float64Array(h),
+    hidden = new Float64Array(h),
+    pull = new Float64Array(d),
+    back = new Float64Array(d);
   let mass = 0, highest = 0, factor = 0, bend = 0;
 
   const factorOf = (r) => (rms ? 1 / (r / root + 1e-5) : r > 0 ? 1 / r : 0);
-  const bendOf = (r, by) => (r > 0 ? (rms ? -by * by / (root * r) : -by * by * by) : 0);  // φ′(r)/r, where φ(r) is the factor
+  const bendOf = (r, by) => (r > 0 ? (rms ? -by * by / (root * r) : -by * by * by) : 0); // φ′(r)/r, where φ(r) is the factor
 
   function tabulate() {
     let top = -Infinity, bottom = Infinity;
@@ -415,7 +550,7 @@ export function createTrainer({
     mass = 0;
     highest = -Infinity;
     xi.fill(0);
-    if (far) for (let j = 0; j < seen.length; j++) highest = Math.max(highest, scores[sequence[from + seen[j]]]);
+    if (far) { for (let j = 0; j < seen.length; j++) highest = Math.max(highest, scores[sequence[from + seen[j]]]); }
     for (let j = 0; j < seen.length; j++) {
       const a = sequence[from + seen[j]], power = far ? Math.exp(scores[a] - highest) : powers[a];
       mass += power;
@@ -519,7 +654,9 @@ export function createTrainer({
       const pace = at >= W ? unbias / by : unbias;
       let total = 0;
       for (; at < ends[group]; at++) {
-        const value = slope[at], moment = first[at] += (1 - slow) * (value - first[at]), square = second[at] = slower * second[at] + (1 - slower) * value * value;
+        const value = slope[at],
+          moment = first[at] += (1 - slow) * (value - first[at]),
+          square = second[at] = slower * second[at] + (1 - slower) * value * value;
         flat[at] -= pace * moment / (Math.sqrt(square) / scale + least);
         total += value * value;
       }
@@ -533,7 +670,9 @@ export function createTrainer({
       for (let at = 0; at < total; at++) order[at] = at;
       shuffler.shuffle(order);
     }
-    const batch = fixed ? fixed[reached] : order, begin = fixed ? 0 : reached, end = fixed ? batch.length : Math.min(begin + rates.batchSize, total);
+    const batch = fixed ? fixed[reached] : order,
+      begin = fixed ? 0 : reached,
+      end = fixed ? batch.length : Math.min(begin + rates.batchSize, total);
     slope.fill(0);
     lifts.fill(0);
     drops.fill(0);
@@ -575,8 +714,15 @@ export function createTrainer({
       counts.set(at * v + target, (counts.get(at * v + target) ?? 0) + 1);
     });
     return {
-      complete, fresh, labels: Int32Array.from(tested.targets), pairs: paired(tokens), examples: Float64Array.from(counts.keys()), counts: Float64Array.from(counts.values()),
-      logits: new Float64Array(tokens.length * v), logs: new Float64Array(tokens.length), xi: new Float64Array(tested.targets.length * d),
+      complete,
+      fresh,
+      labels: Int32Array.from(tested.targets),
+      pairs: paired(tokens),
+      examples: Float64Array.from(counts.keys()),
+      counts: Float64Array.from(counts.values()),
+      logits: new Float64Array(tokens.length * v),
+      logs: new Float64Array(tokens.length),
+      xi: new Float64Array(tested.targets.length * d),
       clusters: complete ? clustersOf(task) : null,
     };
   }
@@ -609,13 +755,20 @@ export function createTrainer({
       loss += counts[at] * (logs[n] - found[n * v + target]);
       train += counts[at] * right(n, target);
     }
-    const gradients = Object.fromEntries(GROUPS.map((name, group) => [name, Math.sqrt(squares[group] / Math.max(counted, 1))]));
+    const gradients = Object.fromEntries(
+      GROUPS.map((name, group) => [name, Math.sqrt(squares[group] / Math.max(counted, 1))]),
+    );
     squares.fill(0);
     counted = 0;
     return {
-      loss: loss / total, train: train / total, unseen: unseen / unknown, all: everywhere / labels.length,
+      loss: loss / total,
+      train: train / total,
+      unseen: unseen / unknown,
+      all: everywhere / labels.length,
       ...complete ? varianceShares(points, task, judged.clusters) : { suffix: null, permutation: null },
-      parity: v === 2 && complete ? parity : null, influences: v === 2 ? Array.from({ length }, (_, t) => influence(t)) : null, gradients,
+      parity: v === 2 && complete ? parity : null,
+      influences: v === 2 ? Array.from({ length }, (_, t) => influence(t)) : null,
+      gradients,
       ...kept ? { xi: complete ? points.slice() : null } : {},
     };
   }
@@ -646,7 +799,14 @@ export function createTrainer({
 
   // All that changes while training, as copies; what the trainer was made of is not among it.
   const lasting = { weights: flat, first, second, squares, generator: shuffler.state, order, neurons, positions };
-  const save = () => ({ ...Object.fromEntries(Object.entries(lasting).map(([name, array]) => [name, array.slice()])), steps, epochs, reached, counted, rates: { ...rates, betas: [...rates.betas] } });
+  const save = () => ({
+    ...Object.fromEntries(Object.entries(lasting).map(([name, array]) => [name, array.slice()])),
+    steps,
+    epochs,
+    reached,
+    counted,
+    rates: { ...rates, betas: [...rates.betas] },
+  });
   function restore(state) {
     given("state", state, [...Object.keys(lasting), "steps", "epochs", "reached", "counted", "rates"]);
     for (const [name, array] of Object.entries(lasting)) listed(`state.${name}`, state[name], array.length);
@@ -658,13 +818,37 @@ export function createTrainer({
   }
 
   return {
-    step, epoch, evaluate, set, change, save, restore,
+    step,
+    epoch,
+    evaluate,
+    set,
+    change,
+    save,
+    restore,
     weights: () => unflatten(flat, sizes),
     flat: () => flat.slice(),
     data: () => ({ tokens: data.tokens.map((row) => [...row]), targets: [...data.targets] }),
-    get steps() { return steps; },
-    get epochs() { return epochs; },
-    get settings() { return { task: { ...task }, vocabulary: v, dim: d, norm, width: h, count: total, seed, ...rates, betas: [...rates.betas] }; },
-    get masks() { return { neurons: Array.from(neurons), positions: Array.from(positions) }; },
+    get steps() {
+      return steps;
+    },
+    get epochs() {
+      return epochs;
+    },
+    get settings() {
+      return {
+        task: { ...task },
+        vocabulary: v,
+        dim: d,
+        norm,
+        width: h,
+        count: total,
+        seed,
+        ...rates,
+        betas: [...rates.betas],
+      };
+    },
+    get masks() {
+      return { neurons: Array.from(neurons), positions: Array.from(positions) };
+    },
   };
 }

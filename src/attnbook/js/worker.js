@@ -5,7 +5,11 @@ const load = (name) => {
   if (!(name in made)) importScripts(`${name}.js`);
   return made[name];
 };
-globalThis.attnopt = { define(name, needs, make) { made[name] = make(...needs.map(load)); } };
+globalThis.attnopt = {
+  define(name, needs, make) {
+    made[name] = make(...needs.map(load));
+  },
+};
 const { serve } = load("runner");
 const receive = serve((message) => postMessage(message), 40);
 onmessage = ({ data }) => receive(data);
