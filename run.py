@@ -9,8 +9,6 @@
     python3 run.py video RUN [--output FILE]      a recorded training run of Part III as an mp4 film
     python3 run.py bench [--quick]                what is said to be fast, beside plain code, measured here
     python3 run.py oldest                         the unit tests with the oldest supported versions
-    python3 run.py mutants [MODULE ...]           changes the package in small places and sees whether its tests notice; the
-                                                  sample is the commit's, or that of --seed WORD, of --sample N places
     python3 run.py portability [TIMES [NAME ...]] the notebooks compared as other machines compute, many times
     python3 run.py lint                           style of code and prose, notebooks in step with their text
 
@@ -303,7 +301,7 @@ def portability(times: int, names: list) -> None:
         compare_notebooks("A notebook gives another output in this setting: see above.", names, **way)
         if number % 2 and not names:
             shaken = [*workers("loadfile"), "-p", "rounding", "-m", "not same_bits", "tests", "--ignore=tests/site"]
-            shaken += [f"--ignore=tests/test_{name}.py" for name in (*TOOL_TESTS, "faults", "mutants", "rounding")]
+            shaken += [f"--ignore=tests/test_{name}.py" for name in (*TOOL_TESTS, "faults", "rounding")]
             call([PYTHON, "-m", "pytest", *shaken], "A test fails where rounding is otherwise: see above.", **way)
 
 
@@ -400,10 +398,6 @@ def main() -> None:
     bench = commands.add_parser("bench", help="measure what is said to be fast beside plain code, and write it to results/")
     bench.add_argument("--quick", action="store_true", help="tiny sizes, only to see that it runs: nothing is written")
     commands.add_parser("oldest", help="run the unit tests with the oldest supported versions")
-    mutants = commands.add_parser("mutants", help="change the package in small places and see whether its tests notice")
-    mutants.add_argument("modules", nargs="*", metavar="MODULE", help="as in regression/gradients; all of the table if none")
-    mutants.add_argument("--seed", metavar="WORD", help="what the samples are drawn from; the commit's hash unless given")
-    mutants.add_argument("--sample", type=int, metavar="N", help="mutants of each module; the table's number unless given")
     portable = commands.add_parser("portability", help="compare the notebooks under other threads and instructions")
     portable.add_argument("times", nargs="?", type=int, default=10)
     portable.add_argument("names", nargs="*", metavar="NAME", help="as in regression/softmax_and_lse; all unless given")
@@ -432,10 +426,6 @@ def main() -> None:
         pdf(options.output)
     elif options.command == "oldest":
         oldest()
-    elif options.command == "mutants":
-        given = [f"--seed={options.seed}"] if options.seed else []
-        given += [f"--sample={options.sample}"] if options.sample else []
-        call([PYTHON, "tools/mutants.py", *given, *options.modules], "Some mutants survive without a reason: see above.")
     elif options.command == "portability":
         portability(options.times, options.names)
     elif options.command == "video":

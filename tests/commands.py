@@ -56,7 +56,6 @@ def make(folder: Path) -> Path:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     # What forks import beforehand is of use to this book's chapters only, but takes seconds.
     spare(folder / "tools" / "kernels.py", "IMPORTED", '"ipykernel.kernelapp IPython.core.pylabtools matplotlib.pyplot"')
-    spare(folder / "tools" / "mutants.py", "LIBRARIES", '("torch", "hypothesis.strategies", "pytest", "coverage")')
     for name in ("bibliography.md", "references.bib", "conftest.py"):
         shutil.copy(ROOT / "book" / name, folder / "book")
     (folder / ".venv").symlink_to(VENV)

@@ -7,7 +7,7 @@ import pytest
 
 from attnbook.claims import claims
 
-collect_ignore = ["test_commands.py", "test_faults.py", "test_mutants.py"] if os.name == "nt" else []  # fork, signals, links
+collect_ignore = ["test_commands.py", "test_faults.py"] if os.name == "nt" else []  # fork, signals, links
 sys.modules.setdefault("rfc3987_syntax", None)  # seconds for a grammar that no notebook asks for
 
 

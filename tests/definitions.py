@@ -128,7 +128,7 @@ def _(scores):
 
 
 @defines(regression.feature_flow)
-def _(features, weights, labels, axis, times, model):
+def _(features, weights, labels, axis, times, model, printed):
     def velocity(_, flat):
         return -linear_slope(torch.from_numpy(flat).view_as(features), weights, labels, axis).flatten().numpy()
 

@@ -25,10 +25,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import attnopt
-from attnopt import clustering, in_context, regression, softmax, synthesis
+from attnopt import clustering, in_context, integrate, regression, softmax, synthesis
 from attnopt.clustering import Settings, Task, Watch, training
 from attnopt.in_context.wishart import check_degree
-from attnopt.regression import flows
 
 PACKAGE = Path(attnopt.__file__).parent
 SIZES = {"S": 3, "K": 4, "F": 2, "D": 5, "H": 2, "n": 4, "d": 3, "k": 2, "q": 5, "t": 4, "w": 3, "m": 6}
@@ -904,7 +903,7 @@ def test_extreme_magnitudes_give_numbers_or_a_refusal(function, scale, seed, axi
         elif has_magnitude(rule):
             given[name] = given[name] * scale
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flows, "MOST_EVALUATIONS", 300)  # a flow that gives up does so sooner
+        patch.setattr(integrate, "MOST_EVALUATIONS", 300)  # a flow that gives up does so sooner
         try:
             answers = numbers(function(**given))
         except (ValueError, RuntimeError) as error:

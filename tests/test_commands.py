@@ -1,6 +1,6 @@
 """Every command that README.md and CONTRIBUTING.md name runs in a small project.
 
-Long commands run in a small form: one notebook, one module of two mutants, few frames, an environment of one package.
+Long commands run in a small form: one notebook, few frames, an environment of one package.
 """
 
 import ast
@@ -74,8 +74,6 @@ def test_every_command_and_option_has_its_test(monkeypatch):
         options = {option for action in parser._actions for option in action.option_strings if option.startswith("--")}
         assert options - {"--help"} <= tested[name], name
         assert f"\n    python3 run.py {name} " in run.__doc__
-    table = DOCUMENTS[1].partition("## A chapter")[0]
-    assert sorted(re.findall(r"^\| `python3 run\.py ([a-z]+)", table, re.M)) == sorted(choices)
 
 
 def test_every_tool_of_the_environment_has_its_test():
@@ -274,25 +272,6 @@ def test_bench_runs_all_benchmarks_and_quickly_writes_nothing(tmp_path):
     assert len(third) == ("no Chromium could be started" not in said)
     assert all(rate["clock"] > 0 for found in third for rate in found["models·epochs a second"].values())
     assert not list((folder / "results").iterdir())
-
-
-def test_mutants_of_modules_are_tried(tmp_path):
-    folder = commands.make(tmp_path)
-    package = folder / "src" / "attnopt"
-    (folder / "tests").mkdir()
-    (package / "__init__.py").write_text('"""A package."""\n', encoding="utf-8")
-    for name, holds in (("double", "== 8"), ("twice", "> 0")):
-        (package / f"{name}.py").write_text(f'"""Twice."""\n\n\ndef {name}(x):\n    return 2 * x\n', encoding="utf-8")
-        test = f"from attnopt.{name} import {name}\n\n\ndef test_it():\n    assert {name}(4) {holds}\n"
-        (folder / "tests" / f"test_{name}.py").write_text(test, encoding="utf-8")
-    table = "".join(f'[{name}]\ntests = ["tests/test_{name}.py"]\n' for name in ("double", "twice", "thrice"))
-    (folder / "tests" / "mutants.toml").write_text(table, encoding="utf-8")
-    said = command(folder, "mutants", "--seed", "word", "--sample", "2", "double", "twice", code=1)
-    assert "drawn from the seed word" in said
-    assert "double: 2 of 2 killed, 0 survivors without a reason" in said
-    assert "twice: 0 of 2 killed, 2 survivors without a reason" in said
-    assert "survived, line 5: twice: 2 → 3" in said
-    assert "run.py: Some mutants survive without a reason" in said
 
 
 BACKEND = """

@@ -27,19 +27,20 @@ def check_word(name: str, value: str, words: Sequence[str]) -> None:
 
 def check_matrices(**arguments: Tensor) -> None:
     """Require finite real matrices (any leading dimensions), none empty, of one dtype and device."""
-    check_tensors(**arguments)
-    for name, value in arguments.items():
-        if value.ndim < 2:
-            raise ValueError(f"{name} must be a matrix or a batch of matrices, got shape {tuple(value.shape)}")
-        check_entries(name, value)
+    _check_arrays(2, "a matrix or a batch of matrices", arguments)
 
 
 def check_vectors(**arguments: Tensor) -> None:
     """Require what `check_matrices` does of vectors (any leading dimensions)."""
+    _check_arrays(1, "a vector or a batch of vectors", arguments)
+
+
+def _check_arrays(least: int, kind: str, arguments: dict[str, Tensor]) -> None:
+    """Require entries, all of them finite, in at least so many dimensions."""
     check_tensors(**arguments)
     for name, value in arguments.items():
-        if value.ndim < 1:
-            raise ValueError(f"{name} must be a vector or a batch of vectors, got shape {tuple(value.shape)}")
+        if value.ndim < least:
+            raise ValueError(f"{name} must be {kind}, got shape {tuple(value.shape)}")
         check_entries(name, value)
 
 

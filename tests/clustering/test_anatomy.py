@@ -179,3 +179,44 @@ def test_what_needs_all_sequences_says_so(of_all):
 def test_counting_is_of_two_tokens():
     with pytest.raises(ValueError, match="task must have two tokens, got 3"):
         counting_form(torch.zeros(1, 27, 2), Task(3, 3, 2))
+
+
+def test_counting_form_explains_little_of_parity_and_random_weights_seldom_have_the_right_parities():
+    parity = (TOKENS[:, :2].sum(1) % 2).double().view(1, -1, 1)
+    assert counting_form(parity, TASK)[1].item() == pytest.approx(0, abs=0.01)
+    models = Models.random(500, 2, L, norm="unit", generator=torch.Generator().manual_seed(2))
+    weights, explained = models.count(TASK)
+    right = (weights[:, :K] % 2 == 1).all(1) & (weights[:, K:] % 2 == 0).all(1)
+    assert (right & (explained > 0.95)).double().mean() < 0.01
+
+
+def test_a_counting_form_has_at_most_the_sum_of_its_sizes_and_one_levels_which_alternate_in_class():
+    for weights in ([1, 1, 1, 0, 0, 0, 0, 0], [1, -1, 3, 2, 0, 0, -2, 0], [3, 3, 1, 4, 0, 0, 0, 2]):
+        level = TOKENS @ torch.tensor(weights)
+        assert len(level.unique()) <= sum(abs(weight) for weight in weights) + 1
+        assert ((level - TARGETS) % 2 == 0).all()
+
+
+def test_token_effects_of_a_model_do_not_depend_on_its_company():
+    tokens, one = shifted(3, [1, 2], [0, 1])
+    other = shifted(3, [1, 1, 1], [0, 2, 0])[1]
+    both, explained = token_effects(torch.cat([one, other.square() + 5]), tokens, 3)
+    for model, xi in enumerate((one, other.square() + 5)):
+        alone, share = token_effects(xi, tokens, 3)
+        torch.testing.assert_close(both[model].abs(), alone[0].abs())  # the axes have no direction
+        torch.testing.assert_close(explained[model], share[0])
+
+
+def test_token_effects_explain_what_is_additive_and_on_one_line():
+    tokens, xi = shifted(3, [1, 1], [0, 2])
+    noise = torch.randn(xi.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    effects, explained = token_effects(xi + noise, tokens, 3)
+    whole = (xi + noise) - (xi + noise).mean(1, keepdim=True)
+    axis = torch.linalg.svd(effects.flatten(1), full_matrices=False)  # one row: nothing to rotate
+    assert axis.S.numel() == 1
+    fitted = sum(effects[0, t, tokens[:, t]] for t in range(4))
+    best = min(
+        (whole[0] - fitted.unsqueeze(1) * torch.tensor([math.cos(a), math.sin(a)])).square().sum()
+        for a in torch.linspace(0, 2 * math.pi, 20001).tolist()
+    )
+    assert explained.item() == pytest.approx(1 - best.item() / whole.square().sum().item(), abs=1e-6)

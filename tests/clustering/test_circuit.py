@@ -60,30 +60,6 @@ def test_number_of_clusters_at_its_bounds(p, k):
 
 
 @pytest.mark.evidence("odonnat-cluster-count")
-@pytest.mark.parametrize(("p", "k", "length"), [(2, 3, 6), (3, 2, 5), (3, 4, 4), (4, 2, 4)])
-def test_heads_of_either_number_stand_in_the_plane_whatever_the_suffix(p, k, length):
-    """Tokens on a line that misses 0; positions behind the prefix send all of them into one direction."""
-    task, model = Task(p, length, k), Models.random(1, p, length, norm="unit", generator=torch.Generator().manual_seed(0))
-    sequences, _ = task.all()
-    for heights, number in (
-        ([0, *((k + 1) ** v for v in range(p - 1))], math.comb(k + p - 1, k)),
-        (range(p), k * (p - 1) + 1),
-    ):
-        h = torch.tensor(list(heights), **double) / (2 * max(heights))
-        weights = {
-            "token": torch.stack([torch.ones_like(h), h / (1 - h**2).sqrt()], 1),
-            "position": torch.tensor([[0.0, 0.0]] * k + [[-1.0, 2.0]] * (length - k), **double),
-            "query": torch.zeros(2, **double),
-            "value": torch.tensor([[0.0, 0.0], [0.0, 1.0]], **double),
-        }
-        head = model.replace(**{name: value[None] for name, value in weights.items()})
-        found = embedded(head, sequences)
-        assert distinct(found) == number
-        sums = h[sequences[:, :k]].sum(1)
-        assert torch.allclose(found[:, 1], (sums + length - k) / length)
-
-
-@pytest.mark.evidence("odonnat-cluster-count")
 @given(
     p=st.integers(2, 4),
     k=st.integers(1, 4),
@@ -197,14 +173,6 @@ UNITS = [
     for active in [tuple(range(m)) for m in range(1, 7)] + [tuple(range(m, 6)) for m in range(1, 6)]
     for sign in (-1, 1)
 ]
-
-
-def test_one_relu_neuron_never_tells_six_clusters_apart_and_two_do():
-    assert max(best_relu_margin(unit) for unit in itertools.combinations(UNITS, 1)) < 0
-    best = max(best_relu_margin(pair) for pair in itertools.combinations(UNITS, 2))
-    assert best == pytest.approx(figure_one_threshold(), abs=1e-9)  # the bound is sharp
-    two = torch.tensor([[-0.0945, 1.0], [-0.0945, -1.0]], **double)
-    assert best - 1e-3 < worst(two, torch.tensor([-1.0537, 1.0537], **double), relu) <= best
 
 
 def mirrored(units):

@@ -20,18 +20,6 @@ def model(**weights):
     return Models(idle | weights, "unit")
 
 
-def figure_one(sharpness):
-    """Figure 1 by hand: tokens up and down, the first five positions right, the rest left, the query right."""
-    return model(
-        token=[[0.0, -1.0], [0.0, 1.0]],
-        position=[[1.0, 0.0]] * 5 + [[-1.0, 0.0]] * 7,
-        query=[sharpness, 0.0],
-        value=[[10.0, 0.0], [0.0, 10.0]],
-        receptors=[[-8.0, 20.0], [-16.0, 20.0], [-8.0, -20.0], [-16.0, -20.0]],
-        assemblers=[[0.0] * 4, [-2.0, 4.5, 2.0, -4.5]],
-    )
-
-
 @pytest.mark.evidence("odonnat-ideal-circuit")
 def test_equal_positions_are_invariant_at_any_sharpness(generator):
     params = Models.random(4, 3, 5, 3, norm="unit", generator=generator)
@@ -85,20 +73,6 @@ def test_shares_of_zero():
     assert shares["suffix"].abs() < 1e-12
     constant = prefix_collapsed.replace(value=torch.zeros(1, 2, 2, **double))
     assert all(share == 1 for share in invariance(constant, Task(2, 3, 2)).values())
-
-
-@pytest.mark.evidence("odonnat-ideal-circuit")
-def test_figure_one_by_hand_leaks_as_its_formula_says_and_is_right():
-    tokens, targets = Task().all()
-    for sharpness in (0.0, 1.0, 4.0, 8.0, 30.0):
-        params = figure_one(sharpness)
-        for leak in spurious_attention(params, Task()):
-            assert leak.item() == pytest.approx(7 / (7 + 5 * math.exp(sharpness)), rel=1e-12)
-        right = (params.logits(tokens)[0].argmax(1) == targets).double().mean()
-        assert (right == 1) == (sharpness >= 4)
-    assert (right == 1).all()
-    lead = figure_one(30.0).logits(tokens)[0] @ torch.tensor([-1.0, 1.0], **double)
-    assert (lead * (2 * targets - 1)).min() == pytest.approx(2.83, abs=0.05)
 
 
 @pytest.mark.evidence("odonnat-ideal-circuit")

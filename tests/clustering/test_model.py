@@ -112,37 +112,6 @@ def test_key_and_output_matrices_are_absorbed_by_query_and_value(dim):
     torch.testing.assert_close(absorbed.stages(tokens)["sequence"], xi, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("p", "dim"), [(3, 2), (4, 3)])
-def test_probabilities_have_the_symmetries_of_the_chapter_and_no_others(p, dim):
-    generator = torch.Generator().manual_seed(2)
-    params = model(1, 1, p, 4, dim, 3)
-    params = params.replace(query=3 * params.weights["query"], receptors=2 * params.weights["receptors"])
-    tokens, _ = Task(p, 4, 1).all()
-    names = list(params.weights)
-    at = lambda values: params.replace(**dict(zip(names, values, strict=True)))  # noqa: E731
-    answers = lambda *values: at(values).logits(tokens).log_softmax(-1)  # noqa: E731
-    base = answers(*params.weights.values())
-    shift = torch.randn(dim, generator=generator, dtype=torch.float64)
-    turn = torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64))[0]
-    moved = [
-        params.replace(token=params.weights["token"] + shift, position=params.weights["position"] - shift).weights,
-        {
-            name: value * {"token": 3, "position": 3, "value": 1 / 3, "assemblers": 1 / 3}.get(name, 1)
-            for name, value in params.weights.items()
-        },
-        {name: params.weights[name] @ turn.T for name in ("token", "position", "query", "receptors")}
-        | {"value": turn @ params.weights["value"] @ turn.T, "assemblers": turn @ params.weights["assemblers"]},
-    ]
-    for other in moved:
-        torch.testing.assert_close(answers(*(other[name] for name in names)), base, rtol=1e-10, atol=1e-10)
-    slopes = torch.autograd.functional.jacobian(answers, tuple(params.weights.values()))
-    jacobian = torch.cat([slope.flatten(0, 2).flatten(1) for slope in slopes], 1)
-    values = torch.linalg.svdvals(jacobian)
-    free = jacobian.shape[1] - (dim + 1 + dim * (dim - 1) // 2)
-    assert values[free - 1] > 1e-8 * values[0]
-    assert values[free] < 1e-13 * values[0]
-
-
 # ---------------------------------------------------------------- what embeddings can reach
 
 
@@ -160,11 +129,6 @@ def reachable(directions):
     return linprog(np.zeros(unknowns), A_eq=matrix, b_eq=np.zeros(len(matrix)), bounds=bounds).status == 0
 
 
-def random_directions(rng, *shape):
-    vectors = rng.normal(size=shape)
-    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
-
-
 @pytest.mark.evidence("odonnat-model")
 def test_no_embedding_reaches_the_exclusive_or_in_any_dimension():
     for dim in (1, 2, 3, 5):
@@ -176,28 +140,6 @@ def test_no_embedding_reaches_the_exclusive_or_in_any_dimension():
         e, q = rng.normal(size=(2, 2, 3))
         sums = e[:, None] + q[None]
         assert not ((sums[0, 0] > 0) & (sums[1, 1] > 0) & (sums[0, 1] < 0) & (sums[1, 0] < 0)).any()
-
-
-@pytest.mark.evidence("odonnat-model")
-@pytest.mark.parametrize(
-    ("length", "dim", "share"), [(2, 2, 1 / 2), (3, 2, 3 / 16), (4, 2, 1 / 16), (2, 3, 1 / 8), (2, 4, 0.0)]
-)
-def test_share_of_random_directions_that_embeddings_reach(length, dim, share):
-    rng = np.random.default_rng(2)
-    draws = 500
-    found = sum(reachable(random_directions(rng, 2, length, dim)) for _ in range(draws))
-    assert abs(found / draws - share) <= 4 * math.sqrt(share * (1 - share) / draws)
-
-
-@pytest.mark.evidence("odonnat-model")
-@pytest.mark.parametrize(("p", "length", "dim", "rank"), [(2, 12, 2, 24), (3, 12, 2, 27), (3, 12, 3, 41), (2, 12, 3, 38)])
-def test_degrees_of_freedom_of_the_embedding_table(p, length, dim, rank):
-    params = model(4, 1, p, length, dim)
-    table = lambda token, position: params.replace(token=token, position=position).table()  # noqa: E731
-    slopes = torch.autograd.functional.jacobian(table, (params.weights["token"], params.weights["position"]))
-    jacobian = torch.cat([slope.reshape(p * length * dim, -1) for slope in slopes], 1)
-    values = torch.linalg.svdvals(jacobian)
-    assert (values > 1e-9 * values[0]).sum() == rank == min(p * length * (dim - 1), (p + length - 1) * dim - 1)
 
 
 # ---------------------------------------------------------------- normalization

@@ -313,3 +313,20 @@ def test_stored_first_steps_over_the_threshold_are_like_the_steepest(stored):
 def test_a_course_refuses_what_it_does_not_follow(settings, message):
     with pytest.raises(ValueError, match=message):
         Course([1, 2], settings)
+
+
+@pytest.mark.parametrize(
+    ("loss", "factor"), [(torch.ones(3), 2.0), (torch.tensor([[math.nan]]), 2.0), (torch.ones(3, 1), 1.0)]
+)
+def test_spikes_check_their_input(loss, factor):
+    with pytest.raises(ValueError, match="loss|factor"):
+        find_spikes(loss, factor)
+
+
+def test_dissection_of_a_small_step_leaves_only_the_slope():
+    params, after, marked, truth, _ = example(1e-5)
+    found = dissect(params, after, marked, truth)
+    for name in ("straight normalization", "straight layer", "straight logits", "straight loss"):
+        assert torch.allclose(found[name], found["rise"], rtol=1e-3, atol=1e-9)
+    parts = found["embeddings"] + found["attention"] + found["feed-forward"]
+    assert torch.allclose(parts, found["rise"], rtol=1e-3, atol=1e-9)

@@ -53,20 +53,6 @@ def test_the_label_is_invariant_under_the_prefix_order_and_the_suffix_and_under_
 
 
 @pytest.mark.evidence("odonnat-task")
-@pytest.mark.parametrize(("p", "length", "k"), SIZES)
-def test_positions_that_miss_one_of_the_first_k_say_nothing_about_the_label(p, length, k):
-    tokens, targets = Task(p, length, k).all()
-    for size in range(length + 1):
-        for seen in itertools.combinations(range(length), size):
-            key = (tokens[:, list(seen)] * p ** torch.arange(size)).sum(1)
-            counts = torch.zeros(p**size, p, dtype=torch.int64).index_put_((key, targets), torch.tensor(1), accumulate=True)
-            if set(range(k)) <= set(seen):
-                assert (counts.max(1).values == counts.sum(1)).all()  # the label is known
-            else:
-                assert (counts == p ** (length - size - 1)).all()  # every label is as frequent
-
-
-@pytest.mark.evidence("odonnat-task")
 def test_a_predictor_that_misses_a_token_has_accuracy_one_in_p_exactly_and_loss_at_least_log_p():
     tokens, targets = Task(3, 4, 3).all()
     generator = torch.Generator().manual_seed(0)

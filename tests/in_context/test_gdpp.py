@@ -166,21 +166,6 @@ def test_optimum_is_a_strict_local_minimum_over_all_matrices(n, k):
 
 
 @pytest.mark.evidence("ahn-domain-shift")
-@pytest.mark.parametrize("k", [1, 2, 3])
-def test_shift_of_scale_multiplies_steps_and_curvatures(k):
-    generator = torch.Generator().manual_seed(3)
-    d, n, s = 2, 4, 1.3
-    steps = -0.3 * torch.rand(k, generator=generator, dtype=torch.float64) - 0.1
-    curvatures = -0.2 * torch.rand(k - 1, generator=generator, dtype=torch.float64)
-    A, B = layers(steps, curvatures, d)
-    shifted = s**2 * sample_grams(60_000, d, n, generator)
-    # covariates s x whitened by the old Σ have the Gram matrix s²G, and w⋆ ~ N(0, Σ'⁻¹) makes the loss ‖T‖² again
-    losses = prompt_losses(shifted, A, B)
-    exact = gdpp_loss(s**2 * steps, s**2 * curvatures, d, n)
-    assert abs(losses.mean() - exact) < 4.5 * losses.std() / 60_000**0.5
-
-
-@pytest.mark.evidence("ahn-domain-shift")
 @pytest.mark.parametrize(("d", "n"), [(1, 1), (5, 3), (5, 20), (3, 100)])
 def test_one_layer_is_worse_than_no_layer_beyond_the_square_root_of_two(d, n):
     step = optimal_step_sizes(d, n, 1)[0]
@@ -240,16 +225,6 @@ def test_a_sample_cannot_see_the_variance_of_the_optimum():
         eigenvalues = torch.linalg.eigvalsh(sample_grams(100_000, 5, n, generator))
         losses = gdpp_residuals(steps, curvatures, eigenvalues.ravel())[0][-1].reshape(-1, 5).square().sum(-1)
         assert losses.std() / 100_000**0.5 < 0.05 * losses.mean()  # and yet it looks tame
-
-
-@pytest.mark.evidence("ahn-figure-4")
-def test_steps_often_but_not_always_grow_from_layer_to_layer():
-    grows = {case: (np.diff(np.abs(found["steps"])) > 0).all() for case, found in OPTIMA.items()}
-    assert grows[5, 10, 3]
-    assert grows[5, 20, 3]
-    assert all(grow for case, grow in grows.items() if case[2] == 2)
-    assert [sum(grow for case, grow in grows.items() if case[2] == k) for k in (3, 4)] == [21, 6]
-    assert not grows[5, 3, 3]
 
 
 @pytest.mark.evidence("ahn-figure-3", "ahn-figure-4")

@@ -15,7 +15,6 @@ from attnopt.in_context import (
     attention_loss,
     gram_quadrature,
     in_context_loss,
-    linear_transformer,
     one_layer_loss,
     one_layer_optimum,
     sample_prompts,
@@ -130,21 +129,6 @@ def test_minimiser_is_isolated_but_for_the_scale(spectrum, n):
     assert curvatures[1] > 1e-4
 
 
-@pytest.mark.evidence("ahn-unique-optimum")
-@pytest.mark.parametrize("n", EXAMPLES)
-def test_one_dimension_has_a_second_family(n, generator):
-    covariance = torch.tensor([[0.7]], dtype=torch.float64)
-    step = one_layer_optimum(covariance, n).item()
-    low = one_layer_loss(one_layer_optimum(covariance, n), covariance, n)
-    b, A = torch.tensor([2.0, 0.0], dtype=torch.float64), torch.tensor([[0.0], [step / 2]], dtype=torch.float64)
-    torch.testing.assert_close(attention_loss(b, A, covariance, n), low, rtol=1e-12, atol=0)
-    # in two dimensions the same exchange of roles is not optimal
-    wide = torch.eye(2, dtype=torch.float64)
-    b = torch.tensor([1.0, 0, 0], dtype=torch.float64)
-    losses = attention_loss(b, normal(generator, 500, 3, 2), wide, n)
-    assert losses.min() > one_layer_loss(one_layer_optimum(wide, n), wide, n) + 0.1
-
-
 @pytest.mark.evidence("ahn-theorem-1", "ahn-lemma-7")
 def test_optimum_by_hand_in_exact_fractions():
     """Σ = diag(1, 1/2), n = 3: 3/(4·1 + 3/2) = 6/11, 3/(4/2 + 3/2) = 6/7, and the loss 5/11 + 2/7."""
@@ -182,24 +166,6 @@ def test_tradeoff_limits_and_scale(generator):
     torch.testing.assert_close(one_layer_optimum(9 * covariance, 20), one_layer_optimum(covariance, 20) / 9)
 
 
-@pytest.mark.evidence("ahn-tradeoff")
-@pytest.mark.parametrize("n", [1, 5, 40])
-def test_other_prior_is_shrunk_alike_in_all_directions(n, generator):
-    covariance = covariance_of(generator, (1.0, 0.3, 0.1))
-    inverse = torch.linalg.inv(covariance)
-    inverse = (inverse + inverse.mT) / 2
-    A = (-n / (n + 4) * inverse).requires_grad_()
-    loss = one_layer_loss(A, covariance, n, inverse)
-    (slope,) = torch.autograd.grad(loss, A)
-    assert slope.abs().max() < 1e-11
-    assert loss.item() == pytest.approx(12 / (n + 4), rel=1e-12)
-    prompts, targets = sample_prompts(40_000, covariance, n, generator, inverse)
-    P, Q = torch.zeros(1, 4, 4, dtype=torch.float64), torch.zeros(1, 4, 4, dtype=torch.float64)
-    P[0, -1, -1], Q[0, :3, :3] = 1, A.detach()
-    errors = (linear_transformer(prompts, P, Q)[-1, :, -1, -1] + targets).square()
-    assert abs(errors.mean() - loss) < 5 * errors.std() / 200
-
-
 spectra = st.lists(st.floats(0.02, 5), min_size=1, max_size=4)
 counts = st.integers(1, 200)
 
@@ -215,15 +181,6 @@ def test_valley_is_part_of_the_loss_and_least_in_its_family(spectrum, n, angle, 
     torch.testing.assert_close(loss, valley_loss(at, values, n, direction), rtol=1e-8, atol=1e-10)
     (slope,) = torch.autograd.grad(loss, A)
     assert slope.abs().max() < 1e-6 * (1 + values.sum() ** 3)  # A is best for this b, in every entry
-
-
-def test_valley_begins_at_the_optimum_and_ends_at_rank_one():
-    values, n = torch.tensor([1.0, 0.5, 0.25], dtype=torch.float64), 10
-    ends = torch.tensor([0, math.pi / 2], dtype=torch.float64)
-    trace = values.sum()
-    floor = (values * (values + trace) / ((n + 1) * values + trace)).sum()
-    lost = (n * values**2 / ((n + 1) * values + trace))[1:].sum()
-    torch.testing.assert_close(valley_loss(ends, values, n), torch.stack([floor, floor + lost]), rtol=1e-12, atol=0)
 
 
 def threshold(values, n):

@@ -5,7 +5,6 @@ import pytest
 import sympy as sp
 import torch
 from helpers import normal
-from scipy.optimize import minimize
 
 from attnopt.in_context import gram_quadrature, optimal_step_sizes, prompt_losses
 from attnopt.in_context import two_layers as module
@@ -122,45 +121,6 @@ def test_a_quartic_is_refused_wherever_it_is_negative(text, complaint):
     else:
         with pytest.raises(ArithmeticError, match=complaint):
             module._require_nowhere_negative(quartic, steps, p, m)
-
-
-@pytest.mark.evidence("ahn-theorem-3")
-@pytest.mark.parametrize(("d", "n", "kind"), [(2, 1, True), (2, 2, True), (2, 2, False), (2, 6, False), (3, 3, True)])
-def test_no_random_weights_beat_the_certified_minimum(d, n, kind, generator):
-    G, mass = rule(d, n, 4)
-    least = float(optimal_step_sizes(d, n, 2)[1])
-
-    def value(x):
-        x = torch.tensor(x, requires_grad=True)
-        A = x.reshape(2, d, d)
-        loss = mass @ prompt_losses(G, A + A.mT if kind else A)
-        loss.backward()
-        return loss.item(), x.grad.numpy()
-
-    options = {"maxiter": 3000, "ftol": 1e-15, "gtol": 1e-9}
-    ends = [
-        minimize(value, normal(generator, 2 * d * d), jac=True, method="L-BFGS-B", options=options).fun for _ in range(4)
-    ]
-    assert min(ends) == pytest.approx(least, abs=1e-7)
-    assert min(ends) > least - 1e-9
-
-
-@pytest.mark.evidence("ahn-theorem-3")
-@pytest.mark.parametrize(("d", "n"), SIZES)
-def test_diagonal_weights_suffice(d, n, generator):
-    G, mass = rule(d, n, 4)
-
-    def loss(P, Q):
-        return mass @ prompt_losses(G, torch.stack([P, Q]))
-
-    for _ in range(5):
-        P, Q = symmetric(generator, d, d), symmetric(generator, d, d)
-        values, turn = torch.linalg.eigh(P)
-        D, Q_turned = torch.diag(values), turn.mT @ Q @ turn
-        torch.testing.assert_close(loss(P, Q), loss(D, Q_turned))
-        signs = torch.diag(torch.tensor([-1.0] + [1.0] * (d - 1), dtype=torch.float64))
-        torch.testing.assert_close(loss(D, Q_turned), loss(D, signs @ Q_turned @ signs))
-        assert loss(D, torch.diag(Q_turned.diagonal())) < loss(P, Q)
 
 
 @pytest.mark.evidence("ahn-theorem-3")

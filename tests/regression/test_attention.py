@@ -1,5 +1,3 @@
-import itertools
-
 import pytest
 import torch
 from helpers import normal
@@ -30,13 +28,3 @@ def test_sequence_axis_is_not_the_usual_attention(generator):
     torch.testing.assert_close(cross_attention(features, weights, "sequence"), shares @ weights)
     exponentials = (features @ features.mT).exp()
     torch.testing.assert_close(self_attention(features, "sequence"), exponentials / exponentials.sum(0) @ features)
-
-
-@pytest.mark.evidence("actor-softmax-axis")
-def test_labels_normalized_on_both_axes_need_equal_counts():
-    for tokens, classes in itertools.product((1, 2, 3), repeat=2):
-        found = 0
-        for bits in itertools.product((0, 1), repeat=tokens * classes):
-            labels = torch.tensor(bits).reshape(tokens, classes)
-            found += bool((labels.sum(0) == 1).all() and (labels.sum(1) == 1).all())
-        assert found == ({1: 1, 2: 2, 3: 6}[tokens] if tokens == classes else 0)  # the permutation matrices

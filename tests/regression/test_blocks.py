@@ -1,4 +1,3 @@
-import itertools
 import math
 from functools import partial
 
@@ -9,7 +8,6 @@ from helpers import AXES, loss, model_problem, normal
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
-from scipy.optimize import brentq
 
 from attnopt.regression import (
     block_step,
@@ -160,17 +158,6 @@ def test_printed_quadratic_block_is_eq_9(axis, tokens, width, seed):
         torch.testing.assert_close(layer, torch.from_numpy(whole), rtol=1e-10, atol=1e-11)
 
 
-@pytest.mark.parametrize(("model", "axis"), BOTH)
-def test_strang_network_is_a_shifted_lie_network(model, axis, generator):
-    features, weights, labels = problem(generator, model, axis)
-    depth, step = 5, 0.4
-    forth = follow_labels(features, weights, labels, model, step / 2)
-    lie = unroll(forth, weights, labels, axis, depth, step, "lie", model)[-1]
-    strang = unroll(features, weights, labels, axis, depth, step, "strang", model)[-1]
-    torch.testing.assert_close(strang, follow_labels(lie, weights, labels, model, -step / 2), rtol=1e-10, atol=1e-11)
-    assert (strang - lie).norm() > 1e-2
-
-
 @pytest.mark.evidence("actor-splitting-linear")
 @pytest.mark.parametrize("axis", AXES)
 @given(
@@ -202,47 +189,6 @@ def test_unit_step_descends_up_to_norm_two(axis, tokens, width, classes, norm, h
     assert torch.linalg.eigvalsh(hessian)[-1] <= norm**2 / 2 + 1e-12
 
 
-@pytest.mark.evidence("actor-splitting-linear")
-@pytest.mark.parametrize("axis", AXES)
-def test_unit_step_cycles_beyond_norm_two(axis):
-    def run(squared, start, layers):
-        a = math.sqrt(squared / 2)  # one token and two classes, or two tokens ±z/2 and one class
-        if axis == "class":
-            weights, labels, features = double([[a], [-a]]), double([[0.5, 0.5]]), double([[start]])
-        else:
-            weights, labels, features = double([[math.sqrt(squared)]]), double([[0.5], [0.5]]), double([[start], [-start]])
-            features = features / 2**0.5
-        assert torch.linalg.matrix_norm(weights, 2) ** 2 == pytest.approx(squared)
-        path = unroll(features, weights, labels, axis, layers)
-        return a, path[:, 0, 0] * (1 if axis == "class" else 2**0.5), loss(path, weights, labels, axis)
-
-    for squared in (4.1, 4.5, 8.0, 30.0):
-        a = math.sqrt(squared / 2)
-        z = brentq(lambda x, a=a: 2 * x - a * math.tanh(a * x), 1e-3, a)
-        _, orbit, losses = run(squared, z, 9)
-        expected = z * double([(-1.0) ** k for k in range(10)])
-        torch.testing.assert_close(orbit, expected, rtol=1e-9, atol=1e-9)
-        assert losses.min() > math.log(2) + 1e-4  # never at the minimum, which is at zero
-        _, orbit, losses = run(squared, z / 20, 8)
-        assert losses.diff().max() > 0  # near the minimum a step rises
-    for squared in (3.0, 3.9):
-        assert run(squared, 0.3, 600)[1][-1].abs() < 1e-6
-
-
-@pytest.mark.evidence("actor-splitting-quadratic")
-def test_quadratic_unit_step_can_diverge():
-    # each of two tokens is labelled as the other; softmax at (r, -r) sees only itself: Z → Z - 4Z
-    start, weights, exchange = double([[1.5], [-1.5]]), double([[1.0]]), double([[0.0, 1.0], [1.0, 0.0]])
-    for axis in AXES:
-        run = unroll(start, weights, exchange, axis, 8, model="quadratic")
-        torch.testing.assert_close(run[-1] / run[-2], double([[-3.0], [-3.0]]), rtol=1e-9, atol=0)
-        r = run[:-1, 0, 0]
-        torch.testing.assert_close(run[1:, 0, 0], -(1 + 2 * torch.tanh(r**2)) * r, rtol=1e-12, atol=0)  # by hand
-        losses = loss(run, weights, exchange, axis, "quadratic")
-        assert (losses.diff() > 0).all()
-        assert losses[-1] > 1e6
-
-
 @pytest.mark.parametrize(("model", "axis"), BOTH)
 def test_layer_dependent_weights(model, axis, generator):
     features, weights, labels = problem(generator, model, axis)
@@ -272,25 +218,6 @@ def test_layer_dependent_weights(model, axis, generator):
     assert batch.shape == (3, 2, *features.shape)
     torch.testing.assert_close(batch[:, 1], unroll(features, [weights, -weights], labels, axis, 2, 0.5, model=model))
     torch.testing.assert_close(batch[:, 0], unroll(features, weights, labels, axis, 2, 0.5, model=model))
-
-
-@pytest.mark.evidence("actor-splitting-linear")
-@pytest.mark.parametrize("axis", AXES)
-def test_fixed_points_of_euler_only_are_minimisers(axis, generator):
-    weights, labels = 1.5 * torch.eye(3).double(), softmax(normal(generator, 3, 3), axis)
-    left = {}
-    for scheme, step in itertools.product(("euler", "printed", "lie", "strang"), (1.0, 0.5)):
-        end = unroll(torch.zeros(3, 3).double(), weights, labels, axis, 800, step, scheme)[-1]
-        again = block_step(end, weights, labels, axis, step, scheme)
-        torch.testing.assert_close(again, end, rtol=0, atol=1e-9)  # it rests
-        left[scheme, step] = slope(end, weights, labels, axis).norm().item()
-    for scheme in ("euler", "printed"):
-        assert left[scheme, 1.0] < 1e-8
-        assert left[scheme, 0.5] < 1e-8
-    assert left["lie", 1.0] > left["strang", 1.0] > 1e-4
-    # where the splittings rest, the gradient is of their order
-    assert left["lie", 1.0] / left["lie", 0.5] == pytest.approx(2, rel=0.3)
-    assert left["strang", 1.0] / left["strang", 0.5] == pytest.approx(4, rel=0.3)
 
 
 @pytest.mark.parametrize(

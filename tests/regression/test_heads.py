@@ -1,4 +1,3 @@
-import itertools
 import math
 from functools import partial
 
@@ -7,7 +6,6 @@ import pytest
 import torch
 from helpers import AXES, normal
 from scipy.integrate import solve_ivp
-from scipy.optimize import linprog
 
 from attnopt.regression import (
     cross_attention,
@@ -63,74 +61,6 @@ def test_values_must_be_keys(classes, width, generator):
         patch.setattr("attnopt.regression.attention.check_matrices", lambda **_: None)  # vmap cannot look at numbers
         patch.setattr("attnopt.softmax.check_matrices", lambda **_: None)
         assert skewness(package(points)) < 1e-12
-
-
-def test_values_are_free_where_keys_are_affinely_dependent(generator):
-    # one feature: every function is a derivative, and values 1, 0, 1 are no multiple of the keys -1, 0, 1 plus a constant
-    keys, points = double([[-1.0], [0.0], [1.0]]), normal(generator, 20, 1)
-    assert len(gradient_values(keys, points)) == 3
-    stacked = torch.stack([double([1.0, 0.0, 1.0]), keys[:, 0], torch.ones(3).double()])
-    assert torch.linalg.matrix_rank(stacked) == 3
-    # keys on a line in the plane: each difference of values may have a factor of its own
-    line = double([[0.3, 0.1]]) + double([[-1.0], [0.2], [1.5]]) * double([[2.0, 1.0]])
-    assert len(gradient_values(line, normal(generator, 40, 2))) == 2 + 2
-    # corners of a square, whose diagonals have equal sums: each side of it may have a factor of its own
-    corners = double(list(itertools.product((-1.0, 1.0), repeat=2)))
-    allowed = gradient_values(corners, normal(generator, 40, 2)).flatten(1)
-    assert len(allowed) == 2 + 2
-    values = (corners * double([1.0, 3.0])).flatten()
-    assert (values - values @ allowed.mT @ allowed).norm() < 1e-8
-    shifts = torch.stack([torch.outer(torch.ones(4).double(), e).flatten() for e in torch.eye(2).double()])
-    assert torch.linalg.matrix_rank(torch.cat([corners.flatten()[None], shifts, values[None]])) == 4  # none of c θ + 1vᵀ
-
-
-@pytest.mark.evidence("actor-multi-head")
-@pytest.mark.parametrize(("heads", "width"), [(2, 3), (3, 3), (4, 2), (5, 3), (6, 2), (6, 3)])
-def test_superposition_counts(heads, width, generator):
-    directions = normal(generator, heads, width)
-    if (heads, width) == (5, 3):  # general position with wide margins, for descent below
-        directions = double([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [1, -1, 2]])
-    tasks = double(list(itertools.product((1.0, -1.0), repeat=heads)))
-    possible = torch.tensor(
-        [
-            linprog(
-                np.zeros(width), A_ub=-(y[:, None] * directions).numpy(), b_ub=-np.ones(heads), bounds=(None, None)
-            ).status
-            == 0
-            for y in tasks
-        ]
-    )
-    count = 2 * sum(math.comb(heads - 1, k) for k in range(width))
-    assert possible.sum() == count
-    assert (count == 2**heads) == (heads <= width)
-    assert (count == 2 ** (heads - 1)) == (heads == 2 * width)
-    if (heads, width) != (5, 3):
-        return
-    # descent finds a token for each of these, and for no other
-    weights, eye = torch.stack([directions, -directions], 1), torch.eye(width).double().expand(heads, -1, -1)
-    labels = torch.stack([tasks > 0, tasks < 0], -1).double()[:, :, None]
-    tokens = torch.zeros(len(tasks), 1, width).double()
-    for _ in range(1500):
-        tokens = tokens - 0.2 * multi_head_gradient(tokens, eye, weights, labels, "class")
-    satisfied = (tokens @ directions.mT * tasks[:, None] > 0).all((-2, -1))
-    assert (satisfied == possible).all()
-
-
-@pytest.mark.parametrize("axis", AXES)
-def test_orthogonal_heads_are_independent(axis, generator):
-    basis = torch.linalg.qr(normal(generator, 5, 5)).Q
-    orthogonal, weights = torch.stack([basis[:, :2], basis[:, 2:4]]), normal(generator, 2, 3, 2)
-    labels, start = softmax(normal(generator, 2, 4, 3), axis), normal(generator, 4, 5)
-    oblique = torch.stack([basis[:, :2], basis[:, 1:3]])
-    for projections, independent in ((orthogonal, True), (oblique, False)):
-        together, alone = start, [start @ p for p in projections]
-        for _ in range(20):
-            together = together - 0.3 * multi_head_gradient(together, projections, weights, labels, axis)
-            alone = [z - 0.3 * linear_gradient(z, weights[h], labels[h], axis) for h, z in enumerate(alone)]
-        apart = max((together @ p - z).norm().item() for p, z in zip(projections, alone, strict=True))
-        assert (apart < 1e-12) == independent
-        if independent:  # and what no head sees stays where it was
-            torch.testing.assert_close(together @ basis[:, 4:], start @ basis[:, 4:], rtol=0, atol=1e-13)
 
 
 @pytest.mark.evidence("actor-multi-head")

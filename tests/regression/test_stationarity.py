@@ -43,20 +43,6 @@ def test_one_hot_labels_and_independent_weights_have_no_minimiser(axis, generato
     assert losses[2] < 1e-7
 
 
-@pytest.mark.evidence("actor-stationarity")
-def test_margin_decides_whether_descent_converges():
-    triangle = torch.tensor([[1.0, 0.0], [-0.5, 0.8], [-0.5, -0.8], [0.1, 0.1]], dtype=torch.float64)
-    corner, inside = torch.eye(4, dtype=torch.float64)[[0]], torch.eye(4, dtype=torch.float64)[[3]]
-    assert stationary_margin(triangle, corner, "class") == 0
-    assert stationary_margin(triangle, inside, "class") > 0.1
-    gradient_norm, size = descend(triangle, inside, "class")
-    assert gradient_norm < 1e-12
-    assert size < 1
-    gradient_norm, size = descend(triangle, corner, "class")
-    assert gradient_norm > 1e-5
-    assert size > 5
-
-
 def test_margin_is_a_number_that_can_be_computed_by_hand():
     # one feature, weights -1, 0, 1, label in the middle: P = (p, 1 - 2p, p), smallest entry largest at p = 1/3
     weights = torch.tensor([[-1.0], [0.0], [1.0]], dtype=torch.float64)

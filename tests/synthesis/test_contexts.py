@@ -1,6 +1,5 @@
 import itertools
 import math
-from fractions import Fraction
 
 import numpy as np
 import one_head as experiment
@@ -8,11 +7,10 @@ import pytest
 import sympy as sp
 import torch
 
-from attnopt.regression import cross_attention, linear_gradient
+from attnopt.regression import cross_attention
 from attnopt.synthesis import mixture_error, mixture_limit, read_context
 
 THETA = torch.tensor([[1, 0], [0, 1], [-1, -1]], dtype=torch.float64)
-BY_HAND = [(2, 0), (0, 0), (1, 1), (-1, 1), (0, -1), (-2, -1)]  # two tokens a class, around the class vectors
 PLANE = {
     "means": THETA,
     "shares": torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64),
@@ -27,30 +25,6 @@ def normal(*shape, seed=0):
 
 def one_hot(classes, count):
     return torch.nn.functional.one_hot(torch.as_tensor(classes), count).double()
-
-
-@pytest.mark.evidence("book-head-tilt")
-@pytest.mark.evidence("book-head-classmates")
-def test_by_hand_in_fractions():
-    """At (log 2, 0) a token weighs 2 to its first coordinate."""
-    weights = [Fraction(2) ** x for x, _ in BY_HAND]
-    classes = [slice(0, 2), slice(2, 4), slice(4, 6)]
-    mean = lambda part: [  # noqa: E731
-        sum(w * x[f] for w, x in zip(weights[part], BY_HAND[part], strict=True)) / sum(weights[part]) for f in (0, 1)
-    ]
-    shares = [sum(weights[part]) / sum(weights) for part in classes]
-    assert shares == [Fraction(4, 7), Fraction(2, 7), Fraction(1, 7)]
-    assert [mean(part) for part in classes] == [[Fraction(8, 5), 0], [Fraction(3, 5), 1], [Fraction(-2, 5), -1]]
-    everyone = mean(slice(0, 6))
-    assert everyone == [Fraction(36, 35), Fraction(1, 7)]
-    pull = [a - b for a, b in zip(everyone, mean(classes[0]), strict=True)]
-    assert pull == [Fraction(-4, 7), Fraction(1, 7)]
-    query = torch.tensor([[math.log(2), 0]], dtype=torch.float64)
-    own = torch.eye(3, dtype=torch.float64)[:1]
-    torch.testing.assert_close(linear_gradient(query, THETA, own, "class"), torch.tensor([pull], dtype=torch.float64))
-    found = read_context(query, torch.tensor(BY_HAND).double(), one_hot([0, 0, 1, 1, 2, 2], 3))
-    torch.testing.assert_close(found.shares, torch.tensor([shares], dtype=torch.float64))
-    torch.testing.assert_close((found.shares - own) @ found.classes[0], torch.tensor([pull], dtype=torch.float64))
 
 
 @pytest.mark.evidence("book-head-tilt")

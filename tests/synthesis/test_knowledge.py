@@ -1,6 +1,5 @@
 import itertools
 import math
-from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +8,6 @@ import torch
 from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize
 
-from attnbook.explorers import OneLayerKnowsExplorer
 from attnopt.in_context import one_layer_loss, one_layer_optimum
 from attnopt.synthesis import (
     agreement_number,
@@ -361,33 +359,6 @@ def test_the_sampled_sum_keeps_the_bound(weight, n):
 
 def binomial(k):
     return torch.tensor([math.comb(k, c) / 2**k for c in range(k + 1)], dtype=torch.float64)
-
-
-CELLS = {
-    "sequences": torch.full((4096,), 1 / 4096, dtype=torch.float64),
-    "positions": torch.full((32,), 1 / 32, dtype=torch.float64),
-    "counts": binomial(5),
-    "parity": binomial(1),
-}
-
-
-@pytest.mark.evidence("book-cells")
-@pytest.mark.parametrize(
-    ("name", "fifth", "fiftieth"), [("sequences", 6592, 16_022), ("positions", 51, 124), ("counts", 7, 37), ("parity", 3, 6)]
-)
-def test_the_examples_that_invariances_save(name, fifth, fiftieth):
-    assert examples_needed(CELLS[name], 0.2).item() == fifth
-    assert examples_needed(CELLS[name], 0.02).item() == fiftieth
-    for number in (fifth, fiftieth):
-        few, enough = unseen_mass(CELLS[name], [number - 1, number])
-        level = 0.2 if number == fifth else 0.02
-        assert enough <= level < few
-    shares = Counter(Fraction(share) for share in CELLS[name].tolist())  # exactly, and each power once
-    exact = sum(many * share * (1 - share) ** fifth for share, many in shares.items())
-    assert unseen_mass(CELLS[name], [fifth]).item() == pytest.approx(float(exact))
-    told = OneLayerKnowsExplorer(length=12, weight=5, decades=math.log10(fifth)).compute()
-    assert told["left"][name] == pytest.approx(float(exact))
-    assert told["needed"][name] == fifth
 
 
 @pytest.mark.evidence("book-cells")

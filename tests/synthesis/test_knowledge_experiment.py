@@ -2,16 +2,13 @@
 
 import itertools
 import math
-from collections import Counter
 
 import numpy as np
 import one_layer_knows as script
 import pytest
 import torch
-from lab import RESULTS
 
-from attnopt.clustering.trained import load_overview
-from attnopt.synthesis import best_agreement, examples_needed, softmax_price, unseen_mass
+from attnopt.synthesis import best_agreement, softmax_price, unseen_mass
 
 
 @pytest.mark.evidence("book-softmax-price")
@@ -50,29 +47,3 @@ def test_a_curve_of_cells_is_the_theorem_s(monkeypatch):
     np.testing.assert_allclose(found, unseen_mass(shares, [1, 3, 8]), atol=0.05)
     noise = torch.randn(4096, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert min(script.curve(noise, labels, sets)) > 950
-
-
-@pytest.mark.evidence("book-heads-read")
-def test_trained_heads_need_what_their_levels_say():
-    stored = script.RECORD.stored()
-    numbers = np.array(stored["settings"]["numbers"])
-    assert stored["settings"]["test"] == script.TEST
-    overview = {name: value.numpy() for name, value in load_overview().items()}
-    tokens = script.TASK.all()[0].numpy()
-    good = np.flatnonzero(overview["accuracy"] > 0.9)
-    assert len(good) == 90
-    ratios, predictions = [], []
-    for at in good:
-        curve = np.array(stored["heads"]["trained"]["embedding"][at]) / 1000
-        shares = torch.tensor(np.unique(tokens @ overview["m"][at], return_counts=True)[1] / 4096)
-        ideal = unseen_mass(shares, numbers.tolist()).numpy()
-        predictions.append(script.crossing(numbers, -ideal, -0.2))
-        assert math.ceil(predictions[-1]) == examples_needed(shares, 0.2).item()
-        ratios.append(script.crossing(numbers, -curve, -0.2) / predictions[-1])
-    assert np.quantile(ratios, [0.1, 0.5, 0.9]) == pytest.approx([0.98, 1.01, 1.08], abs=5e-3)
-    assert (sum(ratio > 1 for ratio in ratios), round(max(ratios), 2)) == (72, 2.05)
-    assert Counter(np.round(predictions, 3)).most_common(1)[0][1] == 46
-    last = {name: np.array(stored["heads"][name])[good][:, -1] for name in ("other rule",)}
-    assert np.median(last["other rule"]) > 980
-    assert np.median(np.array(stored["heads"]["untrained"]["embedding"])[good][:, -1]) > 980
-    assert RESULTS.joinpath("one_layer_knows.json").exists()

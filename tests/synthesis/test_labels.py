@@ -356,3 +356,13 @@ def test_the_third_order_of_a_stack_is_that_of_the_proof(generator):
         found.append((held(matrices, scale * signed) - first) / scale**3)
     close(found[0], third, 5e-2)
     close(found[1], third, 5e-4)
+
+
+def test_bayes_layer_takes_covariances_alone():
+    eye = torch.eye(2, dtype=torch.float64)
+    with pytest.raises(ValueError, match="noise must be positive definite"):
+        bayes_layer(-eye, eye, 3)
+    with pytest.raises(ValueError, match="prior must be positive definite"):
+        bayes_layer(eye, torch.stack([eye, -eye]), 3)
+    with pytest.raises(ValueError, match="prior must have shape"):
+        bayes_layer(eye, torch.eye(3, dtype=torch.float64), 3)

@@ -436,3 +436,73 @@ def test_full_matrices_part_when_their_traces_are_said_to(chance):
     ways = np.trace(found.y.T.reshape(-1, layers, dim, dim), axis1=2, axis2=3) / dim
     seen = np.interp(math.log(0.1), np.log(np.ptp(ways, axis=1)), moments)
     assert seen == pytest.approx(told, rel=0.01)
+
+
+@pytest.mark.evidence("book-loops-plateau")
+@pytest.mark.parametrize(
+    ("dim", "examples", "shape"),
+    [(5, 20, (0, 0.05, 1)), (5, 20, (1, 0.95, 0)), (2, 10, (0, 0.1, 0.8)), (5, 20, (0, 0.7, 0.7001, 1)), (8, 60, (0, 1))],
+)
+@pytest.mark.parametrize("share", [1e-9, 0.2])
+def test_the_next_order_is_that_of_extremes_that_lie_unevenly_about_the_mean(dim, examples, shape, share):
+    shape = torch.tensor(shape, dtype=torch.float64)
+    shape = (shape - shape.mean()) / (shape.max() - shape.min())
+    reached, repulsion = 1e-3, tied_rates(dim, examples, len(shape))[1]
+    starts = tied_optimum(dim, examples, len(shape))[0] + share * reached * shape
+    predicted = plateau_time(starts, dim, examples, reached).item()
+    times = predicted + torch.linspace(-0.02, 0.02, 41, dtype=torch.float64) / repulsion
+    found = step_flow(starts, dim, examples, times)
+    gaps = (found.amax(-1) - found.amin(-1)).log()
+    assert np.interp(math.log(reached), gaps.numpy(), times.numpy()) == pytest.approx(
+        predicted, abs=5 * reached**2 / repulsion
+    )
+
+
+@pytest.mark.parametrize("layers", [2, 3, 4])
+def test_far_from_the_plateau_a_tiny_spread_doubles_when_it_is_said_to(layers, chance):
+    """Before the common step has settled, where the rate is not yet that of the saddle."""
+    dim, examples = chance.choice(((1, 8), (2, 10), (5, 20), (8, 60)))
+    best = tied_optimum(dim, examples, layers)[0]
+    for start, factor in itertools.product((0.0, chance.uniform(0.2, 0.9) * best, 1.4 * best), (1.1, 2)):
+        starts = start + 1e-9 * abs(best) * torch.linspace(-0.5, 0.5, layers, dtype=torch.float64)
+        first = (starts[-1] - starts[0]).item()
+        time = plateau_time(starts, dim, examples, factor * first).item()
+        found = step_flow(starts, dim, examples, [time])[0]
+        print(dim, examples, start, factor, time)
+        assert (found[-1] - found[0]).item() / first == pytest.approx(factor, rel=1e-5)
+
+
+@pytest.mark.evidence("book-loops-plateau")
+@pytest.mark.parametrize("layers", [2, 3])
+def test_a_hundredth_of_the_spread_delays_the_drop_by_log_100_over_the_rate(layers, chance):
+    assert {2: 1.9250, 3: 5.0034}[layers] == pytest.approx(math.log(100) / tied_rates(5, 20, layers)[1], abs=5e-5)
+    dim, examples = chance.choice(((2, 10), (5, 20), (8, 60)))
+    delay = math.log(100) / tied_rates(dim, examples, layers)[1]
+    best, level = tied_optimum(dim, examples, layers)
+    middle = (level + float(optimal_step_sizes(dim, examples, layers)[1])) / 2
+    drops = []
+    for spread_of in (1e-4, 1e-6, 1e-8):
+        starts = 0.3 * best + spread_of * torch.linspace(-0.5, 0.5, layers, dtype=torch.float64)
+        end = plateau_time(starts, dim, examples, 0.1).item() + delay
+        times = torch.linspace(0, 2 * end, 3001, dtype=torch.float64)
+        losses = step_loss(step_flow(starts, dim, examples, times), dim, examples)
+        drops.append(np.interp(-middle, -losses.numpy(), times.numpy()))
+    print(dim, examples, drops, delay)
+    assert np.diff(drops) == pytest.approx(delay, rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "error"),
+    [
+        ("groups", 3, TypeError),
+        ("groups", "21", TypeError),
+        ("groups", [2, 0.5], TypeError),
+        ("groups", [], ValueError),
+        ("groups", [2, 0], ValueError),
+        ("dim", 0, ValueError),
+        ("examples", 2.5, TypeError),
+    ],
+)
+def test_groups_are_checked(name, bad, error):
+    with pytest.raises(error, match=name):
+        grouped_optimum(**{"groups": [2, 1], "dim": 3, "examples": 5} | {name: bad})

@@ -1,7 +1,6 @@
 import itertools
 import math
 import random
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,9 +9,6 @@ from scipy.optimize import minimize
 
 from attnopt.regression import block_step, feature_flow, unroll
 from attnopt.synthesis import attention_spread, gain_bounds, information_split, oracle_value
-
-TOKENS = torch.tensor([[math.log(2), 0], [0, 0], [0, math.log(2)]], dtype=torch.float64)
-THETA = torch.tensor([[1, 0], [0, 1], [-1, -1]], dtype=torch.float64)
 
 
 @pytest.fixture(params=range(3))
@@ -89,41 +85,6 @@ def by_class(world, values):
 
 
 # Three tokens, by hand
-
-
-@pytest.mark.evidence("book-oracle-parts", "book-oracle-trace")
-def test_the_three_tokens_by_hand():
-    s = (TOKENS @ THETA.mT).softmax(-1)
-    close(s, [[4 / 7, 2 / 7, 1 / 7], [1 / 3] * 3, [2 / 7, 4 / 7, 1 / 7]])
-    close(attention_spread(THETA, s), [46 / 49, 4 / 3, 46 / 49])
-    # an oracle that says whether the class is the third
-    rows = [[[Fraction(2, 3), Fraction(1, 3), 0], [0, 0, 1]], [[Fraction(1, 2)] * 2 + [0], [0, 0, 1]]]
-    shares = [[Fraction(6, 7), Fraction(1, 7)], [Fraction(2, 3), Fraction(1, 3)]]
-    seen = []
-    for belief, answers, weights in zip(s, rows, shares, strict=False):
-        values = oracle_value(
-            THETA, belief.expand(2, 3), torch.tensor([[float(x) for x in row] for row in answers], dtype=torch.float64)
-        )
-        seen.append(sum(float(w) * v.item() for w, v in zip(weights, values, strict=True)))
-    close(seen, [82 / 147, 1.0])
-    exact = []
-    for belief, answers, weights in zip(
-        ([Fraction(4, 7), Fraction(2, 7), Fraction(1, 7)], [Fraction(1, 3)] * 3), rows, shares, strict=True
-    ):
-        total = Fraction(0)
-        for row, weight in zip(answers, weights, strict=True):
-            gap = [a - b for a, b in zip(belief, row, strict=True)]
-            total += weight * ((gap[0] - gap[2]) ** 2 + (gap[1] - gap[2]) ** 2)
-        exact.append(total)
-    assert exact == [Fraction(82, 147), 1]
-    split = information_split(
-        s[:2],
-        torch.tensor([[float(x) for x in row] for row in shares], dtype=torch.float64),
-        torch.tensor([[[float(x) for x in row] for row in answers] for answers in rows], dtype=torch.float64),
-    )
-    for got, wanted in zip(split.information, ((6 / 7, 1 / 7), (2 / 3, 1 / 3)), strict=True):
-        assert got.item() == pytest.approx(-sum(x * math.log(x) for x in wanted))
-    close(split.miscalibration, [0.0, 0.0])
 
 
 # One step
@@ -270,24 +231,6 @@ def test_three_parts_make_the_cross_entropy(chance, calibrated):
     assert means[0] == pytest.approx(entropies[0] - entropies[1])  # H(c, Z, O) - H(Z, O)
     assert means[1] == pytest.approx(entropies[2] - entropies[3] - means[0])
     assert (means[2] == pytest.approx(0, abs=1e-12)) == calibrated
-
-
-@pytest.mark.evidence("book-oracle-flow")
-def test_a_calibrated_value_is_at_most_half_the_squared_diameter_times_the_information(chance):
-    """Through the total variation distance, by sums over all cases."""
-    world = World(chance, calibrated=True)
-    diameter = max(math.dist(one, other) for one in world.theta for other in world.theta)
-    value = information = 0.0
-    for (z, o), weight in np.ndenumerate(world.joint.sum(-1)):
-        p, labels = world.s[z], world.posterior[z, o]
-        apart, divergence = abs(p - labels).sum() / 2, labels @ np.log(labels / p)
-        assert np.linalg.norm((p - labels) @ world.theta) <= diameter * apart + 1e-12
-        assert apart**2 <= divergence / 2 + 1e-12
-        value += weight * ((p - labels) @ world.theta) @ ((p - labels) @ world.theta)
-        information += weight * divergence
-    assert value <= diameter**2 * information / 2
-    split = information_split(*(torch.tensor(x) for x in (world.s, world.shares, world.posterior)))
-    assert (torch.tensor(world.p_z) * split.information).sum().item() == pytest.approx(information)
 
 
 @pytest.mark.evidence("book-oracle-flow")

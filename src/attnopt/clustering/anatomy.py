@@ -110,8 +110,19 @@ def counting_form(sequence: Tensor, task: Task) -> tuple[Tensor, Tensor]:
     axis = torch.linalg.svd(differences, full_matrices=False).Vh[:, 0]
     signs = torch.einsum("mtd,md->mt", differences, axis).sign()
     weights = sizes * signs * signs[:, :1]
-    explained = [_explained(xi, level) for xi, level in zip(sequence, (weights @ tokens.mT).round(), strict=True)]
-    return weights.long(), torch.stack(explained)
+    rest = sequence - level_means(sequence, (weights @ tokens.mT).round())
+    total = (sequence - sequence.mean(1, keepdim=True)).square().sum((1, 2))
+    return weights.long(), 1 - rest.square().sum((1, 2)) / total
+
+
+def level_means(sequence: Tensor, level: Tensor) -> Tensor:
+    """For each sequence the mean of ξ over those of its level, both of shape (M, n, …)."""
+    means = torch.empty_like(sequence)
+    for at, (xi, own) in enumerate(zip(sequence, level, strict=True)):
+        values, member = own.unique(return_inverse=True)
+        sums = xi.new_zeros(len(values), xi.shape[1]).index_add(0, member, xi)
+        means[at] = (sums / torch.bincount(member).unsqueeze(1))[member]
+    return means
 
 
 def token_effects(sequence: Tensor, tokens: Tensor, p: int) -> tuple[Tensor, Tensor]:
@@ -167,11 +178,3 @@ def cyclic_step(effects: Tensor, k: int) -> Tensor:
     steps = (ranks.roll(-1, -1) - ranks) % effects.shape[-1]
     one = steps.flatten(1)
     return torch.where((one == one[:, :1]).all(1), one[:, 0], 0)
-
-
-def _explained(points: Tensor, groups: Tensor) -> Tensor:
-    """Share of the variance of points (n, d) that groups, any numbers (n,), explain."""
-    values, member = groups.unique(return_inverse=True)
-    sums = points.new_zeros(len(values), points.shape[1]).index_add(0, member, points)
-    means = sums / torch.bincount(member).unsqueeze(1)
-    return 1 - (points - means[member]).square().sum() / (points - points.mean(0)).square().sum()

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 from attnopt.checks import check_count, check_generator, check_integers
+from attnopt.clustering.anatomy import level_means
 from attnopt.clustering.model import Models, check_models, marks, normalize
 from attnopt.clustering.task import Task
 
@@ -44,16 +45,6 @@ def _margins(models: Models, output: Tensor) -> Tensor:
     """ζ₁ - ζ₀ from ψ (M, n, d), as one product: where the embeddings nearly agree, a difference of logits would cancel."""
     token = models.weights["token"]
     return torch.einsum("mnd,md->mn", output, token[:, 1] - token[:, 0])
-
-
-def level_means(sequence: Tensor, level: Tensor) -> Tensor:
-    """For each sequence the mean of ξ over those of its level, both of shape (M, n, …)."""
-    means = torch.empty_like(sequence)
-    for at, (xi, own) in enumerate(zip(sequence, level, strict=True)):
-        values, member = own.unique(return_inverse=True)
-        sums = xi.new_zeros(len(values), xi.shape[1]).index_add(0, member, xi)
-        means[at] = (sums / torch.bincount(member).unsqueeze(1))[member]
-    return means
 
 
 def donors(level: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:

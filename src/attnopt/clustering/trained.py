@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from attnopt.checks import check_count
-from attnopt.clustering.interventions import in_parts, level_means, levels, right
+from attnopt.clustering.anatomy import level_means
+from attnopt.clustering.interventions import in_parts, levels, right
 from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import Models
 from attnopt.clustering.task import Task

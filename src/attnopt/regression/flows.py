@@ -1,15 +1,14 @@
 """The gradient flow of the cross-entropy in the features, solved to a tight tolerance."""
 
-import itertools
 from collections.abc import Callable
 from typing import Literal, get_args
 
 import numpy as np
 import torch
-from scipy.integrate import solve_ivp
 from torch import Tensor
 
 from attnopt.checks import Axis, axis_dim, check_flag, check_word
+from attnopt.integrate import follow
 from attnopt.regression.gradients import (
     linear_gradient,
     quadratic_gradient,
@@ -21,7 +20,6 @@ from attnopt.regression.gradients import (
 
 Model = Literal["linear", "quadratic"]
 RELATIVE, ABSOLUTE = 1e-11, 1e-13
-MOST_EVALUATIONS = 10**6
 Formula = Callable[[Tensor, Tensor, Tensor, Axis], Tensor]
 UNCHECKED: dict[Formula, Callable[[Tensor, Tensor, Tensor, int], Tensor]] = {
     linear_gradient: unchecked_linear,
@@ -89,34 +87,17 @@ def feature_flow(
     theta, target = (value.detach().double().cpu() for value in (weights, labels))
     start = features.detach().double().cpu().expand(shape)
 
-    evaluations = itertools.count(1)
-
-    def velocity(time: float, flat: np.ndarray) -> np.ndarray:
-        if next(evaluations) > MOST_EVALUATIONS:  # entries of 10^30 ask for steps of 10^-60
-            raise RuntimeError(f"the flow was not solved: {MOST_EVALUATIONS} evaluations led only to time {time:.3g}")
-        flow = -unchecked(torch.from_numpy(flat).reshape(shape), theta, target, dim).numpy().ravel()
-        if not np.isfinite(flow).all():  # the solver would look for a smaller step for ever
-            raise RuntimeError("the flow was not solved: the velocity is not finite in float64")
-        return flow
+    def velocity(flat: np.ndarray) -> np.ndarray:
+        return -unchecked(torch.from_numpy(flat).reshape(shape), theta, target, dim).numpy().ravel()
 
     seen = times.detach().double().cpu().numpy()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # many small products: on a busy machine a second thread makes each a hundred times slower
     try:
-        solution = solve_ivp(
-            velocity,
-            (0.0, max(seen[-1], 1e-100)),  # the first step of a shorter way would vanish
-            start.numpy().ravel(),
-            method="LSODA",
-            t_eval=seen,
-            rtol=RELATIVE,
-            atol=ABSOLUTE,
-        )
+        states = follow(velocity, start.numpy().ravel(), seen, RELATIVE, ABSOLUTE)
     finally:
         torch.set_num_threads(threads)
-    if not solution.success:
-        raise RuntimeError(f"the flow was not solved: {solution.message}")
-    path = torch.from_numpy(solution.y.T.copy()).reshape(len(seen), *shape)
+    path = torch.from_numpy(states.copy()).reshape(len(seen), *shape)
     if seen[0] == 0:
         path[0] = start  # which the solver would round
     return path.to(features)

@@ -4,23 +4,22 @@ f(a) = E tr Π (I + a_i G)² of layers A_i = a_i Σ⁻¹, and g(a) = E tr (I + a
 """
 
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 import torch
-from scipy.integrate import quad, solve_ivp
+from scipy.integrate import quad
 from scipy.optimize import brentq
 from torch import Tensor
 
 from attnopt.checks import as_numbers, check_count, check_number
 from attnopt.in_context.steps import optimal_step_sizes
 from attnopt.in_context.wishart import check_degree, spectral_moments, wishart_quadrature
+from attnopt.integrate import follow
 
 RELATIVE, ABSOLUTE = 1e-10, 1e-12
-MOST_EVALUATIONS = 10**6
 ROUNDS, CLOSE, HORIZONS = 50, 1e-13, 12  # of Newton's method, its last relative move, and how far the flow is asked for help
 
 Rule = tuple[np.ndarray, np.ndarray]
@@ -271,26 +270,16 @@ def follow_gaps(smallest: float, gaps: np.ndarray, counts: np.ndarray, rule: Rul
     one = np.eye(len(counts), dtype=int)
     powers = np.vstack([2 * counts - one[0], 2 * counts - one[:-1] - one[1:]])[..., None].astype(float)
     factors = np.vstack([-2 * weights * nodes, *[2 * weights * nodes**2] * len(gaps)])
-    evaluations = itertools.count(1)
 
     def steps(state: np.ndarray) -> np.ndarray:
         return np.cumsum(np.concatenate([state[:1], np.exp(state[1:])]), axis=0)
 
-    def velocity(time: float, state: np.ndarray) -> np.ndarray:
-        if next(evaluations) > MOST_EVALUATIONS:
-            raise RuntimeError(f"the flow was not solved: {MOST_EVALUATIONS} evaluations led only to time {time:.3g}")
-        found = (((1 + steps(state)[:, None] * nodes) ** powers).prod(-2) * factors).sum(-1)
-        if not np.isfinite(found).all():
-            raise RuntimeError("the flow was not solved: the velocity is not finite in float64")
-        return found
+    def velocity(state: np.ndarray) -> np.ndarray:
+        return (((1 + steps(state)[:, None] * nodes) ** powers).prod(-2) * factors).sum(-1)
 
-    start = np.append(smallest, gaps)
-    span = 0.0, max(times[-1], np.finfo(float).tiny)
     with np.errstate(over="ignore", invalid="ignore"):
-        solution = solve_ivp(velocity, span, start, method="LSODA", t_eval=times, rtol=RELATIVE, atol=ABSOLUTE)
-    if not solution.success:
-        raise RuntimeError(f"the flow was not solved: {solution.message}")
-    return steps(solution.y).T
+        states = follow(velocity, np.append(smallest, gaps), times, RELATIVE, ABSOLUTE)
+    return steps(states.T).T
 
 
 def _critical(values: np.ndarray, counts: np.ndarray, rule: Rule) -> np.ndarray | None:

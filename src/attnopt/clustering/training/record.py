@@ -122,12 +122,10 @@ class Record:
         self.engine, self.watch, self.models, self.description = engine, watch, models, description
         self.epochs, self.evaluation = settings.epochs, Evaluation(engine, settings.task, tokens)
         self.count, self.probe = tokens.shape[1], engine.sequences(tokens[:, :PROBE], targets[:, :PROBE])
-        self.epoch, self.counted = 0, 0  # epochs made, and steps since the last evaluation
-        self.spread = torch.zeros(
-            len(tokens), dtype=engine.dtype, device=tokens.device
-        )  # of the scores of those that stopped
-        self.squares = self.spread.new_zeros(len(tokens), len(engine.layout.shapes))  # of the gradients since then
         self.stopped = torch.full((len(tokens),), -1, device=tokens.device)  # after which epoch; -1 if still training
+        self.spread = torch.zeros_like(self.stopped, dtype=engine.dtype)  # of the scores of those that stopped
+        self.squares = self.spread.new_zeros(len(tokens), len(engine.layout.shapes))  # of gradients since an evaluation
+        self.epoch, self.counted = 0, 0  # epochs made, and steps since an evaluation
         self.history: list[dict[str, Tensor]] = []
         self.snapshots: dict[int, Tensor] = {}
 

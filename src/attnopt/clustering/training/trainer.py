@@ -81,81 +81,6 @@ def train(
     return training
 
 
-def ensemble(
-    seeds: Sequence[int],
-    settings: Settings = PAPER,
-    folder: Path | str | None = None,
-    *,
-    watch: Watch = EACH_EPOCH,
-    start: Models | None = None,
-    chunk: int = 50,
-    jobs: int = -1,
-    checkpoint_every: int = 100,
-    progress: bool = False,
-    dtype: torch.dtype = torch.float32,
-    compiled: bool = False,
-) -> Training:
-    """Train one model a seed, some at a time, on all cores; a chunk that was finished before is read, not trained again.
-
-    Args:
-        seeds: M of them.
-        settings: as for `train`.
-        folder: where each finished chunk is saved at once and a running one leaves its checkpoints; nothing is saved unless
-            given. Chunks of other settings, or of a task with other labels, are refused.
-        watch: what is recorded.
-        start: models to go on from, as for `train`.
-        chunk: models a task.
-        jobs: tasks at a time, joblib's ``n_jobs``; its ``parallel_config`` moves them to a cluster.
-        checkpoint_every: epochs between writings.
-        progress: show progress bars on stderr.
-        dtype: of the weights.
-        compiled: take the steps in C, as for `train`.
-
-    Returns:
-        As from `train`, and the same numbers whatever ``chunk`` and ``jobs`` are, as far as `train` says.
-
-    Raises:
-        ValueError: as `train`, or if the folder holds chunks that cannot be read or that other settings wrote.
-        RuntimeError: as `train`.
-
-    Warns:
-        RuntimeWarning: as `train`, also of models in chunks that are read.
-    """
-    seeds, grid = checked(seeds, settings, watch, "cpu", dtype, compiled, progress)
-    if start is not None:
-        fitting(start, grid, "cpu", dtype)  # before the first task begins
-    check_count("chunk", chunk)
-    how = {"every": check_count("checkpoint_every", checkpoint_every), "progress": progress, "compiled": compiled}
-    tasks = []
-    for at in range(0, len(seeds), chunk):
-        part = range(at, min(at + chunk, len(seeds)))
-        file = Path(folder) / f"chunk_{at:05d}.npz" if folder else None
-        first = None if start is None else start[list(part)]
-        tasks.append(delayed(_chunk)(seeds[at : at + chunk], grid.of(part), watch, first, file, dtype=dtype, **how))
-    training = join(Parallel(n_jobs=jobs)(tasks))
-    warn_of_stopped(training, seeds, grid)
-    return training
-
-
-def _chunk(
-    seeds: list[int], settings: Grid, watch: Watch, start: Models | None, file: Path | None, *, dtype: torch.dtype,
-    compiled: bool, every: int, progress: bool,
-) -> Training:  # fmt: skip
-    """One task: read its result, or train and save it."""
-    how = {"dtype": dtype, "compiled": compiled, "every": every, "progress": progress}
-    if file is None:
-        return train_quietly(seeds, settings, watch, start, None, **how)
-    description = describe(seeds, settings, watch, start, dtype, compiled)
-    if file.exists():
-        return load_training(file, description)
-    checkpoint = file.with_suffix(".checkpoint")
-    training = train_quietly(seeds, settings, watch, start, checkpoint, **how)
-    save_training(file, training, description)
-    for left in file.parent.glob(f"{checkpoint.name}.*"):
-        left.unlink()
-    return training
-
-
 def train_quietly(
     seeds: list[int], settings: Grid, watch: Watch, start: Models | None, checkpoint: Path | str | None, *, every: int,
     progress: bool, device: torch.device | str = "cpu", dtype: torch.dtype, compiled: bool,
@@ -239,6 +164,81 @@ def advance(engine: Plain | Kernel, state: State, pace: Pace, record: Record) ->
     state.rows.copy_(torch.where(still, before, state.rows))
     state.first.masked_fill_(still, 0.0)
     state.second.masked_fill_(still, 0.0)
+
+
+def ensemble(
+    seeds: Sequence[int],
+    settings: Settings = PAPER,
+    folder: Path | str | None = None,
+    *,
+    watch: Watch = EACH_EPOCH,
+    start: Models | None = None,
+    chunk: int = 50,
+    jobs: int = -1,
+    checkpoint_every: int = 100,
+    progress: bool = False,
+    dtype: torch.dtype = torch.float32,
+    compiled: bool = False,
+) -> Training:
+    """Train one model a seed, some at a time, on all cores; a chunk that was finished before is read, not trained again.
+
+    Args:
+        seeds: M of them.
+        settings: as for `train`.
+        folder: where each finished chunk is saved at once and a running one leaves its checkpoints; nothing is saved unless
+            given. Chunks of other settings, or of a task with other labels, are refused.
+        watch: what is recorded.
+        start: models to go on from, as for `train`.
+        chunk: models a task.
+        jobs: tasks at a time, joblib's ``n_jobs``; its ``parallel_config`` moves them to a cluster.
+        checkpoint_every: epochs between writings.
+        progress: show progress bars on stderr.
+        dtype: of the weights.
+        compiled: take the steps in C, as for `train`.
+
+    Returns:
+        As from `train`, and the same numbers whatever ``chunk`` and ``jobs`` are, as far as `train` says.
+
+    Raises:
+        ValueError: as `train`, or if the folder holds chunks that cannot be read or that other settings wrote.
+        RuntimeError: as `train`.
+
+    Warns:
+        RuntimeWarning: as `train`, also of models in chunks that are read.
+    """
+    seeds, grid = checked(seeds, settings, watch, "cpu", dtype, compiled, progress)
+    if start is not None:
+        fitting(start, grid, "cpu", dtype)  # before the first task begins
+    check_count("chunk", chunk)
+    how = {"every": check_count("checkpoint_every", checkpoint_every), "progress": progress, "compiled": compiled}
+    tasks = []
+    for at in range(0, len(seeds), chunk):
+        part = range(at, min(at + chunk, len(seeds)))
+        file = Path(folder) / f"chunk_{at:05d}.npz" if folder else None
+        first = None if start is None else start[list(part)]
+        tasks.append(delayed(_chunk)(seeds[at : at + chunk], grid.of(part), watch, first, file, dtype=dtype, **how))
+    training = join(Parallel(n_jobs=jobs)(tasks))
+    warn_of_stopped(training, seeds, grid)
+    return training
+
+
+def _chunk(
+    seeds: list[int], settings: Grid, watch: Watch, start: Models | None, file: Path | None, *, dtype: torch.dtype,
+    compiled: bool, every: int, progress: bool,
+) -> Training:  # fmt: skip
+    """One task: read its result, or train and save it."""
+    how = {"dtype": dtype, "compiled": compiled, "every": every, "progress": progress}
+    if file is None:
+        return train_quietly(seeds, settings, watch, start, None, **how)
+    description = describe(seeds, settings, watch, start, dtype, compiled)
+    if file.exists():
+        return load_training(file, description)
+    checkpoint = file.with_suffix(".checkpoint")
+    training = train_quietly(seeds, settings, watch, start, checkpoint, **how)
+    save_training(file, training, description)
+    for left in file.parent.glob(f"{checkpoint.name}.*"):
+        left.unlink()
+    return training
 
 
 def warn_of_stopped(training: Training, seeds: Sequence[int], settings: Grid) -> None:
