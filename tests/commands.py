@@ -45,7 +45,7 @@ print(6 * 7)
 
 def make(folder: Path) -> Path:
     """Write the project; its `.venv` is this one, through a link."""
-    for name in ("run.py", "pyproject.toml"):
+    for name in ("run.py", "pyproject.toml", "deno.json"):
         shutil.copy(ROOT / name, folder)
     config = (ROOT / "_config.yml").read_text(encoding="utf-8")
     for spared in ("attnbook.sources", "attnbook.mount"):  # listings of the tests, explorers: not this book's
