@@ -170,6 +170,11 @@ def test_the_tools_that_lint_names_mend_what_it_finds(project):
     assert "1 file reformatted" in tool(project, "ruff", "format", ".")
     assert script.read_text(encoding="utf-8") == 'x = "one"\n'
     script.unlink()
+    other = project / "book" / "_static" / "wrong.js"
+    other.write_text("const x = 'one'\n", encoding="utf-8")
+    tool(project, "deno", "fmt")
+    assert other.read_text(encoding="utf-8") == 'const x = "one";\n'
+    other.unlink()
     tool(project, "python", "tools/prose.py", "--fix")
     assert text.read_text(encoding="utf-8") == whole
 

@@ -6,10 +6,12 @@ both; that is why backgrounds are transparent.
 
 import matplotlib.pyplot as plt
 from cycler import cycler
+from matplotlib.colors import LinearSegmentedColormap
 
 # Okabe and Ito (2008), in an order whose neighbours differ in lightness as well.
 BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
 GREY = "#6b6b6b"
+CHANGES = LinearSegmentedColormap.from_list("changes", [BLUE, "white", ORANGE])  # down, none, up
 
 
 def use_style() -> None:

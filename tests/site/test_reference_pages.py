@@ -35,7 +35,7 @@ def test_front_page_asks_and_shows_in_one_screen(open_page):
 
 def test_routes_take_as_long_as_their_chapters_say(open_page):
     page = open_page("index.html", mathematics=False)
-    rows = [row.locator("td").all() for row in page.locator("#routes tr:has(td)").all()]
+    rows = [row.locator("td").all() for row in page.locator("section:has(> #routes) tr:has(td)").all()]
     routes = [
         ([link.get_attribute("href") for link in read.get_by_role("link").all()], time.inner_text())
         for _, read, time in rows
