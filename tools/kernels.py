@@ -107,23 +107,11 @@ def drawn(figure, *_, **__) -> str | None:
     return PIXEL
 
 
-def bare(canvas: type) -> type:
-    """A canvas, for explorers' stills, that draws without a layout."""
-
-    def draw(self) -> None:
-        self.figure.set_layout_engine("none")
-        canvas.draw(self)
-
-    return type("Canvas", (canvas,), {"draw": draw})
-
-
 if __name__ == "__main__":
     del sys.path[0]  # this folder, which no kernel has on its path
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as each kernel does for itself
     for name in IMPORTED.split():
         __import__(name)
-    if stills := sys.modules.get("attnbook.explorer"):
-        stills.FigureCanvasAgg = bare(stills.FigureCanvasAgg)
     sys.modules["matplotlib.pyplot"].install_repl_displayhook = lambda: None  # the inline backend draws figures, once
     sys.modules["IPython.core.pylabtools"].print_figure = drawn
     own = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGCHLD, signal.SIGINT)}  # nobody waits
