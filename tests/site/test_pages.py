@@ -392,6 +392,6 @@ def test_ledger_deep_link_opens_its_row(open_page):
 def test_a_chapters_card_leads_to_its_row(open_page):
     opened = open_page("regression/attention_is_a_gradient.html", mathematics=False)
     opened.locator("summary", has_text="Corollary 1").first.press("Enter")
-    opened.locator("a[href$='ledger.html#actor-corollary-1']").first.click()
+    opened.locator(".ao-claims a[href$='ledger.html#actor-corollary-1']").first.click()
     opened.wait_for_url("**/ledger.html#actor-corollary-1")
     assert opened.locator("#actor-corollary-1").get_attribute("open") is not None
