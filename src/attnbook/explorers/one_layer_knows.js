@@ -83,7 +83,7 @@ const isOpen = ({ knows }) => knows === "nothing";
 const isBlind = ({ knows }) => knows === "nothing" || knows === "sequences";
 
 const pictures = [
-  { label: "What is left of the variance against the number of examples, for five heads", box: BOX },
+  { label: "Unexplained variance against the number of examples, for five heads", box: BOX },
   {
     label: "What the head sees: the number ν against sharpness, or the cells and how likely the examples fill them",
     box: BOX,
@@ -119,7 +119,7 @@ function drawCurves(picture, now, { knows }, asking) {
     text: (value) => (value < 1000 ? String(value) : power(value)),
     label: "examples n",
   };
-  axes(picture, FIELD, x, { low: 0, high: 1, ticks: [0, 0.2, 0.5, 1], label: "left of the variance" });
+  axes(picture, FIELD, x, { low: 0, high: 1, ticks: [0, 0.2, 0.5, 1], label: "unexplained variance" });
   line(picture, put([1, LEFT]), put([10 ** DECADES, LEFT]), { "stroke-dasharray": "2 4", opacity: 0.7 });
   if (asking) {
     drawn("text", { x: 196, y: 140, "text-anchor": "middle" }, picture, "how far to the right?");
@@ -158,7 +158,7 @@ function drawCurves(picture, now, { knows }, asking) {
     picture,
     FIELD[0],
     16,
-    isBlind({ knows }) ? "dashed: bound if the rule is unknown, in the mean over rules" : "what the head compares",
+    isBlind({ knows }) ? "dashed: bound if the rule is unknown, on average" : "what the head compares",
   );
 }
 
@@ -184,7 +184,7 @@ function drawValley(picture, now, { sharpness }) {
 // One bar a cell, as wide as it is probable, filled as likely as it has been seen; what stays empty is what is left.
 function drawCells(picture, now, { knows, length, weight }) {
   const k = Math.min(weight, length),
-    place = axes(picture, FIELD, { low: 0, high: 1, ticks: [0, 0.5, 1], label: "cells, as wide as they are probable" }, {
+    place = axes(picture, FIELD, { low: 0, high: 1, ticks: [0, 0.5, 1], label: "cells (width: probability)" }, {
       low: 0,
       high: 1,
       ticks: [0, 0.5, 1],
@@ -207,7 +207,7 @@ function drawCells(picture, now, { knows, length, weight }) {
       }, picture);
     }
   });
-  small(picture, FIELD[0], 16, "green: the cell has been seen; empty: what is left");
+  small(picture, FIELD[0], 16, "green: the cell has been seen; empty: unexplained");
 }
 
 function draw([left, right], now, state, bounds, asking) {
@@ -217,61 +217,61 @@ function draw([left, right], now, state, bounds, asking) {
 }
 
 const KNOWN = {
-  positions: "compares the tokens that count",
+  positions: "compares the relevant tokens",
   counts: "compares how many of these tokens are 1",
   parity: "compares the parity alone",
 };
 const examples = (number) => (number === 1 ? "example" : "examples");
 function say(now, { knows, length, weight, sharpness }) {
   const k = Math.min(weight, length), left = show(100 * now.left[knows], 1);
-  const after = `After ${many(now.now)} ${examples(now.now)} ${left} % of the variance are left`;
+  const after = `After ${many(now.now)} ${examples(now.now)} ${left} % of the variance remains unexplained`;
   const rules = `A parity of ${k} of ${length} tokens is one of ${many(now.hypotheses)}. `;
-  const bound = `; whatever the scores, at least ${show(100 * now.least, 1)} % are, in the mean over these rules`;
+  const bound = `; with any scores, at least ${show(100 * now.least, 1)} % does, on average over these rules`;
   if (isOpen({ knows })) {
     const best = now.best_sharpness === null
       ? "the sharper the better"
       : `the best sharpness is ${show(now.best_sharpness)}`;
-    return `${rules}A head that counts equal tokens, and divides by the expected sum, has ν = ${
+    return `${rules}A head that counts matching tokens and divides by the expected sum has ν = ${
       many(now.number)
     } at sharpness ${show(sharpness)}; ${best}, with ν = ${many(now.best)}. ` +
-      `${after}${bound}. A fifth is left after ${many(now.needed.nothing)}.`;
+      `${after}${bound}. A fifth remains unexplained after ${many(now.needed.nothing)}.`;
   }
   const count = now.cells[knows];
   if (knows === "sequences") {
     return `${rules}The head compares all tokens, which makes ${
       many(count)
-    } cells; it knows a label once it has seen the query. ${after}${bound}. A fifth is left after ${
+    } cells; it answers right once it has seen the query itself. ${after}${bound}. A fifth remains unexplained after ${
       many(now.needed.sequences)
     }.`;
   }
-  return `The head ${KNOWN[knows]}, which makes ${many(count)} cells; it knows a label once it has seen the query’s cell. ` +
-    `${after}. A fifth is left after ${many(now.needed[knows])}, where a head that compares all tokens needs ${
+  return `The head ${KNOWN[knows]}, which makes ${many(count)} cells; it answers right once it has seen the query’s cell. ` +
+    `${after}. A fifth remains unexplained after ${many(now.needed[knows])}, where a head that compares all tokens needs ${
       many(now.needed.sequences)
     }.`;
 }
 
 const guess = {
   prompt:
-    "The label of 12 bits is the parity of 5 of them, times an unknown sign. One attention layer may see labelled examples until a fifth of the variance is left. How many, if it compares all 12 bits, and how many, if a head before it has counted the ones among these 5?",
+    "The label of 12 bits is the parity of 5 of them, up to an unknown sign. One attention layer sees labeled examples until only a fifth of the variance is unexplained. How many examples does it need if it compares all 12 bits, and how many if an earlier head has counted the ones among the 5?",
   options: ["700 and 50", "7,000 and 7", "7,000 and 500"],
   reveal: (guessed, { needed }) =>
-    `You said ${guessed}. ${
+    `You said ${guessed}. It needs ${
       many(needed.sequences)
-    } if its scores are sharp, and ${needed.counts}: there are 4,096 sequences to be seen, but six counts, of which four are frequent.`,
+    } if its scores are sharp, and ${needed.counts} after a count: there are 4,096 sequences to see, but only six counts, of which four are frequent.`,
 };
 const tour = [
   {
     set: { knows: "sequences", decades: 3 },
     say:
-      "The head compares all tokens: 4,096 cells. After 1,000 examples, more than there are parities, most of the variance is left.",
+      "The head compares all tokens: 4,096 cells. After 1,000 examples, more than there are parities, most of the variance is unexplained.",
   },
   {
     set: { knows: "positions", decades: 1.7 },
-    say: "It compares the five tokens that count: 32 cells. After 50 examples it has seen most of them.",
+    say: "It compares the five relevant tokens: 32 cells. After 50 examples it has seen most of them.",
   },
   {
     set: { knows: "counts", decades: 0.85 },
-    say: "It compares counts of ones: six cells, two of them rare. After 7 examples a fifth is left.",
+    say: "It compares counts of ones: six cells, two of them rare. After 7 examples, a fifth is unexplained.",
   },
   {
     set: { knows: "parity", decades: 0.5 },
@@ -280,7 +280,7 @@ const tour = [
   {
     set: { knows: "nothing", length: 20, weight: 3, sharpness: 0.9, decades: 4 },
     say:
-      "Soft scores count equal tokens. Three of 20 count: 1,140 parities, and ν is four times as many. Sharper or softer, ν grows.",
+      "Soft scores count matching tokens. Three of 20 tokens matter: there are 1,140 parities, and ν is about four times as large. Sharper or softer scores raise ν.",
   },
 ];
 

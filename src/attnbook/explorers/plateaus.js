@@ -124,7 +124,7 @@ export function compute(state) {
 
 const BOX = "0 0 320 300", FIELD = [44, 26, 312, 262];
 const pictures = [
-  { label: "The loss against time, with the time that is said beforehand", box: BOX },
+  { label: "The loss against time, with the predicted time", box: BOX },
   { label: "The step sizes against time, with the optimal sizes and the best equal one", box: BOX },
 ];
 const spelled = (exponent) => (Number.isInteger(exponent) ? power(10 ** exponent) : powers(10 ** exponent, 2, "·"));
@@ -153,7 +153,7 @@ const controls = [
   },
   { trait: "layers", kind: "choice", label: "layers" },
   { trait: "spread", label: "spread at the start", step: 0.25, text: spelled },
-  { trait: "pair", label: "lower gap over upper", step: 0.25, text: spelled, hidden: ({ layers }) => layers === 2 },
+  { trait: "pair", label: "lower gap / upper gap", step: 0.25, text: spelled, hidden: ({ layers }) => layers === 2 },
   { trait: "start", label: "smallest start", step: 0.05, digits: 2 },
   { trait: "dim", kind: "choice", label: "dimensions d" },
   { trait: "n_context", label: "examples n", digits: 0 },
@@ -232,7 +232,7 @@ function drawLoss(picture, now, state, asking) {
   small(picture, FIELD[0] + 5, place([0, now.floor])[1] + 14, `optimum ${short(now.floor)}`, "start", "ao-halo");
   said(inside, place, now, low, high);
   line(picture, [50, 10], [74, 10], { stroke: AHEAD, "stroke-width": 2 });
-  small(picture, 79, 14, "said beforehand");
+  small(picture, 79, 14, "predicted");
   line(picture, [190, 10], [214, 10], { opacity: 0.45, "stroke-width": 2 });
   small(picture, 219, 14, `spread ${spelled(WIDEST)}`);
   const drop = (losses, look) =>
@@ -254,30 +254,33 @@ function say(now, state) {
     spelled(state.spread)
   } apart.`;
   const stays = layers === 3 && Math.abs(pair) >= 0.5
-    ? ` The ${pair < 0 ? "lower" : "upper"} two, ${spelled(-Math.abs(pair))} of the other gap apart, repel at the rate ${
+    ? ` The ${pair < 0 ? "lower" : "upper"} two, whose gap is ${spelled(-Math.abs(pair))} of the other, separate at rate ${
       three(now.pair_rate)
-    } where they alone are equal, and part at about ${clock(now.second)}.`
+    } while only they are equal, at about time ${clock(now.second)}.`
     : "";
-  return `${counted} Equal steps would wait at the loss ${three(now.level)} for ever; differences grow there as exp(${
+  return `${counted} Equal steps would stay at the loss ${three(now.level)} forever; near there, differences grow like exp(${
     three(now.rate)
   } t). ` +
-    `The formula says: ${three(now.reached)} apart, a tenth of the optimal spread, at time ${
+    `Predicted time for the steps to be ${three(now.reached)} apart, a tenth of their final range: ${
       clock(now.first)
-    }. The run: at ${clock(now.apart)}.` +
-    (late > 0.005 ? ` That is ${clock(late)} later than from a spread of ${spelled(WIDEST)}, the grey curve.` : "") + stays;
+    }. Measured: ${clock(now.apart)}.` +
+    (late > 0.005 ? ` This is ${clock(late)} later than for the gray curve, which starts ${spelled(WIDEST)} apart.` : "") +
+    stays;
 }
 
 const OPTIONS = ["a hundred times later", "later by a fixed amount", "at the same time"];
 const guess = {
   prompt: (state) =>
-    `Grey: a run from steps that are ${spelled(WIDEST)} apart. Purple: when a formula says that ${
-      state.layers === 2 ? "two" : "three"
-    } steps that start ${spelled(state.spread)} apart will part. Where will it stand for a start a hundred times closer?`,
+    `The gray curve is the loss of a run whose steps start ${
+      spelled(WIDEST)
+    } apart, and the purple line is the predicted time at which ${state.layers === 2 ? "two" : "three"} steps that start ${
+      spelled(state.spread)
+    } apart will separate. Where will the line be if the steps start a hundred times closer together?`,
   options: OPTIONS,
   reveal: (told, now) =>
-    `${told === OPTIONS[1] ? "So it is" : "No"}: later by log(100) / ${three(now.rate)} = ${
+    `${told === OPTIONS[1] ? "Yes" : "No"}: the line moves right by log(100) / ${three(now.rate)} = ${
       show(now.hundred, 2)
-    }, whatever the start; ${three(now.rate)} is the rate at which differences grow. Drag the triangle.`,
+    }, wherever it was, because differences grow at rate ${three(now.rate)}. Drag the triangle to move the start.`,
 };
 
 export default explorer({ pictures, controls, compute, draw, say, guess });
