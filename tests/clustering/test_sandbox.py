@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from attnbook.explorers import Sandbox
-from attnbook.video import main
 from attnopt.clustering import Models, Task, invariance, load_run, run_names
 from attnopt.clustering.sandbox import DATA, LARGEST, PARTS, pack, read_frames, save_runs, sentence_parts
 
@@ -175,15 +174,3 @@ def test_the_success_is_told_with_its_relapse():
     assert f"first time at epoch {epoch[(right >= 0.98).argmax()]}" in run.description
     assert f"last at {epoch[right < 0.98][-1]}." in run.description
     assert (right[epoch > epoch[right < 0.98][-1]] >= 0.98).all()
-
-
-def test_video_names_the_package_that_is_missing(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SystemExit, match="ffmpeg is needed.*apt-get install ffmpeg"):
-        main(["success", "--output", str(tmp_path / "out.mp4")])
-    assert not (tmp_path / "out.mp4").exists()
-
-
-def test_video_names_the_runs_there_are():
-    with pytest.raises(SystemExit, match="must be one of the recorded runs .*success.*got 'other'"):
-        main(["other"])
