@@ -25,7 +25,7 @@ MEASURE = """apparatus => {
   const top = box(article).top, height = box(article).height;
   const shown = (node) => box(node).height > 1 && node.checkVisibility({ visibilityProperty: true });
   const all = (selector, root = article) => [...root.querySelectorAll(selector)].filter(shown);
-  const PICTURES = "figure, div.attnopt-explorer, svg.ao-map";
+  const PICTURES = "figure, div.attnopt-explorer";
   const pictures = all(PICTURES).filter((node) => !node.parentElement.closest(PICTURES));
   const CODE = ".cell_input, .highlight-python";
   const code = all(CODE).filter((node) => !node.parentElement.closest(CODE));
