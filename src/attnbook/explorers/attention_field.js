@@ -369,12 +369,12 @@ function say(now, state) {
   } and the cross-entropy is ${show(now.loss, 3)}. ` +
     `${
       axis === "class" ? `Attention of ${token} over the classes` : `Share of each class's attention that falls on ${token}`
-    }: ${row}; ${axis === "class" ? "" : "with the others where they are "}` +
+    }: ${row}; ${axis === "class" ? "" : "with the other tokens fixed, "}` +
     (now.zero
-      ? `it would rest at ${pair(now.zero)}.`
+      ? `its equilibrium is ${pair(now.zero)}.`
       : hasZero(state)
-      ? "it would rest only farther out than 50."
-      : "no point lets it rest: it moves off to infinity, ever more slowly.");
+      ? "its equilibrium lies farther out than 50."
+      : "it has no equilibrium and moves off to infinity, ever more slowly.");
 }
 
 const BY_HAND = {
