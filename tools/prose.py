@@ -93,7 +93,7 @@ def faults(text: str, chapter: bool) -> list[str]:
             found += [f"line {line}: the figure has no `{word}`" for word in missing]
     for pattern, advice in (
         ("set_title", "captions, not titles: say it in the `caption:` of the cell's header"),
-        (r"\begin{align}", "use `aligned` inside a labelled equation"),
+        (r"\begin{align}", "use `aligned` inside a labeled equation"),
         ("^T", r"transpose is `^\top`"),
         ("```python\n", "this block does not run: open it with ```{code-cell} ipython3"),
     ):

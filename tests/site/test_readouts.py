@@ -163,7 +163,7 @@ def test_what_is_said_follows_what_a_reader_does(name, traits, steps, show):
 
 # Before the answer: what the question asks, in the explorer; what neither text nor picture tells; then, what stands there.
 ASKED = [
-    ("softmax", "that is my guess", "Now the score of △ rises by log 2", "0.44", "straight towards the corner △"),
+    ("softmax", "that is my guess", "Now the score of △ rises by log 2", "0.44", "straight toward the corner △"),
     ("forward_pass", "at 0", "Where is the query's entry then?", "1.75", "At minus its label."),
     ("gdpp", "5 to 8", "leave as little?", "It takes 11", "It takes 11 optimal plain layers"),
     ("gradient_bound", "it grows", "and here?", "28.2", "Yes, it grows"),
@@ -204,7 +204,7 @@ def test_a_question_is_put_first_and_nothing_tells_its_answer(name, answer, asks
 def drag_by_touch(page, handle, right, down, held=lambda: None):
     """Drag with a finger, slowly; the page must not take the movement for its own. `held` looks before the release."""
     handle.scroll_into_view_if_needed()
-    page.evaluate("window.cancelled = 0; addEventListener('pointercancel', () => { window.cancelled += 1; }, true);")
+    page.evaluate("window.canceled = 0; addEventListener('pointercancel', () => { window.canceled += 1; }, true);")
     scrolled = page.evaluate("[scrollX, scrollY]")
     box, touch = handle.bounding_box(), page.context.new_cdp_session(page)
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -215,7 +215,7 @@ def drag_by_touch(page, handle, right, down, held=lambda: None):
         touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [there]})
     held()
     touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-    assert page.evaluate("window.cancelled") == 0
+    assert page.evaluate("window.canceled") == 0
     assert page.evaluate("[scrollX, scrollY]") == scrolled
 
 

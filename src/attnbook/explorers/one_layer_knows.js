@@ -3,7 +3,7 @@
 import { axes, clipped, COLOURS, curve, drawn, line, power, show, small, sum } from "./common.js";
 import { explorer } from "./shell.js";
 
-const DECADES = 7, POINTS = 71, LEFT = 0.2, SHARPEST = 6, SOFTEST = 0.2, STEPS = 61, GREY = "#6b6b6b", OURS = COLOURS[2];
+const DECADES = 7, POINTS = 71, LEFT = 0.2, SHARPEST = 6, SOFTEST = 0.2, STEPS = 61, GRAY = "#6b6b6b", OURS = COLOURS[2];
 const NAMES = ["nothing", "sequences", "positions", "counts", "parity"];
 const SHARPNESS = Array.from({ length: STEPS }, (_, j) => SOFTEST + (SHARPEST - SOFTEST) * j / (STEPS - 1));
 
@@ -130,7 +130,7 @@ function drawCurves(picture, now, { knows }, asking) {
     curve(
       inside,
       now.numbers.map((n, j) => put([n, now.curves[name][j]])),
-      { stroke: GREY, "stroke-width": 1.2 },
+      { stroke: GRAY, "stroke-width": 1.2 },
     );
   }
   if (isBlind({ knows })) {

@@ -27,7 +27,7 @@ const lossAt = ({ nodes, weights }, sizes) =>
   sum(nodes.map((node, q) => weights[q] * sizes.reduce((product, size) => product * (1 - size * node), 1) ** 2));
 const valueOf = (coefficients, at) => coefficients.reduceRight((total, coefficient) => total * at + coefficient, 0);
 
-// Logarithms of the gaps between neighbours, from the smallest size up.
+// Logarithms of the gaps between neighbors, from the smallest size up.
 function gapsOf({ layers, pair }, spread) {
   const whole = spread * Math.LN10, odds = pair * Math.LN10;
   return layers === 2 ? [whole] : [whole - Math.log1p(Math.exp(-odds)), whole - Math.log1p(Math.exp(odds))];

@@ -171,8 +171,8 @@ function ranges(numbers) {
   return runs.map(([first, last]) => (first === last ? `${first}` : `${first}–${last}`)).join(", ");
 }
 
-// Neighbours on the circle share a label: groups of [angle, t].
-function neighbours(angles, width) {
+// Neighbors on the circle share a label: groups of [angle, t].
+function neighbors(angles, width) {
   const sorted = angles.map((angle, t) => [angle, t]).sort((a, b) => a[0] - b[0]), found = [];
   for (const [angle, t] of sorted) {
     if (found.length && angle - found.at(-1).at(-1)[0] < width) found.at(-1).push([angle, t]);
@@ -247,7 +247,7 @@ function drawEmbeddings(picture, { embeddings, attention }, { tokens }, { query 
       class: "ao-pick",
     })
   );
-  for (const group of neighbours(embeddings.map(([x, y]) => Math.atan2(y, x)), 0.2)) {
+  for (const group of neighbors(embeddings.map(([x, y]) => Math.atan2(y, x)), 0.2)) {
     const angle = sum(group.map(([value]) => value)) / group.length,
       [x, y] = place([1.2 * Math.cos(angle), 1.2 * Math.sin(angle)]);
     small(

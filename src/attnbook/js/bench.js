@@ -18,14 +18,14 @@ const PARTS = ["token", "position", "query", "value", "receptors", "receptor_bia
 const RAMP = ["#CC79A7", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00"];
 
 const mixed = (from, to, part) => from.map((one, index) => one + part * (to[index] - one));
-const rgb = (colour) => [1, 3, 5].map((start) => parseInt(colour.slice(start, start + 2), 16));
+const rgb = (color) => [1, 3, 5].map((start) => parseInt(color.slice(start, start + 2), 16));
 const hex = (parts) => `#${parts.map((one) => Math.round(one).toString(16).padStart(2, "0")).join("")}`;
 export function ramp(share) {
   const at = clamp(share, 0, 1) * (RAMP.length - 1), low = Math.min(Math.floor(at), RAMP.length - 2);
   return mixed(rgb(RAMP[low]), rgb(RAMP[low + 1]), at - low);
 }
 
-// The task's sentences that are shown, as `sentence_parts` has them, and a colour for each prefix.
+// The task's sentences that are shown, as `sentence_parts` has them, and a color for each prefix.
 const known = new Map();
 export function sentencesOf({ p, length, k }) {
   const key = `${p} ${length} ${k}`;
@@ -38,14 +38,14 @@ export function sentencesOf({ p, length, k }) {
   }
   const gap = Math.ceil(multisets.length / PREFIXES),
     prefixes = [],
-    colours = [],
+    colors = [],
     kinds = multisets.filter((_, index) => index % gap === 0);
   kinds.forEach((row, number) => {
     const turned = [row, [...row].reverse(), [...row.slice(2), ...row.slice(0, 2)], [...row.slice(3), ...row.slice(0, 3)]];
     const orders = [...new Map(turned.map((order) => [order.join(), order])).values()].slice(0, p === 2 ? 3 : 2);
     orders.forEach((order, index) => {
       prefixes.push(order);
-      colours.push(
+      colors.push(
         hex(
           mixed(
             ramp(kinds.length > 1 ? number / (kinds.length - 1) : 0),
@@ -60,7 +60,7 @@ export function sentencesOf({ p, length, k }) {
   const wanted = [rest, rest.map((x) => (x + 1) % p), rest.map(() => 0), rest.map(() => p - 1)].slice(0, p === 2 ? 4 : 2);
   const suffixes = [...new Map(wanted.map((suffix) => [suffix.join(), suffix])).values()];
   const sentences = prefixes.flatMap((prefix) => suffixes.map((suffix) => [...prefix, ...suffix]));
-  const found = { prefixes, suffixes, colours, sentences, labels: prefixes.map((prefix) => sum(prefix) % p) };
+  const found = { prefixes, suffixes, colors, sentences, labels: prefixes.map((prefix) => sum(prefix) % p) };
   known.set(key, found);
   return found;
 }

@@ -78,7 +78,7 @@ function positions(row, bound, state) {
   };
 }
 
-// A labelled range input with its value shown: `digits` behind the point, or as `text` says it.
+// A labeled range input with its value shown: `digits` behind the point, or as `text` says it.
 function slider(row, { parent, bounds, link }) {
   const input = element("input", { type: "range", "aria-label": row.label }),
     output = element("span", { class: "ao-value", "aria-hidden": "true" });
@@ -122,7 +122,7 @@ export function numberIn(text, { low = -Infinity, high = Infinity, whole = false
   };
 }
 
-// A labelled field for a number. What it may not be is said, and the last good value stays.
+// A labeled field for a number. What it may not be is said, and the last good value stays.
 function number(row, { parent, bounds, link }) {
   const input = element("input", { type: "text", inputmode: "decimal", autocomplete: "off", "aria-label": row.label });
   const node = element("label", { class: "ao-number" }, element("span", {}, row.label), input);
