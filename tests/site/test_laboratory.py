@@ -304,7 +304,7 @@ def test_twenty_seeds(laboratory):
     fold = explorer.locator(".ao-folded").filter(has=page.locator(".ao-seeds"))
     page.wait_for_function("document.querySelectorAll('.ao-seeds button').length === 20")
     won = fold.locator(".ao-won").count()
-    assert f"{won} of 20 succeed: {5 * won} % (95 % interval" in fold.inner_text()
+    assert f"{won} of 20 succeed: {5 * won}% (95% interval" in fold.inner_text()
     fill(explorer, "learning rate", "0.2")  # of what follows, not of what was trained
     seeds = fold.locator(".ao-seeds button")
     for at in (0, 13):

@@ -255,7 +255,7 @@ function draw([embeddings, clusters], now, state, bounds, asking) {
 }
 
 function say(now) {
-  const per = (value, digits = 1) => `${show(100 * value, digits)} %`, apart = 2 * now.radius < now.gap;
+  const per = (value, digits = 1) => `${show(100 * value, digits)}%`, apart = 2 * now.radius < now.gap;
   return `Right on ${per(now.accuracy)} of the 4096 sequences. ` +
     (apart
       ? `Six clusters, one for each number of ones among the first five${

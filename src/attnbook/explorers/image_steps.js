@@ -220,7 +220,7 @@ function say({ probabilities, predicted, moved, shares, start_norm: norm, impose
   }[label] ?? "";
   const held = chosen < 0 ? "its own softmax at the start" : `${classes[chosen]}${source}`;
   const share = shares
-    ? `, ${digits(100 * shares[iteration], 3)} % of the start's norm ${show(norm)}`
+    ? `, ${digits(100 * shares[iteration], 3)}% of the start's norm ${show(norm)}`
     : "; the norm of the start is 0";
   const travel = chosen < 0
     ? `The label is what the classifier says already: the update is exactly zero, and the image does not move from its start of norm ${

@@ -224,9 +224,9 @@ const KNOWN = {
 const examples = (number) => (number === 1 ? "example" : "examples");
 function say(now, { knows, length, weight, sharpness }) {
   const k = Math.min(weight, length), left = show(100 * now.left[knows], 1);
-  const after = `After ${many(now.now)} ${examples(now.now)} ${left} % of the variance remains unexplained`;
+  const after = `After ${many(now.now)} ${examples(now.now)} ${left}% of the variance remains unexplained`;
   const rules = `A parity of ${k} of ${length} tokens is one of ${many(now.hypotheses)}. `;
-  const bound = `; with any scores, at least ${show(100 * now.least, 1)} % does, on average over these rules`;
+  const bound = `; with any scores, at least ${show(100 * now.least, 1)}% does, on average over these rules`;
   if (isOpen({ knows })) {
     const best = now.best_sharpness === null
       ? "the sharper the better"

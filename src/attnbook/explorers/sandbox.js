@@ -64,7 +64,7 @@ const NAMES = {
 };
 const TRAINED = ["seed", ...SIZES, "count", "batch", "rate", "beta2", "eps", "discount", "norm", "goal"];
 const each = (state) => stepsPerEpoch(settingsOf(state));
-const percent = (value, digits = 1) => (value === null || Number.isNaN(value) ? "–" : `${show(100 * value, digits)} %`);
+const percent = (value, digits = 1) => (value === null || Number.isNaN(value) ? "–" : `${show(100 * value, digits)}%`);
 const power = (exponent) => `10${String(exponent).replace("-", "⁻").replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit])}`;
 const brief = (value) => Number(value.toPrecision(2)).toString();
 const small = (
@@ -403,7 +403,7 @@ function many(parent, link, { root }) {
       middle = (wins + z * z / 2) / (n + z * z),
       half = z / (n + z * z) * Math.sqrt(wins * (n - wins) / n + z * z / 4);
     said.textContent = n
-      ? `${wins} of ${n} succeed: ${percent(wins / n, 0)} (95 % interval ${percent(Math.max(0, middle - half), 0)} to ${
+      ? `${wins} of ${n} succeed: ${percent(wins / n, 0)} (95% interval ${percent(Math.max(0, middle - half), 0)} to ${
         percent(Math.min(1, middle + half), 0)
       })${n < SEEDS ? `; seed ${wanted.seed + n} is at ${percent(share ?? 0, 0)} of its epochs` : ""}. A click opens a run.`
       : `Seed ${wanted.seed} is at ${percent(share ?? 0, 0)} of its epochs.`;

@@ -187,7 +187,7 @@ function drawRoots(left, now, state, asking) {
     drawn("rect", { x: 176, y: 177 + 16 * row, width: 12, height: 11, fill, opacity }, left);
     drawn("text", { x: 193, y: 187 + 16 * row, class: "ao-small ao-halo" }, left, text);
   });
-  drawn("text", { x: 193, y: 219, class: "ao-small ao-halo" }, left, `${percent(100 * now.loss / dim)} % is left`);
+  drawn("text", { x: 193, y: 219, class: "ao-small ao-halo" }, left, `${percent(100 * now.loss / dim)}% is left`);
   if (context < dim) {
     drawn("text", { x: 193, y: 235, class: "ao-small ao-halo" }, left, `${dim - context} of ${dim} lie at 0`);
   }
@@ -260,11 +260,11 @@ function say(now, { dim, n_context: context, layers, scheme }) {
   return `d = ${dim}, n = ${context}, ${layers} ${layers === 1 ? "layer" : "layers"}, ${
     STYLES[scheme]?.name ?? "own"
   } steps of size ${now.sizes.map((size) => show(size, 3)).join(", ")}: ` +
-    `loss ${number(now.loss)}, ${number(100 * now.shares.own)} % of the loss without layers. ` +
+    `loss ${number(now.loss)}, ${number(100 * now.shares.own)}% of the loss without layers. ` +
     (above < 0.005
       ? "That is the optimum. "
       : `The optimum is ${number(now.best)}; this is ${
-        above < 1000 ? `${show(above, above < 10 ? 2 : 0)} % above` : `${number(now.ratio)} times as much`
+        above < 1000 ? `${show(above, above < 10 ? 2 : 0)}% above` : `${number(now.ratio)} times as much`
       }. `) +
     `Errors of curvature ${roots} are removed.` +
     (context < dim ? ` No steps come below ${dim - context}: the examples leave as many directions unseen.` : "");
@@ -279,8 +279,8 @@ const guess = {
     const sorted = (values) => [...values].sort((a, b) => a - b).map((value) => show(value)).join(", ");
     return `${own ? "Your roots" : "The roots"} ${sorted(roots)} leave ${
       percent(100 * shares.own)
-    } % of the error; the best, ${sorted(best)}, leave ${percent(100 * shares.best)} %. ` +
-      `One root for all layers leaves at least ${percent(100 * shares.constant)} %.`;
+    }% of the error; the best, ${sorted(best)}, leave ${percent(100 * shares.best)}%. ` +
+      `One root for all layers leaves at least ${percent(100 * shares.constant)}%.`;
   },
 };
 

@@ -544,7 +544,7 @@ function drawCount(layers, suffix, shown, sentences, chosen) {
     wide / 2,
     wide - 7,
     Math.max(...m.map(Math.abs)) <= 9
-      ? `explains ${show(100 * explained, 1)} % of ξ's variance`
+      ? `explains ${show(100 * explained, 1)}% of ξ's variance`
       : "pale: beyond 9; large m explain anything",
   );
 }
