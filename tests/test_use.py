@@ -13,7 +13,7 @@ from attnopt.clustering import Settings, Task, train
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = re.search(r"<!-- use -->\n(.*)<!-- used -->", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)[1]
-TRAIN, LOOK, GRID, CLUSTER = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+TRAIN, OWN, LOOK, GRID, CLUSTER = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +35,22 @@ def test_twenty_models_are_trained_and_plotted(shown):
     assert len(lines) == 20
     for model, line in enumerate(lines):
         assert line.get_ydata().tolist() == held["training"].history["accuracy_all"][:, model].tolist()
+
+
+def test_a_task_of_ones_own_is_learned(capsys):
+    held = {}
+    exec(OWN, held)
+    said, *numbers = capsys.readouterr().out.split(":")[:2]
+    accuracies = [float(number) for number in numbers[0].split()]
+    assert said == "accuracies on all sequences"
+    assert len(accuracies) == 4
+    assert min(accuracies) > 0.95
+    tokens, labels = Task(rule=held["majority"]).all()
+    assert torch.equal(labels == 1, tokens[:, :5].double().mean(1) > 0.5)
+    right = (held["training"].models.logits(tokens).argmax(-1) == labels).double().mean(1)
+    assert right.tolist() == pytest.approx(accuracies)
+    weighted = eval(re.search(r"`(Task\(p=3.*?\))`", TEXT)[1], {"Task": Task})
+    assert weighted.labels(torch.tensor([2, 2, 1, 2, 1, 1])) == (2 + 4 + 2) % 3
 
 
 def test_one_model_is_looked_at(shown, capsys):

@@ -15,7 +15,7 @@ from torch import Tensor
 from attnopt.clustering.files import read_arrays, write_arrays
 from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import Models
-from attnopt.clustering.task import LISTED, Task
+from attnopt.clustering.task import LISTED, Task, indices
 from attnopt.clustering.training.backward import SPREAD
 from attnopt.clustering.training.compiled import Kernel
 from attnopt.clustering.training.draws import training_data
@@ -82,8 +82,7 @@ class Evaluation:
         self.test = engine.sequences(test.to(tokens.device), labels.to(tokens.device))
         self.listed = task.size <= LISTED
         if self.listed:
-            powers = task.p ** torch.arange(task.length - 1, -1, -1, device=tokens.device)
-            at = (tokens * powers).sum(-1)
+            at = indices(tokens, task.p)
             ones = torch.ones_like(at, dtype=engine.dtype)
             seen = ones.new_zeros(len(tokens), len(test)).scatter_add_(1, at, ones)  # how often each is in the training set
             unseen = (seen == 0).to(engine.dtype)
