@@ -72,6 +72,16 @@ def test_one_model_is_looked_at(shown, capsys):
     assert "norm" not in TRAIN + LOOK + GRID
 
 
+def test_a_module_takes_hooks(capsys):
+    (script,) = re.findall(r"```{code-block} python\n(.*?)```", (ROOT / "book" / "api.md").read_text(encoding="utf-8"), re.S)
+    held = {}
+    exec(script, held)
+    shape, share = capsys.readouterr().out.split("]) tensor(")
+    assert shape == "torch.Size([4096, 12"
+    assert 0.4 < float(share.split(",")[0]) < 0.6  # of the reversed sequences' values with the own attention
+    assert held["kept"]["attention"].sum(-1).allclose(torch.ones(4096, dtype=torch.float64))
+
+
 def test_a_grid_is_one_call(capsys):
     held = {}
     exec(GRID.replace("epochs=60", "epochs=1"), held)
