@@ -14,6 +14,8 @@ from attnopt.clustering import Settings, Task, train
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = re.search(r"<!-- use -->\n(.*)<!-- used -->", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)[1]
 TRAIN, OWN, LOOK, GRID, CLUSTER = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+PAGE = (ROOT / "book" / "api.md").read_text(encoding="utf-8")
+ENOUGH, TRACK, MODULE = re.findall(r"```{code-block} python\n(.*?)```", PAGE, re.S)
 
 
 @pytest.fixture(autouse=True)
@@ -72,10 +74,21 @@ def test_one_model_is_looked_at(shown, capsys):
     assert "norm" not in TRAIN + LOOK + GRID
 
 
-def test_a_module_takes_hooks(capsys):
-    (script,) = re.findall(r"```{code-block} python\n(.*?)```", (ROOT / "book" / "api.md").read_text(encoding="utf-8"), re.S)
+def test_a_training_is_stopped_and_followed():
     held = {}
-    exec(script, held)
+    exec(ENOUGH.replace("0.99", "0.4"), held)  # which they reach at once
+    assert held["training"].history["epoch"].tolist() == [0]
+    assert held["training"].stopped.keys() == set(range(5))
+    rows = []
+    held["tracker"] = type("Tracker", (), {"log": staticmethod(rows.append)})
+    exec(TRACK, held)
+    assert [row["epoch"] for row in rows] == [0, 10, 20, 30, 40, 50]
+    assert rows[-1]["loss"] == held["training"].history["loss"][-1].mean().item()
+
+
+def test_a_module_takes_hooks(capsys):
+    held = {}
+    exec(MODULE, held)
     shape, share = capsys.readouterr().out.split("]) tensor(")
     assert shape == "torch.Size([4096, 12"
     assert 0.4 < float(share.split(",")[0]) < 0.6  # of the reversed sequences' values with the own attention
@@ -92,8 +105,7 @@ def test_a_grid_is_one_call(capsys):
 
 
 def test_the_page_shows_the_defaults_of_the_settings():
-    page = (ROOT / "book" / "api.md").read_text(encoding="utf-8")
-    shown = re.search(r"autoclass:: (Settings\(.*\))", page)[1]
+    shown = re.search(r"autoclass:: (Settings\(.*\))", PAGE)[1]
     assert eval(shown, {"Settings": Settings, "Task": Task, "inf": math.inf}) == Settings()
     assert re.findall(r"(\w+)=", shown) == [field.name for field in fields(Settings)]
 

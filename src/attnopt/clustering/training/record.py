@@ -26,6 +26,9 @@ PROBE = 32  # training sequences whose losses must be finite after each epoch
 LATER = {"betas": [0.9, 0.999], "eps": 1e-8}  # settings of which older files say nothing, and what they were then
 
 
+ASKED = "each returned True"  # why a model stops that did not diverge
+
+
 class Stop(NamedTuple):
     """Where a model's training ended early: the last epoch that it completed, whose weights it keeps, and why."""
 
@@ -46,8 +49,9 @@ class Training(NamedTuple):
             sample of 4096, the same for all models, stands for all and for the unseen. A label counts as predicted if its
             logit exceeds all others.
         snapshots: models after chosen epochs.
-        stopped: for each model that diverged, by its index, the last epoch that it completed and why it stopped. Its
-            weights, in later snapshots too, are those after that epoch; its later history is nan.
+        stopped: for each model that ended early, by its index, the last epoch that it completed and why it stopped: it
+            diverged, or ``each`` of `train` returned True, which ends the training of all. The weights of a model that
+            diverged, in later snapshots too, are those after that epoch; its later history is nan.
     """
 
     models: Models
@@ -137,11 +141,16 @@ class Record:
         self.counted += steps
         return self.stopped >= 0
 
+    @property
+    def due(self) -> bool:
+        """Whether models are evaluated after the present epoch."""
+        return self.epoch % self.watch.every == 0 or self.epoch == self.epochs
+
     def keep(self, rows: Tensor) -> None:
         """Evaluate and keep what is due after the present epoch."""
         if self.epoch in self.watch.snapshots:
             self.snapshots[self.epoch] = rows.clone()
-        if self.epoch % self.watch.every == 0 or self.epoch == self.epochs:
+        if self.due:
             entry = self.evaluation.of(rows) | {"gradients": (self.squares / max(self.counted, 1)).sqrt()}
             entry = {name: value[: self.models] for name, value in entry.items()}
             for value in entry.values():
@@ -154,15 +163,20 @@ class Record:
         """The models of a matrix of rows, without those that fill it up."""
         return Models(self.engine.layout.views(rows), self.engine.norm).map(lambda view: view[: self.models].clone().cpu())
 
-    def training(self, rows: Tensor) -> Training:
-        """What the training has come to."""
+    def so_far(self) -> dict[str, Tensor]:
+        """The history up to the last evaluation."""
         history = {name: torch.stack([entry[name] for entry in self.history]).cpu() for name in self.history[0]}
         gradients = history.pop("gradients")
-        history |= {f"gradient_{name}": gradients[..., at] for at, name in enumerate(self.engine.layout.shapes)}
+        return history | {f"gradient_{name}": gradients[..., at] for at, name in enumerate(self.engine.layout.shapes)}
+
+    def training(self, rows: Tensor) -> Training:
+        """What the training has come to."""
         kept = {epoch: self.models_of(rows) for epoch, rows in self.snapshots.items()}
         ends = enumerate(zip(self.stopped[: self.models].tolist(), self.spread.tolist(), strict=False))
         stopped = {model: stop_of(epoch, spread) for model, (epoch, spread) in ends if epoch >= 0}
-        return Training(self.models_of(rows), history, kept, stopped)
+        if self.epoch < self.epochs:  # all stopped here
+            stopped = {model: stopped.get(model, Stop(self.epoch, ASKED)) for model in range(self.models)}
+        return Training(self.models_of(rows), self.so_far(), kept, stopped)
 
     def changing(self, state: State) -> dict[str, Tensor]:
         """What changes from step to step."""

@@ -2,22 +2,25 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from joblib import Parallel, delayed
+from torch import Tensor
 from tqdm import tqdm
 
-from attnopt.checks import check_count, check_device, check_entries, check_flag
+from attnopt.checks import check_count, check_device, check_entries, check_flag, is_truth
 from attnopt.clustering.model import Models
 from attnopt.clustering.training.backward import SPREAD, Layout, too_far
 from attnopt.clustering.training.compiled import Kernel
 from attnopt.clustering.training.draws import check_seeds, initial_models, training_data
-from attnopt.clustering.training.record import Record, Training, describe, join, load_training, save_training
+from attnopt.clustering.training.record import ASKED, Record, Training, describe, join, load_training, save_training
 from attnopt.clustering.training.settings import EACH_EPOCH, PAPER, PER_MODEL, Grid, Settings, Watch
 from attnopt.clustering.training.step import Pace, Plain, State, order_of
+
+Each = Callable[[int, Models, dict[str, Tensor]], bool | None]
 
 
 def train(
@@ -25,6 +28,7 @@ def train(
     settings: Settings = PAPER,
     watch: Watch = EACH_EPOCH,
     *,
+    each: Each | None = None,
     start: Models | None = None,
     checkpoint: Path | str | None = None,
     checkpoint_every: int = 100,
@@ -49,6 +53,9 @@ def train(
         seeds: M of them.
         settings: what is learned, by which models, and how.
         watch: what is recorded.
+        each: a function that is called at each evaluation, as ``watch`` says, with the epoch, the models, and the history
+            so far, all of them copies. If it returns True, training stops there; otherwise it must return False or None.
+            Models of several batch sizes, which are trained one size after another, can have none.
         start: models to go on from, with a fresh Adam, instead of new ones; they must be of the settings' sizes and norm.
         checkpoint: start of the names of files, one a batch size, written now and then, from which the same call,
             interrupted, goes on to the same numbers.
@@ -75,15 +82,20 @@ def train(
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.
     """
     seeds, grid = checked(seeds, settings, watch, device, dtype, compiled, progress)
+    if each is not None and not callable(each):
+        raise TypeError(f"each must be None or a function, got {each!r}")
+    if each is not None and len(set(grid.batch_size)) > 1:
+        sizes = ", ".join(map(str, sorted(set(grid.batch_size))))
+        raise ValueError(f"each must be None unless all models have the same batch_size, got sizes {sizes}")
     how = {"every": check_count("checkpoint_every", checkpoint_every), "progress": progress, "compiled": compiled}
-    training = train_quietly(seeds, grid, watch, start, checkpoint, device=device, dtype=dtype, **how)
+    training = train_quietly(seeds, grid, watch, start, checkpoint, each=each, device=device, dtype=dtype, **how)
     warn_of_stopped(training, seeds, grid)
     return training
 
 
 def train_quietly(
     seeds: list[int], settings: Grid, watch: Watch, start: Models | None, checkpoint: Path | str | None, *, every: int,
-    progress: bool, device: torch.device | str = "cpu", dtype: torch.dtype, compiled: bool,
+    progress: bool, device: torch.device | str = "cpu", dtype: torch.dtype, compiled: bool, each: Each | None = None,
 ) -> Training:  # fmt: skip
     """What `train` does, of checked arguments and without its warning: models that share a batch size step together."""
     start = initial_models(seeds, settings, dtype) if start is None else start
@@ -93,7 +105,7 @@ def train_quietly(
         members = [at for at, other in enumerate(settings.batch_size) if other == size]
         file = Path(f"{checkpoint}.{size}.npz") if checkpoint else None
         group = [seeds[at] for at in members], settings.of(members), watch, start[members], compiled
-        parts.append(train_together(*group, file=file, every=every, progress=progress))
+        parts.append(train_together(*group, each, file=file, every=every, progress=progress))
         order += members
     return join(parts, torch.tensor(order).argsort())
 
@@ -111,17 +123,17 @@ def one_thread() -> Iterator[None]:
 
 @one_thread()
 def train_together(
-    seeds: list[int], settings: Grid, watch: Watch, start: Models, compiled: bool, *, file: Path | None, every: int,
-    progress: bool,
+    seeds: list[int], settings: Grid, watch: Watch, start: Models, compiled: bool, each: Each | None, *,
+    file: Path | None, every: int, progress: bool,
 ) -> Training:  # fmt: skip
-    """Train models of one batch size to the end, from the checkpoint if there is one."""
+    """Train models of one batch size to the end, or until ``each`` stops it, from the checkpoint if there is one."""
     engine, state, pace, record = begin(seeds, settings, watch, start, compiled)
     if file and file.exists():
         record.restore(file, state)
     else:
         record.keep(state.rows)
     with tqdm(total=settings.epochs, initial=record.epoch, disable=not progress, unit="epoch") as bar:
-        while record.epoch < settings.epochs:
+        while not (each and record.due and stops(each, record, state.rows)) and record.epoch < settings.epochs:
             advance(engine, state, pace, record)
             record.keep(state.rows)
             bar.update()
@@ -129,6 +141,14 @@ def train_together(
             if file and (record.epoch % every == 0 or record.epoch == settings.epochs):
                 record.save(file, state)
     return record.training(state.rows)
+
+
+def stops(each: Each, record: Record, rows: Tensor) -> bool:
+    """Whether a function of what there is so far returns True."""
+    said = each(record.epoch, record.models_of(rows), record.so_far())
+    if said is not None and not (is_truth(said) and getattr(said, "ndim", 0) == 0):
+        raise TypeError(f"each must return True, False, or None, got {said!r}")
+    return bool(said)
 
 
 def begin(
@@ -243,10 +263,11 @@ def _chunk(
 
 def warn_of_stopped(training: Training, seeds: Sequence[int], settings: Grid) -> None:
     """Warn of the models that diverged, by the line that called who calls this."""
-    if not training.stopped:
+    diverged = {model: stop for model, stop in training.stopped.items() if stop.reason != ASKED}
+    if not diverged:
         return
     told = []
-    for model, stop in training.stopped.items():
+    for model, stop in diverged.items():
         own = ", ".join(f"{name} {getattr(settings, name)[model]:g}" for name in PER_MODEL)
         told.append(f"seed {seeds[model]} ({own}) after epoch {stop.epoch}: {stop.reason}")
     warnings.warn(
