@@ -280,7 +280,7 @@ TABLE = {
         "batch_size": Whole(4, instead=(list,)), "learning_rate": Real(0.01, many=True),
         "mlp_discount": Real(1.0, many=True), "clip": Real(1.0, infinite=True, many=True),
     },
-    clustering.Watch: {"every": Whole(1), "snapshots": Wholes((0, 1))},
+    clustering.Watch: {"every": Whole(1), "snapshots": Wholes((0, 1)), "resumable": Flag(True)},
     clustering.normalize: {"vectors": Array("n", finite=False), "norm": NORM},
     clustering.closed_form_gradients: ON_TASK,
     clustering.gradient_bound: ON_TASK,

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXT = re.search(r"<!-- use -->\n(.*)<!-- used -->", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)[1]
 TRAIN, OWN, LOOK, GRID, CLUSTER = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 PAGE = (ROOT / "book" / "api.md").read_text(encoding="utf-8")
-ENOUGH, TRACK, MODULE = re.findall(r"```{code-block} python\n(.*?)```", PAGE, re.S)
+ENOUGH, TRACK, BRANCH, MODULE = re.findall(r"```{code-block} python\n(.*?)```", PAGE, re.S)
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def test_one_model_is_looked_at(shown, capsys):
     assert "norm" not in TRAIN + LOOK + GRID
 
 
-def test_a_training_is_stopped_and_followed():
+def test_a_training_is_stopped_followed_and_branched():
     held = {}
     exec(ENOUGH.replace("0.99", "0.4"), held)  # which they reach at once
     assert held["training"].history["epoch"].tolist() == [0]
@@ -84,6 +84,8 @@ def test_a_training_is_stopped_and_followed():
     exec(TRACK, held)
     assert [row["epoch"] for row in rows] == [0, 10, 20, 30, 40, 50]
     assert rows[-1]["loss"] == held["training"].history["loss"][-1].mean().item()
+    exec(BRANCH.replace("300", "2").replace("Settings(", "Settings(epochs=4, "), held)
+    assert held["slower"].history["epoch"].tolist() == [3, 4]
 
 
 def test_a_module_takes_hooks(capsys):

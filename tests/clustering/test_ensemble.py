@@ -106,7 +106,7 @@ def test_a_chunk_from_before_a_setting_was_one_is_read_as_what_the_setting_then_
     training = ensemble([3], TINY, tmp_path, jobs=1)
     file = tmp_path / "chunk_00000.npz"
     said = json.loads(json.loads(read_arrays(file)[1])["description"])
-    del said["settings"]["betas"], said["settings"]["eps"]
+    del said["settings"]["betas"], said["settings"]["eps"], said["watch"]["resumable"]
     save_training(file, training, json.dumps(said))
     assert_same(training, ensemble([3], TINY, tmp_path, jobs=1))
     for other in ({"betas": (0.9, 0.99)}, {"eps": 1e-4}, {"learning_rate": 1e-2}):
