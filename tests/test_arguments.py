@@ -11,11 +11,11 @@ import random
 import re
 import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_origin
 
 import numpy as np
 import pytest
@@ -262,7 +262,7 @@ TABLE = {
     in_context.two_layer_coefficients: {name: Given(number.value) for name, number in CONTEXT.items()},
     in_context.two_layer_bound: CONTEXT,
     in_context.two_layer_certificate: {"dim": Whole(2, 2), "n_context": Whole(3)},
-    clustering.Task: {"p": Whole(2, 2), "length": Whole(4), "k": Whole(2, 1, 4)},
+    clustering.Task: {"p": Whole(2, 2), "length": Whole(4), "k": Whole(2, 1, 4), "rule": Given(None)},
     TASK.sample: {"count": Whole(5), "generator": Draws()},
     clustering.Models: {"weights": Weights(), "norm": NORM},
     clustering.Models.random: {
@@ -280,7 +280,7 @@ TABLE = {
         "batch_size": Whole(4, instead=(list,)), "learning_rate": Real(0.01, many=True),
         "mlp_discount": Real(1.0, many=True), "clip": Real(1.0, infinite=True, many=True),
     },
-    clustering.Watch: {"every": Whole(1), "snapshots": Wholes((0, 1))},
+    clustering.Watch: {"every": Whole(1), "snapshots": Wholes((0, 1)), "resumable": Flag(True)},
     clustering.normalize: {"vectors": Array("n", finite=False), "norm": NORM},
     clustering.closed_form_gradients: ON_TASK,
     clustering.gradient_bound: ON_TASK,
@@ -615,12 +615,14 @@ NOT_SPOILED = {  # numbers whose rules are tested elsewhere
     (clustering.initial_models, "settings"), (synthesis.read_out, "sharpness"),  # in tests/synthesis/test_knowledge.py
     (clustering.Settings, "betas"), (clustering.Settings, "weight_decay"),  # in tests/clustering/test_training.py
     (clustering.ensemble, "jobs"), (clustering.ensemble, "checkpoint_every"),  # joblib's; as that of `train`
+    (clustering.Task, "rule"),  # in tests/clustering/test_task.py
 }  # fmt: skip
 
 
 def kinds(annotation):
     """All that stands in an annotation."""
-    return {annotation}.union(*map(kinds, get_args(annotation)))
+    parts = () if get_origin(annotation) is Callable else get_args(annotation)  # what a function takes, it checks
+    return {annotation}.union(*map(kinds, parts))
 
 
 def test_every_number_of_a_public_function_is_spoiled():

@@ -13,7 +13,9 @@ from attnopt.clustering import Settings, Task, train
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = re.search(r"<!-- use -->\n(.*)<!-- used -->", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)[1]
-TRAIN, LOOK, GRID, CLUSTER = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+TRAIN, OWN, LOOK, GRID, CLUSTER = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+PAGE = (ROOT / "book" / "api.md").read_text(encoding="utf-8")
+ENOUGH, TRACK, BRANCH, MODULE = re.findall(r"```{code-block} python\n(.*?)```", PAGE, re.S)
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +39,22 @@ def test_twenty_models_are_trained_and_plotted(shown):
         assert line.get_ydata().tolist() == held["training"].history["accuracy_all"][:, model].tolist()
 
 
+def test_a_task_of_ones_own_is_learned(capsys):
+    held = {}
+    exec(OWN, held)
+    said, *numbers = capsys.readouterr().out.split(":")[:2]
+    accuracies = [float(number) for number in numbers[0].split()]
+    assert said == "accuracies on all sequences"
+    assert len(accuracies) == 4
+    assert min(accuracies) > 0.95
+    tokens, labels = Task(rule=held["majority"]).all()
+    assert torch.equal(labels == 1, tokens[:, :5].double().mean(1) > 0.5)
+    right = (held["training"].models.logits(tokens).argmax(-1) == labels).double().mean(1)
+    assert right.tolist() == pytest.approx(accuracies)
+    weighted = eval(re.search(r"`(Task\(p=3.*?\))`", TEXT)[1], {"Task": Task})
+    assert weighted.labels(torch.tensor([2, 2, 1, 2, 1, 1])) == (2 + 4 + 2) % 3
+
+
 def test_one_model_is_looked_at(shown, capsys):
     held = {}
     exec(LOOK, held)
@@ -56,6 +74,29 @@ def test_one_model_is_looked_at(shown, capsys):
     assert "norm" not in TRAIN + LOOK + GRID
 
 
+def test_a_training_is_stopped_followed_and_branched():
+    held = {}
+    exec(ENOUGH.replace("0.99", "0.4"), held)  # which they reach at once
+    assert held["training"].history["epoch"].tolist() == [0]
+    assert held["training"].stopped.keys() == set(range(5))
+    rows = []
+    held["tracker"] = type("Tracker", (), {"log": staticmethod(rows.append)})
+    exec(TRACK, held)
+    assert [row["epoch"] for row in rows] == [0, 10, 20, 30, 40, 50]
+    assert rows[-1]["loss"] == held["training"].history["loss"][-1].mean().item()
+    exec(BRANCH.replace("300", "2").replace("Settings(", "Settings(epochs=4, "), held)
+    assert held["slower"].history["epoch"].tolist() == [3, 4]
+
+
+def test_a_module_takes_hooks(capsys):
+    held = {}
+    exec(MODULE, held)
+    shape, share = capsys.readouterr().out.split("]) tensor(")
+    assert shape == "torch.Size([4096, 12"
+    assert 0.4 < float(share.split(",")[0]) < 0.6  # of the reversed sequences' values with the own attention
+    assert held["kept"]["attention"].sum(-1).allclose(torch.ones(4096, dtype=torch.float64))
+
+
 def test_a_grid_is_one_call(capsys):
     held = {}
     exec(GRID.replace("epochs=60", "epochs=1"), held)
@@ -66,8 +107,7 @@ def test_a_grid_is_one_call(capsys):
 
 
 def test_the_page_shows_the_defaults_of_the_settings():
-    page = (ROOT / "book" / "api.md").read_text(encoding="utf-8")
-    shown = re.search(r"autoclass:: (Settings\(.*\))", page)[1]
+    shown = re.search(r"autoclass:: (Settings\(.*\))", PAGE)[1]
     assert eval(shown, {"Settings": Settings, "Task": Task, "inf": math.inf}) == Settings()
     assert re.findall(r"(\w+)=", shown) == [field.name for field in fields(Settings)]
 

@@ -1,5 +1,6 @@
 """The model, against a forward pass in plain loops; what embeddings can reach; unit and rms normalization; the table."""
 
+import copy
 import itertools
 import json
 import math
@@ -313,6 +314,8 @@ def test_a_patched_stage_is_what_later_stages_follow_from(norm):
         models.stages(tokens, {"xi": held["sequence"]})
     with pytest.raises(ValueError, match=r"patch of sequence must broadcast to shape \(3, 81, 2\), got \(3, 81, 3\)"):
         models.stages(tokens, {"sequence": held["sequence"][..., :1].expand(3, 81, 1).repeat(1, 1, 3)})
+    with pytest.raises(ValueError, match="patch must name mixture or values, not both"):
+        models.stages(tokens, {name: held[name] for name in ("mixture", "values")})
     alike = torch.full((4,), 0.25, dtype=torch.float64)
     even = models.stages(tokens, {"attention": alike})
     torch.testing.assert_close(even["mixture"], held["embeddings"].mean(2))
@@ -327,6 +330,106 @@ def test_a_patched_stage_is_what_later_stages_follow_from(norm):
     ):
         with pytest.raises(error, match=message):
             models.stages(tokens, patch)
+
+
+@pytest.mark.parametrize("norm", ["unit", "rms", "smooth"])
+def test_attention_mixes_the_values_to_the_sequence_embedding(norm):
+    models = model(norm=norm)
+    held = models.stages(Task(3, 4, 2).all()[0])
+    torch.testing.assert_close(held["values"], torch.einsum("mij,mntj->mnti", models.weights["value"], held["embeddings"]))
+    torch.testing.assert_close(torch.einsum("mnt,mntd->mnd", held["attention"], held["values"]), held["sequence"])
+
+
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize("norm", ["unit", "rms", "smooth"])
+def test_a_module_computes_what_the_models_do_and_its_gradients(norm, biases):
+    models = model(norm=norm, biases=biases)
+    tokens, targets = Task(3, 4, 2).all()
+    held = models.stages(tokens)
+    leaves = models.map(lambda value: value.detach().clone().requires_grad_())
+    logits = leaves.logits(tokens)
+    cross_entropy(logits.flatten(0, 1), targets.repeat(3), reduction="sum").div(len(tokens)).backward()
+    for at in range(3):
+        module, seen = models[at].module(), {}
+        assert set(dict(module.named_children())) == held.keys() - {"mixture"}
+        assert {name: tuple(value.shape) for name, value in module.named_parameters()} == {
+            name: tuple(value.shape[1:]) for name, value in models.weights.items()
+        }
+        for name, stage in module.named_children():
+            stage.register_forward_hook(lambda _, __, value, name=name, seen=seen: seen.update({name: value}))
+        found = module(tokens)
+        torch.testing.assert_close(found, held["logits"][at], rtol=1e-12, atol=1e-12)
+        for name, value in seen.items():
+            torch.testing.assert_close(value, held[name][at], rtol=1e-12, atol=1e-12)
+        cross_entropy(found, targets).backward()
+        for name, value in module.named_parameters():
+            torch.testing.assert_close(value.grad, leaves.weights[name].grad[at], rtol=1e-10, atol=1e-12)
+        if norm == "unit" and not biases:
+            for name, value in closed_form_gradients(models[at], tokens, targets).items():
+                torch.testing.assert_close(module.get_parameter(name).grad, value[0], rtol=1e-10, atol=1e-12)
+        assert torch.equal(module.models().logits(tokens)[0], models[at].logits(tokens)[0])
+
+
+def test_hooks_of_a_module_patch_every_stage_and_see_its_gradient():
+    models = model(biases=True, norm="rms")
+    tokens, targets = Task(3, 4, 2).all()
+    held, theirs = models[0].stages(tokens), models[1].stages(tokens)
+    for name in STAGES:
+        if name == "mixture":
+            continue
+        module, seen = models[0].module(), []
+        stage = module.get_submodule(name)
+        handle = stage.register_forward_hook(lambda *_, name=name: theirs[name][0])
+        expected = models[0].stages(tokens, {name: theirs[name]})["logits"][0]
+        torch.testing.assert_close(module(tokens), expected, rtol=1e-12, atol=1e-12)
+        handle.remove()
+        torch.testing.assert_close(module(tokens), held["logits"][0], rtol=1e-12, atol=1e-12)
+        stage.register_full_backward_hook(lambda _, __, out, seen=seen: seen.append(out[0]))
+        cross_entropy(module(tokens), targets).backward()
+        point = held[name].clone().requires_grad_()  # the same derivative, of what follows from a patch
+        loss = cross_entropy(models[0].stages(tokens, {name: point})["logits"][0], targets)
+        torch.testing.assert_close(seen[0], torch.autograd.grad(loss, point)[0][0], rtol=1e-9, atol=1e-12)
+
+
+def test_a_module_is_trained_kept_and_refused_as_others_are(tmp_path):
+    models = model(biases=True, dtype=torch.float32)
+    tokens, targets = Task(3, 4, 2).all()
+    module = models[1].module()
+    optimizer = torch.optim.Adam(module.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        losses.append(cross_entropy(module(tokens), targets))
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[-1] < losses[0]
+    assert not torch.equal(module.value, models.weights["value"][1])  # which the training leaves alone
+    torch.save(module.state_dict(), tmp_path / "state.pt")
+    other = models[0].module()
+    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert torch.equal(other(tokens), module(tokens))
+    after = torch.func.functional_call(models[0].module(), dict(module.named_parameters()), (tokens,))
+    assert torch.equal(after, module(tokens))
+    assert torch.equal(copy.deepcopy(module)(tokens), module(tokens))
+    with pytest.raises(ValueError, match=r"module\(\) needs one model, as in models\[0\]\.module\(\), got 3"):
+        models.module()
+    with pytest.raises(ValueError, match="tokens must lie in 0 … 2, got 1 … 3"):
+        module(tokens + 1)
+
+
+def test_safetensors_are_read_by_their_own_library_and_must_say_the_norm(tmp_path):
+    tensors = pytest.importorskip("safetensors.torch", reason="safetensors is optional")
+    models, file = model(), tmp_path / "models.safetensors"
+    models.save(file)
+    found = tensors.load_file(file)
+    assert found.keys() == models.weights.keys()
+    assert all(torch.equal(value, models.weights[name]) for name, value in found.items())
+    tensors.save_file(found, file)
+    with pytest.raises(ValueError, match="must say the models' norm in its metadata, got None"):
+        Models.load(file)
+    tensors.save_file({"query": found["query"]}, file, {"norm": "rms"})
+    with pytest.raises(ValueError, match="missing"):
+        Models.load(file)
 
 
 def test_models_are_chosen_joined_and_shown():
@@ -352,8 +455,10 @@ def test_models_are_chosen_joined_and_shown():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("ending", ["npz", "json"])
+@pytest.mark.parametrize("ending", ["npz", "json", "safetensors"])
 def test_models_in_a_file_are_the_same(ending, dtype, tmp_path):
+    if ending == "safetensors":
+        pytest.importorskip("safetensors", reason="safetensors is optional")
     models = model(biases=True, norm="smooth", dtype=dtype)
     models.save(file := tmp_path / "new" / f"models.{ending}")
     loaded = Models.load(str(file))
@@ -366,7 +471,7 @@ def test_models_in_a_file_are_the_same(ending, dtype, tmp_path):
     with pytest.raises(ValueError, match=f"models.{ending} (cannot be read|holds no models)"):
         Models.load(file)
     for other in (models.save, Models.load):
-        with pytest.raises(ValueError, match=r"file must end in .npz or .json, got 'models.pt'"):
+        with pytest.raises(ValueError, match=r"file must end in .npz, .json, .safetensors, got 'models.pt'"):
             other(tmp_path / "models.pt")
     with pytest.raises(FileNotFoundError):
         Models.load(tmp_path / f"none.{ending}")

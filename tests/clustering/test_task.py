@@ -136,22 +136,18 @@ def test_labels_are_asked_for_sequences_of_the_task_only():
         (lambda tokens: tokens[:, :1], ValueError, r"labels must be one per sequence, shape \(16,\), got \(16, 1\)"),
     ],
 )
-def test_labels_of_a_subclass_are_checked(labels, error, message):
-    own = type("Own", (Task,), {"labels": lambda self, tokens: labels(tokens)})(2, 4, 2)
-    for ask in (own.all, lambda: own.sample(16, torch.Generator().manual_seed(0)), lambda: train([0], Settings(own))):
-        with pytest.raises(error, match=message.replace("16", "[0-9]+")):
-            ask()
+def test_labels_of_a_rule_and_of_a_subclass_are_checked(labels, error, message):
+    for own in (Task(2, 4, 2, labels), type("Own", (Task,), {"labels": lambda self, tokens: labels(tokens)})(2, 4, 2)):
+        for ask in (own.all, lambda: own.sample(16, torch.Generator().manual_seed(0)), lambda: train([0], Settings(own))):  # noqa: B023
+            with pytest.raises(error, match=message.replace("16", "[0-9]+")):
+                ask()
 
 
 def test_what_knows_sums_only_refuses_other_labels():
-    class Majority(Task):
-        def labels(self, tokens):
-            return (2 * tokens[..., : self.k].sum(-1) > self.k).to(torch.int32)
-
     class Renamed(Task):
         """A task of another name."""
 
-    own = Majority(2, 4, 3)
+    own = Task(2, 4, 3, rule=lambda tokens: (tokens[..., :3].sum(-1) > 1).to(torch.int32))
     assert own.all()[1].dtype == torch.int64
     settings = Settings(own, epochs=0, n_train=8)
     training = train([0], settings)
@@ -163,16 +159,64 @@ def test_what_knows_sums_only_refuses_other_labels():
     ):
         with pytest.raises(ValueError, match="task must have the sum of the first 3 tokens modulo 2 as its label"):
             ask()
-    assert ideal_circuit(Renamed(2, 4, 3), 10.0).logits(own.all()[0]).isfinite().all()
+    for sums in (Renamed(2, 4, 3), Task(2, 4, 3, rule=[1, -1, 3, 0])):  # the same labels, said otherwise
+        assert ideal_circuit(sums, 10.0).logits(own.all()[0]).isfinite().all()
 
 
 def test_tasks_are_values():
     assert Task() == Task(2, 12, 5) == Task(np.int64(2), np.int64(12), np.int64(5))
     assert {Task(): 1}[Task(2)] == 1
     assert repr(Task(3)) == "Task(p=3, length=12, k=5)"
-    assert json.loads(json.dumps(asdict(Task(np.int64(3))))) == {"p": 3, "length": 12, "k": 5}
+    assert json.loads(json.dumps(asdict(Task(np.int64(3))))) == {"p": 3, "length": 12, "k": 5, "rule": None}
     with pytest.raises(FrozenInstanceError):
         Task().p = 3
+
+
+def majority(tokens):
+    return (tokens[..., :5].sum(-1) > 2).long()
+
+
+def test_a_rule_gives_the_labels():
+    for task, label in (
+        (Task(2, 6, 5, majority), lambda row: int(sum(row[:5]) > 2)),
+        (Task(3, 4, 2, rule=[2, 0, -1, 10**18]), lambda row: (2 * row[0] - row[2] + 10**18 * row[3]) % 3),
+        (Task(2, 6, 3, rule=torch.tensor([0, 1, 0, 0, 1, 1])), lambda row: (row[1] + row[4] + row[5]) % 2),
+        (Task(3, 3, 2, rule=np.arange(27) % 3), lambda row: row[2]),
+        (Task(3, 3, 2, rule=lambda tokens: tokens.amax(-1)), max),
+    ):
+        tokens, targets = task.all()
+        assert targets.tolist() == [label(row) for row in tokens.tolist()]
+        assert targets.dtype == torch.int64
+        assert torch.equal(task.labels(tokens[:8].unflatten(0, (2, 4)).to(torch.uint8)), targets[:8].view(2, 4))
+        tokens, targets = task.sample(50, torch.Generator().manual_seed(1))
+        assert targets.tolist() == [label(row) for row in tokens.tolist()]
+
+
+def test_tasks_with_rules_are_values_and_print_themselves():
+    weights = Task(2, 3, 1, rule=[1, 0, 1])
+    assert weights == Task(2, 3, 1, rule=torch.tensor([1, 0, 1])) == eval(repr(weights), {"Task": Task})
+    assert {weights: 1}[Task(2, 3, 1, np.array([1, 0, 1]))] == 1
+    assert weights != Task(2, 3, 1) != Task(2, 3, 1, rule=[1, 0, 0])
+    assert repr(Task(2, 6, 5, majority)) == "Task(p=2, length=6, k=5, rule=majority)"
+    assert repr(Task(2, 3, 2, rule=[0, 1] * 4)) == "Task(p=2, length=3, k=2, rule=<8 labels>)"
+    assert Task(2, 6, 5, majority) == Task(2, 6, 5, majority)
+
+
+@pytest.mark.parametrize(
+    ("rule", "error", "message"),
+    [
+        ("sum", TypeError, "rule must be None, a function, or a sequence of integers, got 'sum'"),
+        (7, TypeError, "rule must be None, a function, or a sequence of integers, got 7"),
+        ([1, 0], ValueError, "rule must be 4 weights or 2\\^4 labels, got 2 numbers"),
+        ([1, 0, 1, 0.5], TypeError, "rule must be an integer, got 0.5"),
+        ([1, 0, True, 1], TypeError, "rule must be an integer, got True"),
+        ([[1], [0], [0], [1]], TypeError, "rule must be an integer, got \\[1\\]"),
+        ([0, 1, 2, 1] * 4, ValueError, "rule must hold labels in 0 … 1, got 0 … 2"),
+    ],
+)
+def test_what_is_not_a_rule_is_named(rule, error, message):
+    with pytest.raises(error, match=message):
+        Task(2, 4, 2, rule)
 
 
 @pytest.mark.parametrize(("p", "length"), [(2, 1), (2, 4), (3, 2), (5, 3)])

@@ -28,10 +28,13 @@ from attnopt.clustering import (
 )
 from attnopt.clustering.model import marks
 from attnopt.clustering.task import TEST_SEED
+from attnopt.clustering.training import compiled as in_c
 from attnopt.clustering.training import step, trainer
 from attnopt.clustering.training.backward import Layout, loss_and_gradients, normalizer, pull_back
 from attnopt.clustering.training.record import Record
 from attnopt.clustering.training.step import FEED_FORWARD, ORDER_SEED, Pace, State, adam
+
+needs_compiler = pytest.mark.skipif(in_c.compiler() is None, reason="there is no C compiler")
 
 
 @pytest.mark.evidence("odonnat-faithful-to-practice")
@@ -503,6 +506,29 @@ def test_a_task_that_draws_another_number_of_sequences_is_refused(compiled, fact
 
     with pytest.raises(ValueError, match=r"task\.sample must give tokens \(64, 12\) and labels \(64,\), got"):
         train([0], Settings(task=Fewer(), n_train=64, epochs=1), compiled=compiled)
+
+
+RULES = {
+    "majority": Task(2, 6, 5, lambda tokens: (tokens[..., :5].sum(-1) > 2).long()),
+    "weights": Task(3, 4, 2, rule=[1, 2, 0, 0]),
+    "subset": Task(2, 6, 3, rule=[0, 1, 0, 0, 1, 0]),
+    "table": Task(
+        2, 6, 3, rule=[int(first and second) for first in (0, 1) for _ in range(4) for second in (0, 1) for _ in range(4)]
+    ),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_compiler)])
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_is_learned(name, compiled):
+    """Within seconds some model gives every sequence the label of the rule."""
+    task = RULES[name]
+    settings = Settings(task, epochs=120, n_train=512, learning_rate=2e-2)
+    training = train(range(6), settings, Watch(every=120), compiled=compiled)
+    tokens, targets = task.all()
+    right = (training.models.logits(tokens).argmax(-1) == targets).double().mean(1)
+    torch.testing.assert_close(right, training.history["accuracy_all"][-1].double())
+    assert right.max() == 1
 
 
 def test_a_start_that_single_precision_cannot_hold_is_refused():

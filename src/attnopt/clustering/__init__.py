@@ -23,7 +23,7 @@ from attnopt.clustering.gradients import (
 )
 from attnopt.clustering.interventions import levels, removals, replacements
 from attnopt.clustering.invariance import invariance, spurious_attention
-from attnopt.clustering.model import Models, normalize
+from attnopt.clustering.model import Models, Module, normalize
 from attnopt.clustering.plateau import curvature, find_drops, influences, log_cosh_half, margins, parity_coefficient, walsh
 from attnopt.clustering.sandbox import Run, load_run, run_names
 from attnopt.clustering.spikes import Course, Spike, State, dissect, find_spikes
@@ -34,6 +34,7 @@ from attnopt.clustering.training import (
     Settings,
     Stop,
     Training,
+    TrainingState,
     Watch,
     ensemble,
     initial_models,
@@ -47,6 +48,7 @@ __all__ = [
     "PAPER",
     "Course",
     "Models",
+    "Module",
     "Run",
     "Settings",
     "Spike",
@@ -54,6 +56,7 @@ __all__ = [
     "Stop",
     "Task",
     "Training",
+    "TrainingState",
     "Watch",
     "activation_sparsity",
     "attention_by_pair",

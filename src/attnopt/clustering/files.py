@@ -11,8 +11,13 @@ import numpy as np
 
 def write_text(file: Path, text: str) -> None:
     """Write a text."""
+    write_bytes(file, f"{text}\n".encode())
+
+
+def write_bytes(file: Path, content: bytes) -> None:
+    """Write bytes."""
     partial = _beside(file)
-    partial.write_text(text + "\n", encoding="utf-8")
+    partial.write_bytes(content)
     partial.replace(file)
 
 

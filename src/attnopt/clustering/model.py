@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from pathlib import Path
@@ -14,7 +14,7 @@ from torch.nn.functional import gelu
 
 from attnopt.checks import check_count, check_dtype, check_flag, check_generator, check_integers, check_tensors, check_word
 from attnopt.clustering.anatomy import counting_form
-from attnopt.clustering.files import read_arrays, write_arrays, write_text
+from attnopt.clustering.files import read_arrays, write_arrays, write_bytes, write_text
 from attnopt.clustering.task import Task, check_task
 
 Params = dict[str, Tensor]
@@ -22,7 +22,8 @@ Norm = Literal["unit", "rms", "smooth"]
 TRAINED = ("query", "value", "receptors", "assemblers")  # the weights of the paper's theory
 BIASES = ("receptor_biases", "assembler_bias")
 NEAR = 0.01  # so near to 0, and to 1, the smooth step is 0, and 1, but for e⁻⁹⁸
-STAGES = ("embeddings", "scores", "attention", "mixture", "sequence", "direction", "activations", "output")
+STAGES = ("embeddings", "scores", "attention", "values", "mixture", "sequence", "direction", "activations", "output")
+FILES = ".npz", ".json", ".safetensors"  # in which models are kept
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -175,6 +176,10 @@ class Models:
         self.check_vectors("embeddings", embeddings)
         return torch.einsum("m...d,md->m...", embeddings, self.weights["query"]) / self.dim**0.5
 
+    def values(self, embeddings: Tensor) -> Tensor:
+        """Value vectors Vz of embeddings z (M, …, d)."""
+        return (embeddings.flatten(1, -2) @ self.weights["value"].mT).view_as(embeddings)
+
     def summands(self, embeddings: Tensor | None = None) -> Tensor:
         """(eˢVz, eˢ) of embeddings (M, …, d), those of the table unless given, shape (M, …, d + 1).
 
@@ -182,8 +187,7 @@ class Models:
         """
         embeddings = self.table() if embeddings is None else embeddings
         powers = self.scores(embeddings).exp().unsqueeze(-1)
-        values = (embeddings.flatten(1, -2) @ self.weights["value"].mT).view_as(embeddings)
-        return torch.cat([powers * values, powers], -1)
+        return torch.cat([powers * self.values(embeddings), powers], -1)
 
     def activations(self, direction: Tensor) -> Tensor:
         """What the neurons are before the GELU (M, n, h), from ξ normalized (M, n, d)."""
@@ -220,12 +224,14 @@ class Models:
         Args:
             tokens: sequences, integers in 0 … p - 1, shape (n, L), the same for all models, or (M, n, L).
             patch: what stages shall hold instead of what is computed, of their shapes or broadcast to them, and of the
-                models' dtype (see `double`); whatever a stage enters follows.
+                models' dtype (see `double`); whatever a stage enters follows. The sequence embedding follows from the
+                mixture, or from the values if these are patched, so a patch may not name both.
 
         Returns:
-            ``embeddings`` z (M, n, L, d); from them ``scores``, from these ``attention`` s (M, n, L); from attention and
-            embeddings ``mixture`` zs, the mean embedding (M, n, d); from it ``sequence`` ξ (M, n, d); from it ``direction``,
-            ξ normalized (M, n, d); from it ``activations`` (M, n, h) before the GELU; from ξ and these ``output`` ψ
+            ``embeddings`` z (M, n, L, d); from them ``scores``, from these ``attention`` s (M, n, L); from the embeddings
+            ``values`` Vz, the value vectors that attention mixes (M, n, L, d); from attention and embeddings ``mixture`` zs,
+            the mean embedding (M, n, d); from it ``sequence`` ξ = V(zs) = (Vz)s (M, n, d); from it ``direction``, ξ
+            normalized (M, n, d); from it ``activations`` (M, n, h) before the GELU; from ξ and these ``output`` ψ
             (M, n, d); from it ``logits`` ζ (M, n, p).
         """
         self.check_tokens(tokens)
@@ -236,6 +242,9 @@ class Models:
             raise ValueError(f"patch must name stages, {', '.join(STAGES)}, got {', '.join(unknown)}")
         if patch:
             check_tensors(**{f"patch of {name}": value for name, value in patch.items()})
+
+        if {"mixture", "values"} <= patch.keys():
+            raise ValueError("patch must name mixture or values, not both: the sequence embedding follows from one of them")
 
         def keep(name: str, value: Tensor) -> Tensor:
             held[name] = patch.get(name, value)
@@ -248,23 +257,46 @@ class Models:
                 raise ValueError(f"patch of {name} must have the models' dtype, {value.dtype}, got {held[name].dtype}")
             return held[name]
 
+        self._flow(tokens, keep, set(patch))
+        return held
+
+    def _flow(self, tokens: Tensor, keep: Callable[[str, Tensor], Tensor], replaced: Collection[str]) -> None:
+        """Hand every stage to a function, and go on with what it returns.
+
+        Args:
+            tokens: as for `stages`.
+            keep: of a stage's name and value, returns the value to go on with.
+            replaced: stages whose values ``keep`` may change; the others may be looked up in a table instead.
+        """
         table = self.table()
         tokens = tokens.expand(len(self), -1, -1) if tokens.ndim == 2 else tokens
         at = tokens * self.length + torch.arange(self.length, device=tokens.device)
         flat = at.flatten(1)
-        of_pairs = table.flatten(1, 2).gather(1, flat.unsqueeze(-1).expand(-1, -1, self.dim)).unflatten(1, at.shape[1:])
-        embeddings = keep("embeddings", of_pairs)
-        if "embeddings" in patch:
-            scores = self.scores(embeddings)
+
+        def of_pairs(rows: Tensor) -> Tensor:
+            """What a table (M, p, L, d) has for the pairs of token and position."""
+            places = flat.unsqueeze(-1).expand(-1, -1, self.dim)
+            return rows.flatten(1, 2).gather(1, places).unflatten(1, at.shape[1:])
+
+        embeddings = keep("embeddings", of_pairs(table))
+        if "embeddings" in replaced:
+            scores, values = self.scores(embeddings), self.values(embeddings)
         else:
             scores = self.scores(table).flatten(1).gather(1, flat).unflatten(1, at.shape[1:])
+            values = of_pairs(self.values(table))
         attention = keep("attention", keep("scores", scores).softmax(-1))
+        values = keep("values", values)
         mixture = keep("mixture", torch.einsum("mnt,mntd->mnd", attention, embeddings))
-        sequence = keep("sequence", mixture @ self.weights["value"].mT)
+        mixed = torch.einsum("mnt,mntd->mnd", attention, values) if "values" in replaced else self.values(mixture)
+        sequence = keep("sequence", mixed)
         direction = keep("direction", normalize(sequence, self.norm))
         activations = keep("activations", self.activations(direction))
         output = keep("output", self.output(sequence, activations))
-        return held | {"logits": output @ self.weights["token"].mT}
+        keep("logits", output @ self.weights["token"].mT)
+
+    def module(self) -> "Module":
+        """One model as a `torch.nn.Module`, with a copy of its weights: for hooks, optimizers, and other libraries."""
+        return Module(self)
 
     def sequences(self, tokens: Tensor) -> Tensor:
         """The sequence embeddings ξ of `stages` as one matrix product for all models and sequences, shape (M, n, d).
@@ -305,9 +337,17 @@ class Models:
         return counting_form(self.sequences(task.all()[0]), task)
 
     def save(self, file: Path | str) -> None:
-        """Write the models in one move, as ``.npz`` or, to read and to send, as ``.json`` with all digits."""
+        """Write the models in one move, as ``.npz``, as ``.json`` with all digits, or as ``.safetensors``.
+
+        The last needs the package safetensors. Its metadata hold the norm.
+        """
         file = _model_file(file)
-        if file.suffix == ".npz":
+        if file.suffix == ".safetensors":
+            from safetensors.torch import save
+
+            weights = {name: value.detach().cpu().contiguous() for name, value in self.weights.items()}
+            write_bytes(file, save(weights, {"norm": self.norm}))
+        elif file.suffix == ".npz":
             write_arrays(file, {name: value.numpy(force=True) for name, value in self.weights.items()}, self.norm)
         else:
             kind = str(self.weights["token"].dtype).removeprefix("torch.")
@@ -322,6 +362,8 @@ class Models:
             ValueError: if the file cannot be read.
         """
         file = _model_file(file)
+        if file.suffix == ".safetensors":
+            return cls(*_read_safetensors(file))
         if file.suffix == ".npz":
             arrays, norm = read_arrays(file)
             if norm not in get_args(Norm):
@@ -464,6 +506,64 @@ def check_models(models: Models, name: str = "models") -> None:
 def _model_file(file: Path | str) -> Path:
     """The path, if its name ends as it may."""
     file = Path(file)
-    if file.suffix not in (".npz", ".json"):
-        raise ValueError(f"file must end in .npz or .json, got {file.name!r}")
+    if file.suffix not in FILES:
+        raise ValueError(f"file must end in {', '.join(FILES)}, got {file.name!r}")
     return file
+
+
+def _read_safetensors(file: Path) -> tuple[Params, Norm]:
+    """Weights and norm of a file that `Models.save` wrote."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "pt") as kept:
+            norm = (kept.metadata() or {}).get("norm")
+            weights = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{file} cannot be read ({error})") from error
+    if norm not in get_args(Norm):
+        raise ValueError(f"{file} must say the models' norm in its metadata, got {norm!r}")
+    return weights, cast(Norm, norm)
+
+
+class Module(torch.nn.Module):
+    """One model of an ensemble as a `torch.nn.Module`, from tokens (n, L) to logits (n, p).
+
+    Its parameters are copies of the weights, with the names and, without the dimension of the ensemble, the shapes of
+    `Models.weights`. For each stage of `Models.stages` except ``mixture`` there is a submodule of that name through which
+    the stage's value passes (without the dimension of the ensemble), so a forward hook reads or replaces it.
+
+    Args:
+        model: an ensemble of one.
+    """
+
+    def __init__(self, model: Models):
+        super().__init__()
+        check_models(model, "model")
+        if len(model) != 1:
+            raise ValueError(f"module() needs one model, as in models[0].module(), got {len(model)}")
+        self.norm, self.names = model.norm, tuple(model.weights)
+        for name, value in model.weights.items():
+            self.register_parameter(name, torch.nn.Parameter(value[0].detach().clone()))
+        for stage in (*STAGES, "logits"):
+            if stage != "mixture":  # V(zs) = (Vz)s: the way leads through the values
+                self.add_module(stage, torch.nn.Identity())
+
+    def models(self) -> Models:
+        """The model as an ensemble of one, whose weights are the module's parameters."""
+        return Models({name: self.get_parameter(name).unsqueeze(0) for name in self.names}, self.norm)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits (n, p) of sequences (n, L)."""
+        held: Params = {}
+
+        def keep(name: str, value: Tensor) -> Tensor:
+            if name in self._modules:
+                value = self.get_submodule(name)(value[0]).unsqueeze(0)
+            held[name] = value
+            return value
+
+        model = self.models()
+        model.check_tokens(tokens)
+        model._flow(tokens, keep, STAGES)
+        return held["logits"][0]

@@ -278,7 +278,9 @@ def load_run(name: str) -> Run:
 def save_runs(path: Path, runs: list[Run], provenance: dict[str, Any]) -> None:
     """Write runs and their provenance to one compressed file without pickles."""
     kept = ("title", "description", "norm", "settings")
-    about = {run.name: {key: getattr(run, key) for key in kept} | dataclasses.asdict(run.task) for run in runs}
+    about = {run.name: {key: getattr(run, key) for key in kept} for run in runs}
+    for run in runs:  # whose tasks are sums
+        about[run.name] |= {key: getattr(run.task, key) for key in ("p", "length", "k")}
     about = {"provenance": provenance, "runs": about}
     arrays: dict[str, Any] = {"about": np.array(json.dumps(about, sort_keys=True))}
     for run in runs:

@@ -1,7 +1,9 @@
-"""Sparse modular addition: sequences of tokens whose first k tokens, added modulo p, are the label."""
+"""Sparse modular addition: sequences of tokens whose first k tokens, added modulo p, are the label; and own tasks."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,24 +14,27 @@ LISTED = 2**13  # up to so many sequences models are judged on all of them, beyo
 TEST_SEED = 2**31  # of that sample, apart from small seeds' data
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Task:
     """Sequences of tokens 0 … p - 1 whose label is the sum of the first k modulo p; the paper's sizes unless given.
 
-    A subclass may define other labels in 0 … p - 1, or draw other sequences: training, its checkpoints and the chunks of
-    `ensemble` follow it. The ideal circuit and the laboratory know sums only, and refuse other labels.
+    A rule gives other labels in 0 … p - 1; a subclass may also draw other sequences. Training, its checkpoints, and the
+    chunks of `ensemble` follow both. The ideal circuit and the laboratory know sums only, and refuse other labels.
 
     Attributes:
         p: size of the vocabulary, at least 2.
-        length: L, tokens a sequence.
-        k: how many of them count.
+        length: L, tokens per sequence.
+        k: how many of them count; with a rule, the prefix that `invariance` and `Models.count` ask about.
+        rule: None for the sum of the first k tokens; L integers w for Σ w_t x_t modulo p; pᴸ labels, in the order of `all`;
+            or a function from tokens (…, L) to labels (…), integers.
 
-    Source: Odonnat, Bouaziz, Cabannes (2025), section 2.1.
+    Source: Odonnat, Bouaziz, Cabannes (2025), section 2.1, for the sum of the first k tokens.
     """
 
     p: int = 2
     length: int = 12
     k: int = 5
+    rule: Callable[[Tensor], Tensor] | Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         check_count("p", self.p, 2)
@@ -37,6 +42,30 @@ class Task:
             raise ValueError(f"k must be at most length, {self.length}, got {self.k}")
         for name in ("p", "length", "k"):  # integers of NumPy among them
             object.__setattr__(self, name, int(getattr(self, name)))
+        object.__setattr__(self, "rule", self._checked_rule())
+
+    def _checked_rule(self) -> Callable[[Tensor], Tensor] | tuple[int, ...] | None:
+        """The rule, its numbers as a tuple."""
+        rule = self.rule.tolist() if isinstance(self.rule, np.ndarray | Tensor) else self.rule
+        if rule is None or callable(rule):
+            return rule
+        if not isinstance(rule, Sequence) or isinstance(rule, str):
+            raise TypeError(f"rule must be None, a function, or a sequence of integers, got {rule!r}")
+        if len(rule) not in (self.length, self.size):
+            sizes = f"{self.length} weights or {self.p}^{self.length} labels"
+            raise ValueError(f"rule must be {sizes}, got {len(rule)} numbers")
+        found = tuple(check_count("rule", number, -(2**63)) for number in rule)
+        if len(found) == self.size and not all(0 <= label < self.p for label in found):
+            raise ValueError(f"rule must hold labels in 0 … {self.p - 1}, got {min(found)} … {max(found)}")
+        return found
+
+    def __repr__(self) -> str:
+        said, rule = f"p={self.p}, length={self.length}, k={self.k}", self.rule
+        if callable(rule):
+            said += f", rule={getattr(rule, '__qualname__', repr(rule))}"
+        elif rule is not None:
+            said += f", rule={rule}" if len(rule) == self.length else f", rule=<{len(rule)} labels>"
+        return f"{type(self).__qualname__}({said})"
 
     @property
     def size(self) -> int:
@@ -44,23 +73,26 @@ class Task:
         return self.p**self.length
 
     def labels(self, tokens: Tensor) -> Tensor:
-        """The sums (…) modulo p of the first k of the tokens (…, L)."""
+        """The labels (…) of sequences (…, L), as the rule gives them."""
         check_integers("tokens", tokens, self.p)
         if tokens.ndim < 1 or tokens.shape[-1] != self.length:
             raise ValueError(f"tokens must have shape (…, {self.length}), got {tuple(tokens.shape)}")
-        return tokens[..., : self.k].sum(-1) % self.p
+        if self.rule is None:
+            return tokens[..., : self.k].sum(-1) % self.p
+        if callable(self.rule):
+            return _one_each(self.rule(tokens), tokens, self.p)
+        if len(self.rule) == self.length:
+            weights = torch.tensor([weight % self.p for weight in self.rule], device=tokens.device)
+            return (tokens * weights).sum(-1) % self.p
+        return torch.tensor(self.rule, device=tokens.device)[indices(tokens, self.p)]
 
     def labelled(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Sequences (n, L) and their labels (n,), int64.
 
         Raises:
-            ValueError: if a subclass gives other than one label in 0 … p - 1 per sequence.
+            ValueError: if a rule or a subclass gives other than one label in 0 … p - 1 per sequence.
         """
-        labels = self.labels(tokens)
-        check_integers("labels", labels, self.p)
-        if labels.shape != tokens.shape[:-1]:
-            raise ValueError(f"labels must be one per sequence, shape {tuple(tokens.shape[:-1])}, got {tuple(labels.shape)}")
-        return tokens, labels.long()
+        return tokens, _one_each(self.labels(tokens), tokens, self.p)
 
     def all(self) -> tuple[Tensor, Tensor]:
         """All pᴸ sequences in lexicographic order, int64, shape (pᴸ, L), and their labels (pᴸ,).
@@ -70,7 +102,7 @@ class Task:
         """
         if self.size > LARGEST:
             raise ValueError(f"the sequences can not be listed, all {self.p}^{self.length} are more than {LARGEST}: sample")
-        tokens = torch.arange(self.size)[:, None] // self.p ** torch.arange(self.length - 1, -1, -1) % self.p
+        tokens = torch.arange(self.size)[:, None] // places(self.p, self.length) % self.p
         return self.labelled(tokens)
 
     def sample(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -85,6 +117,24 @@ class Task:
         if self.size <= LISTED:
             return self.all()
         return self.sample(LISTED // 2, torch.Generator().manual_seed(TEST_SEED))
+
+
+def places(p: int, length: int) -> Tensor:
+    """What one more at each position adds to a sequence's index in lexicographic order, (L,)."""
+    return p ** torch.arange(length - 1, -1, -1)
+
+
+def indices(tokens: Tensor, p: int) -> Tensor:
+    """The index of each sequence (…, L) in lexicographic order, (…)."""
+    return (tokens * places(p, tokens.shape[-1]).to(tokens.device)).sum(-1)
+
+
+def _one_each(labels: Tensor, tokens: Tensor, p: int) -> Tensor:
+    """Labels (…), int64, if they are one label in 0 … p - 1 per sequence (…, L)."""
+    check_integers("labels", labels, p)
+    if labels.shape != tokens.shape[:-1]:
+        raise ValueError(f"labels must be one per sequence, shape {tuple(tokens.shape[:-1])}, got {tuple(labels.shape)}")
+    return labels.long()
 
 
 def check_all_sequences(sequence: Tensor, task: Task) -> None:

@@ -1,7 +1,7 @@
 """Training ensembles of the small transformer as one batched computation, and fanning ensembles out."""
 
 from attnopt.clustering.training.draws import initial_models, training_data
-from attnopt.clustering.training.record import Stop, Training, load_training, save_training
+from attnopt.clustering.training.record import Stop, Training, TrainingState, load_training, save_training
 from attnopt.clustering.training.settings import PAPER, Settings, Watch
 from attnopt.clustering.training.trainer import ensemble, train
 
@@ -10,6 +10,7 @@ __all__ = [
     "Settings",
     "Stop",
     "Training",
+    "TrainingState",
     "Watch",
     "ensemble",
     "initial_models",

@@ -5,7 +5,8 @@ import itertools
 import json
 import math
 import zlib
-from dataclasses import asdict, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from attnopt.clustering.files import read_arrays, write_arrays
 from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import Models
-from attnopt.clustering.task import LISTED, Task
+from attnopt.clustering.task import LISTED, Task, indices
 from attnopt.clustering.training.backward import SPREAD
 from attnopt.clustering.training.compiled import Kernel
 from attnopt.clustering.training.draws import training_data
@@ -23,7 +24,13 @@ from attnopt.clustering.training.settings import Settings, Watch
 from attnopt.clustering.training.step import Plain, State
 
 PROBE = 32  # training sequences whose losses must be finite after each epoch
-LATER = {"betas": [0.9, 0.999], "eps": 1e-8}  # settings of which older files say nothing, and what they were then
+LATER = {  # settings of which older files say nothing, and what they were then
+    "settings": {"betas": [0.9, 0.999], "eps": 1e-8},
+    "watch": {"resumable": False},
+}
+
+
+ASKED = "each returned True"  # why a model stops that did not diverge
 
 
 class Stop(NamedTuple):
@@ -31,6 +38,30 @@ class Stop(NamedTuple):
 
     epoch: int
     reason: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingState:
+    """A training after an epoch, with all that `train` needs to go on exactly; chosen like `Models`, by number or slice.
+
+    Attributes:
+        epoch: the last one completed.
+        models: as they were then.
+        memory: what else changes from step to step, each of shape (M, …): Adam's moments ``first`` and ``second``, ``steps``
+            done, ``squares`` of gradients and ``counted`` steps since the last evaluation, and of models that diverged the
+            epoch ``stopped`` (-1 if they did not) and the ``spread`` of their scores.
+    """
+
+    epoch: int
+    models: Models
+    memory: dict[str, Tensor]
+
+    def __getitem__(self, which: int | slice | Sequence[int] | Tensor) -> "TrainingState":
+        which = [which] if isinstance(which, int) else which
+        return replace(self, models=self.models[which], memory={name: value[which] for name, value in self.memory.items()})
+
+    def __repr__(self) -> str:
+        return f"TrainingState of {self.models} after epoch {self.epoch}"
 
 
 class Training(NamedTuple):
@@ -46,14 +77,18 @@ class Training(NamedTuple):
             sample of 4096, the same for all models, stands for all and for the unseen. A label counts as predicted if its
             logit exceeds all others.
         snapshots: models after chosen epochs.
-        stopped: for each model that diverged, by its index, the last epoch that it completed and why it stopped. Its
-            weights, in later snapshots too, are those after that epoch; its later history is nan.
+        stopped: for each model that ended early, by its index, the last epoch that it completed and why it stopped: it
+            diverged, or ``each`` of `train` returned True, which ends the training of all. The weights of a model that
+            diverged, in later snapshots too, are those after that epoch; its later history is nan.
+        states: at the snapshots' epochs, if ``watch`` says that they shall be resumable, what `train` can start from to go
+            on exactly.
     """
 
     models: Models
     history: dict[str, Tensor]
     snapshots: dict[int, Models]
     stopped: dict[int, Stop] = {}  # noqa: RUF012
+    states: dict[int, TrainingState] = {}  # noqa: RUF012
 
     def __repr__(self) -> str:
         said = f"{self.models}, {len(self.history['epoch'])} evaluations, snapshots of {list(self.snapshots)}"
@@ -82,8 +117,7 @@ class Evaluation:
         self.test = engine.sequences(test.to(tokens.device), labels.to(tokens.device))
         self.listed = task.size <= LISTED
         if self.listed:
-            powers = task.p ** torch.arange(task.length - 1, -1, -1, device=tokens.device)
-            at = (tokens * powers).sum(-1)
+            at = indices(tokens, task.p)
             ones = torch.ones_like(at, dtype=engine.dtype)
             seen = ones.new_zeros(len(tokens), len(test)).scatter_add_(1, at, ones)  # how often each is in the training set
             unseen = (seen == 0).to(engine.dtype)
@@ -128,6 +162,7 @@ class Record:
         self.epoch, self.counted = 0, 0  # epochs made, and steps since an evaluation
         self.history: list[dict[str, Tensor]] = []
         self.snapshots: dict[int, Tensor] = {}
+        self.memories: dict[int, dict[str, Tensor]] = {}
 
     def passed(self, steps: int, sound: Tensor, spread: Tensor) -> Tensor:
         """Count an epoch, note who stops after it and how far its scores spread, and return who has stopped, all (M,)."""
@@ -138,32 +173,56 @@ class Record:
         self.counted += steps
         return self.stopped >= 0
 
-    def keep(self, rows: Tensor) -> None:
+    @property
+    def due(self) -> bool:
+        """Whether models are evaluated after the present epoch."""
+        return self.epoch % self.watch.every == 0 or self.epoch == self.epochs
+
+    def keep(self, state: State) -> None:
         """Evaluate and keep what is due after the present epoch."""
         if self.epoch in self.watch.snapshots:
-            self.snapshots[self.epoch] = rows.clone()
-        if self.epoch % self.watch.every == 0 or self.epoch == self.epochs:
-            entry = self.evaluation.of(rows) | {"gradients": (self.squares / max(self.counted, 1)).sqrt()}
+            self.snapshots[self.epoch] = state.rows.clone()
+        if self.due:
+            entry = self.evaluation.of(state.rows) | {"gradients": (self.squares / max(self.counted, 1)).sqrt()}
             entry = {name: value[: self.models] for name, value in entry.items()}
             for value in entry.values():
                 value[self.stopped[: self.models] >= 0] = math.nan
             self.squares.zero_()
             self.counted = 0
             self.history.append(entry | {"epoch": torch.tensor(self.epoch)})
+        if self.watch.resumable and self.epoch in self.watch.snapshots:
+            kept = {name: value[: self.models].clone() for name, value in self.changing(state).items() if name != "rows"}
+            self.memories[self.epoch] = kept | {"counted": torch.full((self.models,), self.counted)}
+
+    def resume(self, state: State, members: list[int], begin: TrainingState) -> None:
+        """Take up a training where another one was; its rows are there already, those of these members."""
+        for name, value in self.changing(state).items():
+            if name != "rows":
+                value.copy_(begin.memory[name][members])
+        self.epoch, self.counted = begin.epoch, int(begin.memory["counted"][0])
 
     def models_of(self, rows: Tensor) -> Models:
         """The models of a matrix of rows, without those that fill it up."""
         return Models(self.engine.layout.views(rows), self.engine.norm).map(lambda view: view[: self.models].clone().cpu())
 
-    def training(self, rows: Tensor) -> Training:
-        """What the training has come to."""
+    def so_far(self) -> dict[str, Tensor]:
+        """The history up to the last evaluation."""
         history = {name: torch.stack([entry[name] for entry in self.history]).cpu() for name in self.history[0]}
         gradients = history.pop("gradients")
-        history |= {f"gradient_{name}": gradients[..., at] for at, name in enumerate(self.engine.layout.shapes)}
+        return history | {f"gradient_{name}": gradients[..., at] for at, name in enumerate(self.engine.layout.shapes)}
+
+    def training(self, rows: Tensor) -> Training:
+        """What the training has come to."""
         kept = {epoch: self.models_of(rows) for epoch, rows in self.snapshots.items()}
         ends = enumerate(zip(self.stopped[: self.models].tolist(), self.spread.tolist(), strict=False))
         stopped = {model: stop_of(epoch, spread) for model, (epoch, spread) in ends if epoch >= 0}
-        return Training(self.models_of(rows), history, kept, stopped)
+        if self.epoch < self.epochs:  # all stopped here
+            stopped = {model: stopped.get(model, Stop(self.epoch, ASKED)) for model in range(self.models)}
+        states = {
+            epoch: TrainingState(epoch, kept[epoch], {name: value.cpu() for name, value in memory.items()})
+            for epoch, memory in self.memories.items()
+        }
+        return Training(self.models_of(rows), self.so_far(), kept, stopped, states)
 
     def changing(self, state: State) -> dict[str, Tensor]:
         """What changes from step to step."""
@@ -173,6 +232,7 @@ class Record:
         """Write all that going on needs, in one move."""
         arrays = {f"history/{name}": torch.stack([entry[name] for entry in self.history]) for name in self.history[0]}
         arrays |= {f"snapshots/{epoch}": rows for epoch, rows in self.snapshots.items()}
+        arrays |= {f"memory/{at}/{name}": value for at, kept in self.memories.items() for name, value in kept.items()}
         arrays |= self.changing(state) | {"numbers": torch.tensor([self.epoch, self.counted])}
         write_arrays(file, {name: value.cpu().numpy() for name, value in arrays.items()}, self.description)
 
@@ -197,6 +257,12 @@ class Record:
                     entry[key] = value
             elif kind == "snapshots":
                 self.snapshots[int(key)] = torch.from_numpy(values).to(device)
+            elif kind == "memory":
+                at, _, part = key.partition("/")
+                self.memories.setdefault(int(at), {})[part] = torch.from_numpy(values).to(device)
+
+
+Start = Models | TrainingState | None  # what a training begins with
 
 
 def join(parts: list[Training], order: Tensor | None = None) -> Training:
@@ -209,7 +275,11 @@ def join(parts: list[Training], order: Tensor | None = None) -> Training:
     history = {name: torch.cat([part.history[name] for part in parts], 1)[:, order] for name in names}
     history["epoch"] = parts[0].history["epoch"]
     kept = {epoch: Models.join([part.snapshots[epoch] for part in parts])[order] for epoch in parts[0].snapshots}
-    return Training(Models.join([part.models for part in parts])[order], history, kept, stopped)
+    states = {}
+    for epoch, first in parts[0].states.items():
+        memory = {name: torch.cat([part.states[epoch].memory[name] for part in parts])[order] for name in first.memory}
+        states[epoch] = TrainingState(epoch, kept[epoch], memory)
+    return Training(Models.join([part.models for part in parts])[order], history, kept, stopped, states)
 
 
 def save_training(file: Path | str, training: Training, description: str = "") -> None:
@@ -223,6 +293,7 @@ def save_training(file: Path | str, training: Training, description: str = "") -
     arrays = {f"history/{name}": value for name, value in training.history.items()}
     for at, models in {"end": training.models, **training.snapshots}.items():
         arrays |= {f"models/{at}/{name}": value for name, value in models.weights.items()}
+    arrays |= {f"memory/{at}/{name}": value for at, state in training.states.items() for name, value in state.memory.items()}
     about = json.dumps({"norm": training.models.norm, "description": description, "stopped": training.stopped})
     write_arrays(Path(file), {name: value.numpy() for name, value in arrays.items()}, about)
 
@@ -247,17 +318,19 @@ def load_training(file: Path | str, description: str | None = None) -> Training:
     if description is not None:
         check_description(file, about["description"], description)
     history: dict[str, Tensor] = {}
-    kept: dict[str, dict[str, Tensor]] = {}
+    kept: dict[str, dict[str, dict[str, Tensor]]] = {"models": {}, "memory": {}}
     for path, array in arrays.items():
         kind, *at, name = path.split("/")
-        place = history if kind == "history" else kept.setdefault(at[0], {})
+        place = history if kind == "history" else kept[kind].setdefault(at[0], {})
         place[name] = torch.from_numpy(array)
-    models = {at: Models(weights, about["norm"]) for at, weights in kept.items()}
+    models = {at: Models(weights, about["norm"]) for at, weights in kept["models"].items()}
     stopped = {int(model): Stop(*said) for model, said in about.get("stopped", {}).items()}
-    return Training(models.pop("end"), history, {int(epoch): snapshot for epoch, snapshot in models.items()}, stopped)
+    states = {int(at): TrainingState(int(at), models[at], memory) for at, memory in kept["memory"].items()}
+    end = models.pop("end")
+    return Training(end, history, {int(epoch): snapshot for epoch, snapshot in models.items()}, stopped, states)
 
 
-def describe(seeds: list[int], settings: Settings, watch: Watch, start: Models | None, dtype: object, compiled: bool) -> str:
+def describe(seeds: list[int], settings: Settings, watch: Watch, start: Start, dtype: object, compiled: bool) -> str:
     """All that decides what a training comes to, for files to bear.
 
     Training reads of a task its sizes, the training data, and what models are judged on. Where these data are not those of
@@ -290,9 +363,13 @@ def _complete(description: str) -> str:
     if not description.startswith("{"):
         return description
     said = json.loads(description)
-    return json.dumps(said | {"settings": LATER | said.get("settings", {})}, sort_keys=True)
+    return json.dumps(said | {part: usual | said.get(part, {}) for part, usual in LATER.items()}, sort_keys=True)
 
 
-def checksum(models: Models) -> int:
-    """A number that tells ensembles apart."""
-    return zlib.crc32(b"".join(value.cpu().contiguous().numpy().tobytes() for value in models.weights.values()))
+def checksum(start: Models | TrainingState) -> int:
+    """A number that tells ensembles and states apart."""
+    models, memory, epoch = (
+        (start, {}, b"") if isinstance(start, Models) else (start.models, start.memory, b"%d" % start.epoch)
+    )
+    values = [*models.weights.values(), *memory.values()]
+    return zlib.crc32(epoch + b"".join(value.cpu().contiguous().numpy().tobytes() for value in values))

@@ -2,22 +2,36 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from joblib import Parallel, delayed
+from torch import Tensor
 from tqdm import tqdm
 
-from attnopt.checks import check_count, check_device, check_entries, check_flag
+from attnopt.checks import check_count, check_device, check_entries, check_flag, is_truth
 from attnopt.clustering.model import Models
 from attnopt.clustering.training.backward import SPREAD, Layout, too_far
 from attnopt.clustering.training.compiled import Kernel
 from attnopt.clustering.training.draws import check_seeds, initial_models, training_data
-from attnopt.clustering.training.record import Record, Training, describe, join, load_training, save_training
+from attnopt.clustering.training.record import (
+    ASKED,
+    Record,
+    Start,
+    Training,
+    TrainingState,
+    describe,
+    join,
+    load_training,
+    save_training,
+)
 from attnopt.clustering.training.settings import EACH_EPOCH, PAPER, PER_MODEL, Grid, Settings, Watch
 from attnopt.clustering.training.step import Pace, Plain, State, order_of
+
+Each = Callable[[int, Models, dict[str, Tensor]], bool | None]
 
 
 def train(
@@ -25,7 +39,8 @@ def train(
     settings: Settings = PAPER,
     watch: Watch = EACH_EPOCH,
     *,
-    start: Models | None = None,
+    each: Each | None = None,
+    start: Start = None,
     checkpoint: Path | str | None = None,
     checkpoint_every: int = 100,
     progress: bool = False,
@@ -49,7 +64,12 @@ def train(
         seeds: M of them.
         settings: what is learned, by which models, and how.
         watch: what is recorded.
-        start: models to go on from, with a fresh Adam, instead of new ones; they must be of the settings' sizes and norm.
+        each: a function that is called at each evaluation, as ``watch`` says, with the epoch, the models, and the history
+            so far, all of them copies. If it returns True, training stops there; otherwise it must return False or None.
+            Models of several batch sizes, which are trained one size after another, can have none.
+        start: models to go on from, with a fresh Adam, instead of new ones; or one of a training's ``states``, from whose
+            epoch training goes on with what Adam remembers: with the settings of that training exactly as it did, to the
+            last bit, and with others as a branch of it. Models must be of the settings' sizes and norm.
         checkpoint: start of the names of files, one a batch size, written now and then, from which the same call,
             interrupted, goes on to the same numbers.
         checkpoint_every: epochs between writings.
@@ -74,16 +94,21 @@ def train(
 
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.
     """
-    seeds, grid = checked(seeds, settings, watch, device, dtype, compiled, progress)
+    seeds, grid = checked(seeds, settings, watch, start, device, dtype, compiled, progress)
+    if each is not None and not callable(each):
+        raise TypeError(f"each must be None or a function, got {each!r}")
+    if each is not None and len(set(grid.batch_size)) > 1:
+        sizes = ", ".join(map(str, sorted(set(grid.batch_size))))
+        raise ValueError(f"each must be None unless all models have the same batch_size, got sizes {sizes}")
     how = {"every": check_count("checkpoint_every", checkpoint_every), "progress": progress, "compiled": compiled}
-    training = train_quietly(seeds, grid, watch, start, checkpoint, device=device, dtype=dtype, **how)
+    training = train_quietly(seeds, grid, watch, start, checkpoint, each=each, device=device, dtype=dtype, **how)
     warn_of_stopped(training, seeds, grid)
     return training
 
 
 def train_quietly(
-    seeds: list[int], settings: Grid, watch: Watch, start: Models | None, checkpoint: Path | str | None, *, every: int,
-    progress: bool, device: torch.device | str = "cpu", dtype: torch.dtype, compiled: bool,
+    seeds: list[int], settings: Grid, watch: Watch, start: Start, checkpoint: Path | str | None, *, every: int,
+    progress: bool, device: torch.device | str = "cpu", dtype: torch.dtype, compiled: bool, each: Each | None = None,
 ) -> Training:  # fmt: skip
     """What `train` does, of checked arguments and without its warning: models that share a batch size step together."""
     start = initial_models(seeds, settings, dtype) if start is None else start
@@ -93,7 +118,7 @@ def train_quietly(
         members = [at for at, other in enumerate(settings.batch_size) if other == size]
         file = Path(f"{checkpoint}.{size}.npz") if checkpoint else None
         group = [seeds[at] for at in members], settings.of(members), watch, start[members], compiled
-        parts.append(train_together(*group, file=file, every=every, progress=progress))
+        parts.append(train_together(*group, each, file=file, every=every, progress=progress))
         order += members
     return join(parts, torch.tensor(order).argsort())
 
@@ -111,19 +136,19 @@ def one_thread() -> Iterator[None]:
 
 @one_thread()
 def train_together(
-    seeds: list[int], settings: Grid, watch: Watch, start: Models, compiled: bool, *, file: Path | None, every: int,
-    progress: bool,
+    seeds: list[int], settings: Grid, watch: Watch, start: Models | TrainingState, compiled: bool, each: Each | None, *,
+    file: Path | None, every: int, progress: bool,
 ) -> Training:  # fmt: skip
-    """Train models of one batch size to the end, from the checkpoint if there is one."""
+    """Train models of one batch size to the end, or until ``each`` stops it, from the checkpoint if there is one."""
     engine, state, pace, record = begin(seeds, settings, watch, start, compiled)
     if file and file.exists():
         record.restore(file, state)
-    else:
-        record.keep(state.rows)
+    elif not isinstance(start, TrainingState):
+        record.keep(state)
     with tqdm(total=settings.epochs, initial=record.epoch, disable=not progress, unit="epoch") as bar:
-        while record.epoch < settings.epochs:
+        while not (each and stops(each, record, state.rows)) and record.epoch < settings.epochs:
             advance(engine, state, pace, record)
-            record.keep(state.rows)
+            record.keep(state)
             bar.update()
             bar.set_postfix_str(f"{len(seeds) * (bar.format_dict['rate'] or 0):.0f} models·epochs/s", refresh=False)
             if file and (record.epoch % every == 0 or record.epoch == settings.epochs):
@@ -131,8 +156,18 @@ def train_together(
     return record.training(state.rows)
 
 
+def stops(each: Each, record: Record, rows: Tensor) -> bool:
+    """Whether models were just evaluated and a function of what there is so far returns True."""
+    if not record.history or record.history[-1]["epoch"] != record.epoch:
+        return False
+    said = each(record.epoch, record.models_of(rows), record.so_far())
+    if said is not None and not (is_truth(said) and getattr(said, "ndim", 0) == 0):
+        raise TypeError(f"each must return True, False, or None, got {said!r}")
+    return bool(said)
+
+
 def begin(
-    seeds: list[int], settings: Grid, watch: Watch, start: Models, compiled: bool
+    seeds: list[int], settings: Grid, watch: Watch, start: Models | TrainingState, compiled: bool
 ) -> tuple[Plain | Kernel, State, Pace, Record]:
     """What steps, what it steps, how, and what is kept."""
     # Filled up with copies of the last model, every array is a multiple of 32 numbers long, and no model is alone: a
@@ -140,14 +175,17 @@ def begin(
     # code takes one model after another.
     models, multiple = len(seeds), 32 // math.gcd(32, settings.batch_size[0], settings.n_train)
     members = [*range(models), *[models - 1] * (0 if compiled else -models % max(2, multiple))]
-    start, layout = start[members], Layout.of(start.weights)
-    state = State.of(layout.rows(start.weights))
+    first = (start if isinstance(start, Models) else start.models)[members]
+    layout = Layout.of(first.weights)
+    state = State.of(layout.rows(first.weights))
     rows = state.rows
     tokens, targets = (part[members].to(rows.device) for part in training_data(seeds, settings.task, settings.n_train))
-    data = layout, start.norm, tokens, targets
+    data = layout, first.norm, tokens, targets
     engine = Kernel(*data) if compiled else Plain(*data, rows.dtype)
-    description = describe(seeds, settings, watch, start, rows.dtype, compiled)
+    description = describe(seeds, settings, watch, start[members], rows.dtype, compiled)
     record = Record(engine, settings, watch, tokens, targets, models, description)
+    if isinstance(start, TrainingState):
+        record.resume(state, members, start)
     return engine, state, Pace.of(settings.of(members), layout, rows), record
 
 
@@ -172,7 +210,7 @@ def ensemble(
     folder: Path | str | None = None,
     *,
     watch: Watch = EACH_EPOCH,
-    start: Models | None = None,
+    start: Start = None,
     chunk: int = 50,
     jobs: int = -1,
     checkpoint_every: int = 100,
@@ -206,7 +244,7 @@ def ensemble(
     Warns:
         RuntimeWarning: as `train`, also of models in chunks that are read.
     """
-    seeds, grid = checked(seeds, settings, watch, "cpu", dtype, compiled, progress)
+    seeds, grid = checked(seeds, settings, watch, start, "cpu", dtype, compiled, progress)
     if start is not None:
         fitting(start, grid, "cpu", dtype)  # before the first task begins
     check_count("chunk", chunk)
@@ -223,7 +261,7 @@ def ensemble(
 
 
 def _chunk(
-    seeds: list[int], settings: Grid, watch: Watch, start: Models | None, file: Path | None, *, dtype: torch.dtype,
+    seeds: list[int], settings: Grid, watch: Watch, start: Start, file: Path | None, *, dtype: torch.dtype,
     compiled: bool, every: int, progress: bool,
 ) -> Training:  # fmt: skip
     """One task: read its result, or train and save it."""
@@ -243,10 +281,11 @@ def _chunk(
 
 def warn_of_stopped(training: Training, seeds: Sequence[int], settings: Grid) -> None:
     """Warn of the models that diverged, by the line that called who calls this."""
-    if not training.stopped:
+    diverged = {model: stop for model, stop in training.stopped.items() if stop.reason != ASKED}
+    if not diverged:
         return
     told = []
-    for model, stop in training.stopped.items():
+    for model, stop in diverged.items():
         own = ", ".join(f"{name} {getattr(settings, name)[model]:g}" for name in PER_MODEL)
         told.append(f"seed {seeds[model]} ({own}) after epoch {stop.epoch}: {stop.reason}")
     warnings.warn(
@@ -258,16 +297,22 @@ def warn_of_stopped(training: Training, seeds: Sequence[int], settings: Grid) ->
 
 
 def checked(
-    seeds: Sequence[int], settings: Settings, watch: Watch, device: torch.device | str, dtype: torch.dtype, compiled: bool,
-    progress: bool,
+    seeds: Sequence[int], settings: Settings, watch: Watch, start: Start, device: torch.device | str, dtype: torch.dtype,
+    compiled: bool, progress: bool,
 ) -> tuple[list[int], Grid]:  # fmt: skip
     """The seeds as a list and the settings with a value for each, if a training can be made of all this."""
     seeds = check_seeds(seeds)
     for name, value, kind in (("settings", settings, Settings), ("watch", watch, Watch)):
         if not isinstance(value, kind):
             raise TypeError(f"{name} must be {kind.__name__}(…), got {value!r}")
-    if watch.snapshots and watch.snapshots[-1] > settings.epochs:
-        raise ValueError(f"snapshots must be epochs from 0 to {settings.epochs}, got {watch.snapshots[-1]}")
+    first = 0
+    if isinstance(start, TrainingState):
+        first = start.epoch + 1
+        if first > settings.epochs:
+            raise ValueError(f"start must be of an epoch before the last, {settings.epochs}, got epoch {start.epoch}")
+    for epoch in watch.snapshots:
+        if not first <= epoch <= settings.epochs:
+            raise ValueError(f"snapshots must be epochs from {first} to {settings.epochs}, got {epoch}")
     grid = settings.each(len(seeds))
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
@@ -279,17 +324,24 @@ def checked(
     return seeds, grid
 
 
-def fitting(start: Models, settings: Grid, device: torch.device | str, dtype: torch.dtype) -> Models:
-    """Models to start from, there and in that precision, if they can be evaluated and are what the settings say.
+def fitting(start: Start, settings: Grid, device: torch.device | str, dtype: torch.dtype) -> Models | TrainingState:
+    """What to start from, there and in that precision, if it can be evaluated and is what the settings say.
 
     Args:
-        start: with biases, one a seed.
+        start: models with biases, one a seed, or a state of such.
         settings: with a value for each.
         device: where they go.
         dtype: of their weights there.
     """
+    if isinstance(start, TrainingState):
+        return replace(start, models=_fitting(start.models, settings, device, dtype))
     if not isinstance(start, Models):
-        raise TypeError(f"start must be Models, as in training.models, got {type(start).__name__}")
+        raise TypeError(f"start must be Models or a TrainingState, as a training has them, got {type(start).__name__}")
+    return _fitting(start, settings, device, dtype)
+
+
+def _fitting(start: Models, settings: Grid, device: torch.device | str, dtype: torch.dtype) -> Models:
+    """What `fitting` does, of models."""
     start = start.map(lambda value: value.detach().to(device, dtype))
     if not {"receptor_biases", "assembler_bias"} <= start.weights.keys():
         raise ValueError(f"start must have both biases, got {start}")
