@@ -546,6 +546,7 @@ export function curvesOf(state, which = "own") {
 // What Python hears of a training of one's own.
 export const liveOf = (state, now) => ({
   ...taskOf(state),
+  rule: state.rule,
   norm: state.norm,
   epoch: now.epoch,
   frame: now.frame,
@@ -556,7 +557,8 @@ export const liveOf = (state, now) => ({
 });
 
 // What is shown as a file: weights as the package's JSON has them, with the task, and which neurons and positions are on.
-export function asFile({ model: { norm, weights, neurons, positions }, task }) {
+export function asFile({ model: { norm, weights, neurons, positions }, task: { rule, ...sizes } }) {
+  const task = { ...sizes, ...(rule ? { rule } : {}) };
   const switches = Object.fromEntries(Object.entries({ neurons, positions }).filter(([, mask]) => mask?.includes(0)));
   return JSON.stringify({
     norm,
@@ -619,9 +621,20 @@ export function fromFile(text, state) {
     }
     return mask.flatMap((on, at) => (on ? [] : [{ step: 0, kind, at, values: [0] }]));
   });
+  const rule = !task.rule
+    ? ""
+    : Array.isArray(task.rule)
+    ? task.rule.join(task.rule.length === sizes.length ? " " : "")
+    : "?";
+  try {
+    taskOf({ ...sizes, k: task.k, rule });
+  } catch (error) {
+    throw new RangeError(`The file's rule cannot be read: ${error.message}`);
+  }
   return {
     ...sizes,
     k: task.k,
+    rule,
     norm,
     start: spelledWeights(flat),
     edits: told(edits),

@@ -443,6 +443,7 @@ function guide(steps, { link, reset, root, compute }) {
     if (at < 0) return;
     dim();
     const lit = steps[at].light && root.querySelector(`.${steps[at].light}`);
+    lit?.closest("details")?.setAttribute("open", "");
     lit?.classList.add("ao-lit");
     lit?.scrollIntoView({ block: "center" });
   };
