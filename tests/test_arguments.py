@@ -231,6 +231,10 @@ TABLE = {
         "preconditioner": Array("dd"), "covariance": Array("dd", "spd"), "n_context": Whole(4),
         "weight_covariance": Array("dd", "spd", instead=(type(None),)),
     },
+    in_context.layers_loss: {
+        "A": Array("kdd"), "covariance": Array("dd", "spd"), "n_context": Whole(2),
+        "weight_covariance": Array("dd", "spd", instead=(type(None),)),
+    },
     in_context.attention_loss: {
         "b": Array("e"), "A": Array("ed"), "covariance": Array("dd", "spd", batch=False), "n_context": Whole(4),
     },
