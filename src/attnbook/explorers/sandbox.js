@@ -509,7 +509,7 @@ function many(parent, link, { root }) {
       { class: "ao-about", "aria-live": "polite" },
       `The seeds begin with the one above; each is trained to the epoch above, with the start and the changes made so far; a success is right on more than ${
         percent(SUCCESS, 0)
-      } of all sequences at the end. “From 28” means that the loss of an epoch was first below 0.6 at epoch 28: the run had left the plateau.`,
+      } of all sequences at the end. “From 28” means that the loss of an epoch was first below 0.6 log₂ p, 87% of log p, at epoch 28: the run had left the plateau.`,
     );
   const size = element("input", { type: "text", inputmode: "numeric", value: SEEDS, "aria-label": "number of seeds" });
   let results = [], wanted = null, turn = 0, row = null, seeds = SEEDS;

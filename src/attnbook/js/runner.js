@@ -16,8 +16,10 @@ import { createTrainer, random, unflatten } from "./trainer.js";
 
 const BETWEEN = 10, MOST = 200; // epochs between states kept to go back to, and how many
 const SLOW = 20; // steps a second up to which each is told
-const ESCAPED = 0.6; // below such a loss of an epoch a run has left the plateau
 const SETTING = { rate: "learningRate", eps: "eps", decay: "weightDecay", discount: "discount" };
+
+// Below such a loss of an epoch a run has left the plateau, as `escape_level` of the package says.
+export const escapeLevel = (p) => 0.6 * Math.log2(p);
 
 export const sizesOf = ({ task, dim, width }) => ({ vocabulary: task.p, length: task.length, dim, width });
 export const stepsPerEpoch = ({ count, batchSize }) => Math.ceil(count / batchSize);
@@ -150,7 +152,7 @@ export function serve(post, slice) {
         apply(one, edits.filter(({ step }) => step === one.steps));
         loss += one.step() / stepsPerEpoch(settings);
       }
-      if (loss < ESCAPED) many.escaped ??= one.epochs;
+      if (loss < escapeLevel(settings.task.p)) many.escaped ??= one.epochs;
       if (one.epochs >= epochs) {
         apply(one, edits.filter(({ step }) => step === one.steps));
         post({ kind: "one", id: turn, seed: seeds.shift(), evaluation: one.evaluate(), share: 1, escaped: many.escaped });
