@@ -305,7 +305,7 @@ function player(parent, link, { status, root }) {
     stop: view.leave,
     set(state) {
       train.textContent = state.run !== OWN ? "train on from here" : bench.playing ? "❚❚ pause" : "▶ train";
-      once.toggleAttribute("hidden", state.run !== OWN);
+      once.disabled = state.run !== OWN;
       former.disabled = !view.former.length;
       if (!bench.playing) status.setAttribute("aria-live", "polite");
     },
@@ -526,7 +526,8 @@ function many(parent, link, { root }) {
   };
   const start = button("train them", () => {
     const state = link.state(), { value, wrong } = numberIn(size.value, { low: 1, high: MOST, whole: true });
-    if (wrong) return link.warn(`The number of seeds ${wrong}.`);
+    link.warn(wrong ? `The number of seeds ${wrong}.` : "");
+    if (wrong) return;
     seeds = value;
     const own = state.run === OWN;
     wanted = {

@@ -44,11 +44,11 @@ class Sandbox(Explorer):
         prefix: number of the prefix of the chosen sentence.
         suffix: number of its suffix.
         data: the runs, as the page carries them.
-        seed, p, length, k, dim, width, count, batch, rate, decay, clip, beta1, beta2, eps, discount, norm: of the training in
-            the page, where ``count`` are the training sequences, ``dim`` is d, ``clip`` is 0 for none, the rest as in
+        seed, p, length, k, dim, width, count, batch, rate, decay, clip, beta1, beta2, eps, discount, norm: of the training
+            in the page, where ``count`` are the training sequences, ``dim`` is d, ``clip`` is 0 for none, the rest as in
             `Settings` and Adam's.
-        rule: labels of one's own, as text: L whole weights with spaces between, or a table of pᴸ digits; empty for the sum of
-            the first k tokens.
+        rule: labels of one's own, as text: L whole weights with spaces between, or a table of pᴸ digits; empty for the sum
+            of the first k tokens.
         goal: epochs to train to.
         start: what it starts from: nothing, "run@epoch", or "w:" and its weights, float32, in base 64.
         edits: what is changed on the way: "step kind at values" with semicolons between.

@@ -287,7 +287,7 @@ export function editsOf(text, state) {
     const [value] = values;
     if ((kind === "neuron" || kind === "place") && value !== 0 && value !== 1) bad("it must be 0 or 1");
     if (["rate", "eps", "discount"].includes(kind) && !(value > 0)) bad("it must be positive");
-    if (["beta1", "beta2"].includes(kind) && !(value >= 0 && value < 1)) bad("it must lie from 0 to below 1");
+    if (["beta1", "beta2"].includes(kind) && !(value >= 0 && value < 1)) bad("it must be at least 0 and below 1");
     if (["decay", "clip"].includes(kind) && !(value >= 0)) bad("it must be at least 0");
     if (kind === "order" && !(Number.isInteger(value) && value >= 0 && value < 2 ** 32)) bad("it must be a seed");
     return { step: Number(step), kind, at, values };

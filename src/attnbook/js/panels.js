@@ -143,7 +143,7 @@ export function panels(root, link) {
       more,
     );
   rest.addEventListener("toggle", link.redraw); // its panels have a size now
-  root.append(about, grid, rest, beside);
+  root.append(grid, rest, about, beside); // what changes its height stands below what is dragged
   const view = { root, about, layers, beside, hovered: null, built: "", shown: null, sentences: null, handles: "" };
   const panel = (parent, key, [name, title, label, { canvas = false, key: signs = [] }]) => {
     const plot = element("div", { class: "ao-plot" }), caption = element("div", { class: "ao-caption" }, title);

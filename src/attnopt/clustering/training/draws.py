@@ -60,7 +60,8 @@ def training_data(
     """
     check_count("n_train", n_train)
     check_task(task)
-    if check_word("draws", draws, get_args(Draws)) == "laboratory":
+    check_word("draws", draws, get_args(Draws))
+    if draws == "laboratory":
         pairs = [laboratory.sample(seed, task, n_train) for seed in check_seeds(seeds)]
     else:
         pairs = [task.sample(n_train, torch.Generator().manual_seed(seed)) for seed in check_seeds(seeds)]

@@ -106,6 +106,7 @@ class Orders:
         """The orders of an epoch; those of the epochs before it are drawn first."""
         if epoch < self.epoch:
             self.begin()
+        drawn: dict[int, list[int]] = {}
         while self.epoch <= epoch:
             drawn = {seed: stream.shuffled(self.count) for seed, stream in self.streams.items()}
             self.epoch += 1

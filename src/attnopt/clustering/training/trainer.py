@@ -16,8 +16,8 @@ from attnopt.checks import check_count, check_device, check_entries, check_flag,
 from attnopt.clustering.model import Models
 from attnopt.clustering.training.backward import SPREAD, Layout, too_far
 from attnopt.clustering.training.compiled import Kernel
-from attnopt.clustering.training.laboratory import Orders
 from attnopt.clustering.training.draws import check_seeds, initial_models, training_data
+from attnopt.clustering.training.laboratory import Orders
 from attnopt.clustering.training.record import (
     ASKED,
     Record,
@@ -325,7 +325,7 @@ def checked(
     if compiled and (str(device).partition(":")[0] != "cpu" or dtype != torch.float32):
         raise ValueError(f"compiled must be False except on the CPU in torch.float32, got {device} and {dtype}")
     if compiled and settings.draws == "laboratory":
-        raise ValueError("compiled must be False with draws \"laboratory\", where each model has an order of its own")
+        raise ValueError('compiled must be False with draws "laboratory", where each model has an order of its own')
     check_device("device", device)
     return seeds, grid
 
