@@ -12,7 +12,7 @@ CODE_WIDTH = 84  # what fits the page's column without scrolling
 CELL = re.compile(r"^(```\{code-cell\} ipython3\n)(.*?)(^```$)", re.M | re.S)
 HEADER = re.compile(r"\A(---\n.*?^---\n|(?::\w[^\n]*\n)+\n?)?", re.M | re.S)
 REQUIRED = ("**What you need.**", "**Time to run.**")
-SECTIONS = ("## Exercises", "## What the papers say", "## Since then")
+SECTIONS = ("## Exercises", "## What the papers say", "## Related work")
 STATED = "## What this chapter states"  # in Part IV, whose claims are the book's own
 EXERCISE = re.compile(r"^:::\{exercise\}(.*)$", re.M)
 ASKED = re.compile(r" (●○○|●●○|●●●) · \d+ (minutes|hours?) · (by hand|in code|research)")
@@ -93,7 +93,7 @@ def faults(text: str, chapter: bool) -> list[str]:
             found += [f"line {line}: the figure has no `{word}`" for word in missing]
     for pattern, advice in (
         ("set_title", "captions, not titles: say it in the `caption:` of the cell's header"),
-        (r"\begin{align}", "use `aligned` inside a labelled equation"),
+        (r"\begin{align}", "use `aligned` inside a labeled equation"),
         ("^T", r"transpose is `^\top`"),
         ("```python\n", "this block does not run: open it with ```{code-cell} ipython3"),
     ):

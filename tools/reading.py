@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SCREEN = {"width": 1280, "height": 900}
 BUDGETS = {"first": 1.0, "code": 0.12, "pictures": 5, "screens": 14.0}
 STATED = ("what-the-papers-say", "what-this-chapter-states")
-APPARATUS = ("exercises", *STATED, "since-then", "references")  # sections that need no picture
+APPARATUS = ("exercises", *STATED, "related-work", "references")  # sections that need no picture
 MEASURE = """apparatus => {
   const article = document.querySelector("article"), box = (node) => node.getBoundingClientRect();
   const top = box(article).top, height = box(article).height;

@@ -1,4 +1,4 @@
-"""The minimiser of one layer has a second family in one dimension, and those of the component losses are never unique."""
+"""The minimizer of one layer has a second family in one dimension, and those of the component losses are never unique."""
 
 import numpy as np
 

@@ -14,10 +14,10 @@ slope = np.array([(g @ unit(x + h * e) - g @ unit(x - h * e)) / (2 * h) for e in
 print(f"a gradient through x/|x| along x: {abs(slope @ unit(x)):.6f}; its length {np.linalg.norm(slope):.2f}")
 assert abs(slope @ x) < 1e-9
 
-# Straight towards the origin nothing changes if and only if the step is shorter than x. No gradient goes there.
+# Straight toward the origin nothing changes if and only if the step is shorter than x. No gradient goes there.
 for share in (0.5, 0.99, 1.01):
     same = np.allclose(unit(x - share * x), unit(x))
-    print(f"a step of {share} |x| towards the origin keeps the direction: {same}")
+    print(f"a step of {share} |x| toward the origin keeps the direction: {same}")
     assert same == (share < 1)
 
 # The slope is 1/|x|; the second derivative along a unit vector at an angle a to x is at most 2/(√3 |x|²).

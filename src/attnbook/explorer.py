@@ -59,7 +59,7 @@ def bundle(name: str, text_of: Callable[[str], str] = module_text) -> str:
 
 
 class Interval(traitlets.Float):
-    """A synchronised number in a closed interval; others, NaN among them, are refused by the trait's name."""
+    """A synchronized number in a closed interval; others, NaN among them, are refused by the trait's name."""
 
     def __init__(self, default: float, low: float, high: float):
         self.low, self.high = low, high
@@ -75,7 +75,7 @@ class Interval(traitlets.Float):
 
 
 class Numbers(traitlets.List):
-    """Synchronised numbers in a closed interval, or lists of such; always as many."""
+    """Synchronized numbers in a closed interval, or lists of such; always as many."""
 
     def __init__(self, default: list, low: float, high: float):
         self.low, self.high = low, high
@@ -93,7 +93,7 @@ class Numbers(traitlets.List):
 
 
 class Explorer(anywidget.AnyWidget):
-    """An interactive figure whose state is its synchronised traits.
+    """An interactive figure whose state is its synchronized traits.
 
     A subclass sets ``module`` (its ES module's name, a file beside its own), ``alt`` (what it shows, in words), its traits,
     and implements ``compute`` (the numbers that the module draws). With a kernel it is an ipywidget; its display also

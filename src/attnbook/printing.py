@@ -34,7 +34,7 @@ def decimal(value: float, digits: int) -> str:
 
 
 def wilson(some: int, among: int) -> tuple[float, float]:
-    """The 95 % Wilson interval of a frequency (Wilson 1927, without correction for continuity).
+    """The 95% Wilson interval of a frequency (Wilson 1927, without correction for continuity).
 
     Args:
         some: how often it happened.
@@ -50,9 +50,9 @@ def wilson(some: int, among: int) -> tuple[float, float]:
 
 
 def share(some: int, among: int) -> str:
-    """A frequency with its `wilson` interval in per cent, as in ``" 12 of 50 (14-37 %)"``."""
+    """A frequency with its `wilson` interval in percent, as in ``" 12 of 50 (14-37 %)"``."""
     low, high = wilson(some, among)
-    return f"{int(some):3d} of {int(among)} ({100 * low:.0f}-{100 * high:.0f} %)"
+    return f"{int(some):3d} of {int(among)} ({100 * low:.0f}-{100 * high:.0f}%)"
 
 
 def chance(p: float) -> str:

@@ -231,9 +231,9 @@ def test_a_link_into_a_chapter_leads_to_the_explorer_in_its_state(open_page):
 def test_explorers_follow_the_theme(scheme, open_page):
     page = open_page(PAGES["softmax"], scheme=scheme, mathematics=False)
     explorer = mounted(page)
-    colour = explorer.locator("svg text").first.evaluate("node => getComputedStyle(node).fill")
-    lightness = sum(int(part) for part in colour.strip("rgb()").split(",")) / 3
+    color = explorer.locator("svg text").first.evaluate("node => getComputedStyle(node).fill")
+    lightness = sum(int(part) for part in color.strip("rgb()").split(",")) / 3
     assert (lightness > 128) == (scheme == "dark")
     page.locator("button.theme-switch-button").first.click()
     now = "getComputedStyle(document.querySelector('div.attnopt-explorer svg text')).fill"
-    page.wait_for_function(f"before => {now} !== before", arg=colour)
+    page.wait_for_function(f"before => {now} !== before", arg=color)

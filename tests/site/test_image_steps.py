@@ -50,8 +50,8 @@ def test_it_paints_the_pixels_and_names_the_numbers_that_python_computes(page, h
         theta = np.frombuffer(base64.b64decode(here.weights), "<f4").reshape(10, 784).astype(float)
         difference = numbers["difference"] @ theta
         now, change = (pixels(explorer.locator(".ao-screen canvas").nth(index)) for index in (0, 1))
-        grey = 255 * np.clip(here.start().numpy() + difference, 0, 1)
-        np.testing.assert_allclose(now[:, :3], np.tile(grey[:, None], 3), atol=0.51)
+        gray = 255 * np.clip(here.start().numpy() + difference, 0, 1)
+        np.testing.assert_allclose(now[:, :3], np.tile(gray[:, None], 3), atol=0.51)
         assert (now[:, 3] == 255).all()
         strong = np.abs(difference) > 0.3 * np.abs(difference).max()
         assert ((change[strong, 0] > change[strong, 2]) == (difference[strong] > 0)).all()  # orange is brighter, blue darker

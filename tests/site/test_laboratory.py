@@ -284,11 +284,11 @@ ESCAPED = """async ([{ p, length, k, rate, beta2, batch, dim, norm, width, count
 def test_twenty_seeds_start_as_the_run_shown_does_and_their_lists_stay(laboratory):
     page, explorer = laboratory(length=3, k=1, goal=3, seed=5)
     unfold(explorer)
-    pressed(explorer, "train 20 seeds", "Enter")
+    pressed(explorer, "train them", "Enter")
     page.wait_for_function("document.querySelectorAll('.ao-seeds button').length === 20")
     page.evaluate("location.hash = '#sandbox=edits:0%20place%200%200'")  # the only token that counts is not seen
     unfold(explorer)
-    pressed(explorer, "train 20 seeds", "Enter")
+    pressed(explorer, "train them", "Enter")
     page.wait_for_function("document.querySelectorAll('.ao-seeds button').length === 40")
     lists = explorer.locator(".ao-seeds").all()
     assert "1 change, to epoch 3:" in lists[0].inner_text()
@@ -301,11 +301,11 @@ def test_twenty_seeds_start_as_the_run_shown_does_and_their_lists_stay(laborator
 def test_twenty_seeds(laboratory, p):
     page, explorer = laboratory(p=p, length=3, k=1, goal=6, seed=5)
     unfold(explorer)
-    pressed(explorer, "train 20 seeds", "Enter")
+    pressed(explorer, "train them", "Enter")
     fold = explorer.locator(".ao-folded").filter(has=page.locator(".ao-seeds"))
     page.wait_for_function("document.querySelectorAll('.ao-seeds button').length === 20")
     won = fold.locator(".ao-won").count()
-    assert f"{won} of 20 succeed: {5 * won} % (95 % interval" in fold.inner_text()
+    assert f"{won} of 20 succeed: {5 * won}% (95% interval" in fold.inner_text()
     fill(explorer, "learning rate", "0.2")  # of what follows, not of what was trained
     seeds = fold.locator(".ao-seeds button")
     for at in (0, 13):
@@ -318,7 +318,7 @@ def test_twenty_seeds(laboratory, p):
         assert float(share) == pytest.approx(100 * now["evaluation"]["all"], abs=0.51)
         assert left.removeprefix(", from ").strip() == page.evaluate(ESCAPED, [page.settings | {"seed": 5 + at}, 6])
     fill(explorer, "train to epoch", "10000")
-    pressed(explorer, "train 20 seeds")
+    pressed(explorer, "train them")
     fold.get_by_text("% of its epochs").wait_for()
     pressed(explorer, "stop")
     page.wait_for_timeout(500)

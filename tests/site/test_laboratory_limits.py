@@ -22,11 +22,11 @@ def test_what_does_not_fit_is_said_and_left_out(laboratory):
     wrong = {
         "p:99": left_out.format("p"),
         "run:own;seed:-1;width:2.5;norm:max": left_out.format("seed, width, norm"),
-        "colour:red;epoch:Infinity": left_out.format("colour, epoch"),
+        "color:red;epoch:Infinity": left_out.format("color, epoch"),
         "k:14;length:12": nothing.format("k must be at most L = 12, got 14."),
         "k:14;p:9": nothing.format("k must be at most L = 5, got 14.") + " " + left_out.format("p"),
         "edits:nonsense": nothing.format("The change “nonsense” cannot be made: it must begin with a step."),
-        "edits:3%20colour%201": nothing.format("The change “3 colour 1” cannot be made: there is no colour."),
+        "edits:3%20colour%201": nothing.format("The change “3 color 1” cannot be made: there is no color."),
         "edits:3%20token%202%200%200": nothing.format("The change “3 token 2 0 0” cannot be made: it must be of 0 to 1."),
         "edits:3%20token%201%200": "it has another number of values",
         "edits:3%20query%20NaN": "its numbers must be finite",

@@ -26,7 +26,7 @@ PAGES = [page for page in EVERY if not page.startswith(LISTINGS) or page == ONE]
 CONTENT = [page for page in PAGES if page not in ("genindex.html", "search.html", "404.html", ONE)]
 
 # Of text that looks alike by its elements, classes and the attributes that styles ask for, three specimens are enough for
-# colours and for the rows' stripes: thousands of Pygments' nodes and the API's signatures would take axe minutes. What
+# colors and for the rows' stripes: thousands of Pygments' nodes and the API's signatures would take axe minutes. What
 # other pages have shown before (`seen`) counts, too. The head of the page stays, invisible though it is: the theme
 # measures it a while after a change of size.
 THIN = """([selector, seen]) => {
@@ -235,7 +235,7 @@ def test_page_is_quiet_typeset_accessible_and_fits_a_phone(page, open_page):
     assert faults(opened, rules={name: {"enabled": False} for name in COLOURS}) == []
     SEEN.update(opened.evaluate(THIN, ["body", SEEN]))
     assert faults(opened, runOnly=COLOURS) == []
-    opened.emulate_media(color_scheme="dark")  # the same page: only colours change
+    opened.emulate_media(color_scheme="dark")  # the same page: only colors change
     opened.wait_for_function("document.documentElement.dataset.theme === 'dark'")
     assert faults(opened, runOnly=COLOURS) == []
     assert opened.complaints == []

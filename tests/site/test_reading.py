@@ -9,7 +9,7 @@ def test_what_breaks_a_budget_is_named():
     for change, said in (
         ({"first": None}, "first picture after 12.0 screens"),
         ({"first": 1.2}, "first picture after 1.2 screens"),
-        ({"code": 0.2}, "code takes 20 % of the height"),
+        ({"code": 0.2}, "code takes 20% of the height"),
         ({"pictures": 4}, "4 pictures and explorers"),
         ({"screens": 14.1}, "14.1 screens"),
         ({"bare": ["a-section"]}, "no picture, explorer or table in the section a-section"),

@@ -130,7 +130,7 @@ MOVES = [
     ("task_model", {}, ["token 1", "→label 0.", "rotate the prefix", "flip the suffix", "→Attention on the prefix",
         "=built by hand"]),
     ("task_model", {"model": "ideal"}, ["rotate the prefix", "→the model is right", ("factor of q", "Home"),
-        "→prefix 41.67 %"]),
+        "→prefix 41.67%"]),
     ("task_model", {}, [(1, 74, 100), "↛holds 3 ones", (3, 100, 100), "↛holds 3 ones"]),
     ("gradient_bound", {}, [("factor of V", "Home"), "→those for query and value are broken", "=initial",
         "↛16 of 16 sequences"]),
@@ -138,7 +138,7 @@ MOVES = [
         "→with these influences"]),
     ("product", {}, ["final influences", "→the readout changes sign", "as trained", ("epoch", "Home"), "halve each",
         "→0.031 times"]),
-    ("circuits", {}, ["plain count", "↛Seed 2 ", "mixed signs", "↛2x₂ +", "larger weights", "learned in part", "↛100 % of",
+    ("circuits", {}, ["plain count", "↛Seed 2 ", "mixed signs", "↛2x₂ +", "larger weights", "learned in part", "↛100% of",
         "at chance"]),
     ("circuits", {}, [(0, 96, 30), "↛Seed 2 is"]),
     ("layer_steps", {}, ["=optimal steps times Σ⁻¹", "→optimal steps times", ("layers", "End"), "→8 layers", "=3",
@@ -163,7 +163,7 @@ def test_what_is_said_follows_what_a_reader_does(name, traits, steps, show):
 
 # Before the answer: what the question asks, in the explorer; what neither text nor picture tells; then, what stands there.
 ASKED = [
-    ("softmax", "that is my guess", "Now the score of △ rises by log 2", "0.44", "straight towards the corner △"),
+    ("softmax", "that is my guess", "Now the score of △ rises by log 2", "0.44", "straight toward the corner △"),
     ("forward_pass", "at 0", "Where is the query's entry then?", "1.75", "At minus its label."),
     ("gdpp", "5 to 8", "leave as little?", "It takes 11", "It takes 11 optimal plain layers"),
     ("gradient_bound", "it grows", "and here?", "28.2", "Yes, it grows"),
@@ -177,7 +177,7 @@ ASKED = [
     ("one_picture", "linear", "attention is the gradient of a function K: ?", "Σq", "You said linear. So it is."),
     ("one_step", "that is my guess", "Where is that? Drag the cross.", "w₁", "The step leaves 0 at a right angle"),
     ("oracle_value", "nothing", "how much can it be worth?", "what it leaves", "Nothing: the belief has"),
-    ("plateaus", "later by a fixed amount", "two steps that start 10⁻⁶ apart", "2.392", "Yes: the line moves right by"),
+    ("plateaus", "later by a fixed amount", "two step sizes that start 10⁻⁶ apart", "2.392", "Yes: a hundred times closer"),
     ("product", "with the first", "When will the loss, still hidden", "its cost", "Not yet. Token 4 is the last one"),
     ("quadratic_field", "rises", "What does the cross-entropy do?", "uphill", "You said that it rises. It rises"),
     ("second_valley", "at the optimum", "Where does it end?", "valley", "No. Training ends in the second valley"),
@@ -204,7 +204,7 @@ def test_a_question_is_put_first_and_nothing_tells_its_answer(name, answer, asks
 def drag_by_touch(page, handle, right, down, held=lambda: None):
     """Drag with a finger, slowly; the page must not take the movement for its own. `held` looks before the release."""
     handle.scroll_into_view_if_needed()
-    page.evaluate("window.cancelled = 0; addEventListener('pointercancel', () => { window.cancelled += 1; }, true);")
+    page.evaluate("window.canceled = 0; addEventListener('pointercancel', () => { window.canceled += 1; }, true);")
     scrolled = page.evaluate("[scrollX, scrollY]")
     box, touch = handle.bounding_box(), page.context.new_cdp_session(page)
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -215,7 +215,7 @@ def drag_by_touch(page, handle, right, down, held=lambda: None):
         touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [there]})
     held()
     touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-    assert page.evaluate("window.cancelled") == 0
+    assert page.evaluate("window.canceled") == 0
     assert page.evaluate("[scrollX, scrollY]") == scrolled
 
 

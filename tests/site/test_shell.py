@@ -102,8 +102,8 @@ def test_what_does_not_go_together_changes_nothing(show):
     assert (factor.get_attribute("aria-valuetext"), factor.input_value()) == ("1.00", "0.67")  # the control goes back
     factor.press("Home")
     assert alert.inner_text() == ""
-    page.evaluate("location.hash = '#toy=limit:8;factor:5;parts:4,4;colour:1'")
-    page.get_by_text("cannot be here: colour").wait_for()
+    page.evaluate("location.hash = '#toy=limit:8;factor:5;parts:4,4;color:1'")
+    page.get_by_text("cannot be here: color").wait_for()
     assert alert.inner_text().startswith("The sum must be at most 8. Nothing was changed. The address asks")
     assert status(explorer) == "The sum is 0.08."
     page.evaluate("location.hash = '#toy=limit:100;factor:5'")

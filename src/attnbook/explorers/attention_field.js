@@ -210,7 +210,7 @@ function words(parent, text, attributes, bold = false) {
 const around = ([x, y], radius) => ({ x: x - radius, y: y - radius, width: 2 * radius, height: 2 * radius });
 
 function drawPlane(parent, now, state) {
-  const { weights, selected, steps } = state, tokens = now.path.at(-1), colour = COLOURS[selected];
+  const { weights, selected, steps } = state, tokens = now.path.at(-1), color = COLOURS[selected];
   const plane = clipped(parent, [0, 0, SIZE, SIZE]), middle = SIZE / 2;
 
   line(plane, [0, middle], [SIZE, middle], { opacity: 0.25 });
@@ -248,7 +248,7 @@ function drawPlane(parent, now, state) {
     for (let part = 0; part <= 8; part++) {
       taken.push(around([from[0] + part * (to[0] - from[0]) / 8, from[1] + part * (to[1] - from[1]) / 8], 4));
     }
-    arrow(plane, from, to, { stroke: colour, "stroke-width": 2.5 });
+    arrow(plane, from, to, { stroke: color, "stroke-width": 2.5 });
   }
   taken.push({ x: 0, y: middle - 15, width: 62, height: 14 }, { x: middle, y: 0, width: 85, height: 14 }, {
     x: 0,
@@ -369,12 +369,12 @@ function say(now, state) {
   } and the cross-entropy is ${show(now.loss, 3)}. ` +
     `${
       axis === "class" ? `Attention of ${token} over the classes` : `Share of each class's attention that falls on ${token}`
-    }: ${row}; ${axis === "class" ? "" : "with the others where they are "}` +
+    }: ${row}; ${axis === "class" ? "" : "with the other tokens fixed, "}` +
     (now.zero
-      ? `it would rest at ${pair(now.zero)}.`
+      ? `its equilibrium is ${pair(now.zero)}.`
       : hasZero(state)
-      ? "it would rest only farther out than 50."
-      : "no point lets it rest: it moves off to infinity, ever more slowly.");
+      ? "its equilibrium lies farther out than 50."
+      : "it has no equilibrium and moves off to infinity, ever more slowly.");
 }
 
 const BY_HAND = {

@@ -371,13 +371,13 @@ function written(m) {
 }
 function say({ m, count, trained, accuracy }, { data, seed, shown }) {
   const fits = listed(data).counts[seed] !== NONE, explained = data.explained[seed];
-  const first = `Seed ${seed} is right on ${percent(trained)} % of all sequences`;
+  const first = `Seed ${seed} is right on ${percent(trained)}% of all sequences`;
   if (!fits) return `${first}. No count with odd weights on the prefix and even ones on the suffix describes its ξ.`;
   return `${first}. It counts M = ${written(m)}, with ${count} levels, and M explains ${
     percent(explained)
-  } % of the variance of ξ. ` +
+  }% of the variance of ξ. ` +
     (shown === "levels"
-      ? `With every ξ replaced by the mean of its level it is right on ${percent(accuracy)} %.`
+      ? `With every ξ replaced by the mean of its level it is right on ${percent(accuracy)}%.`
       : `Suffix invariance ${show(data.suffix[seed])}, permutation invariance ${show(data.permutation[seed])}.`);
 }
 

@@ -38,7 +38,7 @@ class FeatureFlowExplorer(Explorer):
     module = "feature_flow"
     alt = (
         "Left: the plane of two features. Three hollow shapes are the class vectors, three filled ones the tokens at time "
-        "0; a curve leads from each token, past its class vector, towards the edge. Right: the distance of the three tokens "
+        "0; a curve leads from each token, past its class vector, toward the edge. Right: the distance of the three tokens "
         "from 0 against time on a logarithmic axis; all three curves end on straight dashed lines that rise, that of token "
         "3 less steeply."
     )

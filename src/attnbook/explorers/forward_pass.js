@@ -46,7 +46,7 @@ export function compute({ weights, query, examples: n, prompt, step, spread, mas
 const FRAME = [44, 22, 312, 290], REACH = 3, UNIT = (FRAME[2] - FRAME[0]) / (2 * REACH);
 const place = ([u, v]) => [(FRAME[0] + FRAME[2]) / 2 + UNIT * u, (FRAME[1] + FRAME[3]) / 2 - UNIT * v];
 const back = (left, top) => [(left - (FRAME[0] + FRAME[2]) / 2) / UNIT, ((FRAME[1] + FRAME[3]) / 2 - top) / UNIT];
-const colourOf = (mask) => (mask === "on" ? COLOURS[1] : PURPLE);
+const colorOf = (mask) => (mask === "on" ? COLOURS[1] : PURPLE);
 
 const pictures = [
   { label: "The plane of weights: contours of the examples' loss, and the weights after each layer", box: "0 0 320 324" },
@@ -108,7 +108,7 @@ function drawWeights(picture, now, { weights, mask }, layers, asking) {
   for (let k = 1; k <= 9; k++) {
     curve(field, ellipse(weights, now.gram, now.curvatures[0] / 8 * k * k).map(place), { opacity: 0.3 });
   }
-  const path = now.path.slice(0, layers + 1), fill = colourOf(mask);
+  const path = now.path.slice(0, layers + 1), fill = colorOf(mask);
   curve(field, path.map(place), { stroke: fill, "stroke-width": 2.5 });
   path.forEach((w, layer) => {
     const [cx, cy] = place(w);
@@ -130,7 +130,7 @@ function drawWeights(picture, now, { weights, mask }, layers, asking) {
 }
 
 function drawLabels(picture, now, { mask }, layers, asking) {
-  const rows = now.labels.slice(0, layers + 1), fill = colourOf(mask), aim = -now.label;
+  const rows = now.labels.slice(0, layers + 1), fill = colorOf(mask), aim = -now.label;
   const most = Math.max(1, Math.abs(aim), ...rows.flat().map(Math.abs)) * 1.08, gap = 10 ** Math.floor(Math.log10(most));
   const unit = [gap / 2, gap, 2 * gap].find((one) => most / one <= 4) ?? 5 * gap, ends = Math.floor(most / unit);
   const at = axes(picture, FRAME, {

@@ -282,7 +282,7 @@ const guess = {
     "Left, layers that move the covariates: each removes the error of eigenvalues at its bar, and carries the others on. How many plain layers, each with its best step, leave as little?",
   options: ["3 or 4", "5 to 8", "9 to 12", "more"],
   reveal(_, now, { layers }) {
-    return `${layersOf(layers)} of GD++ leave ${worded(100 * now.losses.gdpp[layers - 1])} % of the loss. ${
+    return `${layersOf(layers)} of GD++ leave ${worded(100 * now.losses.gdpp[layers - 1])}% of the loss. ${
       plainWorth(now)
     } Now drag the largest eigenvalue up, as if the covariates had grown after training.`;
   },

@@ -75,12 +75,12 @@ function measure({ token, position, query, value, receptors, assemblers }) {
     const hidden = slopes.map((slope, i) => slope * (assemblers[0][i] * pull[0] + assemblers[1][i] * pull[1]));
     const back = [0, 1].map((f) => receptors.reduce((sum, row, i) => sum + row[f] * hidden[i], 0));
     const radial = dot(back, unit), onXi = pull.map((number, f) => number + (back[f] - radial * unit[f]) / length);
-    const onMixture = [0, 1].map((f) => value[0][f] * onXi[0] + value[1][f] * onXi[1]), centre = dot(mixture, onMixture);
+    const onMixture = [0, 1].map((f) => value[0][f] * onXi[0] + value[1][f] * onXi[1]), center = dot(mixture, onMixture);
     for (let f = 0; f < 2; f++) {
       add(
         "query",
         f,
-        z.reduce((sum, column, t) => sum + s[t] * (dot(column, onMixture) - centre) * column[f], 0) / Math.SQRT2,
+        z.reduce((sum, column, t) => sum + s[t] * (dot(column, onMixture) - center) * column[f], 0) / Math.SQRT2,
       );
       for (let g = 0; g < 2; g++) add("value", 2 * f + g, onXi[f] * mixture[g]);
       for (let i = 0; i < 4; i++) {

@@ -77,11 +77,11 @@ export function compute({ query, rest, split, noise }) {
   }
   const mean = meanOf(all), spread = all.reduce((sum, xi) => sum + squared(xi, mean), 0) / all.length;
   const prefixes = Array.from({ length: 2 ** PREFIX }, (_, number) => all.slice(128 * number, 128 * (number + 1)));
-  const means = prefixes.map(meanOf), centres = byCount.map(meanOf);
+  const means = prefixes.map(meanOf), centers = byCount.map(meanOf);
   const within =
     prefixes.reduce((sum, points, number) => sum + points.reduce((part, xi) => part + squared(xi, means[number]), 0), 0) /
     all.length;
-  const orders = means.reduce((sum, point, number) => sum + squared(point, centres[ones(number)]), 0) / means.length;
+  const orders = means.reduce((sum, point, number) => sum + squared(point, centers[ones(number)]), 0) / means.length;
   const share = (part) => (spread > 1e-30 * VALUE ** 2 ? 1 - part / spread : 1);
   const least = [0, 0], most = [0, 0]; // attention sums of the prefix and of the rest, when the rest has little or much
   for (let t = 0; t < LENGTH; t++) {
@@ -91,11 +91,11 @@ export function compute({ query, rest, split, noise }) {
     most[rest] += rest ? high : low;
   }
   let gap = Infinity;
-  for (let i = 0; i < 6; i++) for (let j = 0; j < i; j++) gap = Math.min(gap, Math.sqrt(squared(centres[i], centres[j])));
+  for (let i = 0; i < 6; i++) for (let j = 0; j < i; j++) gap = Math.min(gap, Math.sqrt(squared(centers[i], centers[j])));
   const cell = (index) => (index + 0.5) * 2 * REACH / CELLS - REACH;
   return {
     embeddings,
-    centres,
+    centers,
     accuracy: right / all.length,
     suffix: share(within),
     permutation: share(orders),
@@ -103,7 +103,7 @@ export function compute({ query, rest, split, noise }) {
     most: most[1] / (most[0] + most[1]),
     clusters: prefixes.map((points) => SUFFIXES.map((suffix) => points[suffix])),
     gap,
-    radius: Math.max(...byCount.flatMap((points, count) => points.map((xi) => Math.sqrt(squared(xi, centres[count]))))),
+    radius: Math.max(...byCount.flatMap((points, count) => points.map((xi) => Math.sqrt(squared(xi, centers[count]))))),
     map: Array.from(
       { length: CELLS ** 2 },
       (_, index) => dot(decide, feedForward([cell(index % CELLS), cell(Math.floor(index / CELLS))])),
@@ -158,7 +158,7 @@ function legend(parent, entries) {
     drawn("text", { x: x + 10, y: 21, class: "ao-small" }, parent, text);
   }
 }
-const sign = (index, colour) => (parent, x) => mark(parent, index, [x, 17], 5, { fill: colour, stroke: "currentColor" });
+const sign = (index, color) => (parent, x) => mark(parent, index, [x, 17], 5, { fill: color, stroke: "currentColor" });
 
 function drawEmbeddings(picture, now, { query, rest, split, noise }, asking) {
   axes(picture, FRAME, { label: "positions P, sums Z, q / 6", low: -SPACE, high: SPACE, ticks: [-2, -1, 0, 1, 2] }, {
@@ -240,8 +240,8 @@ function drawClusters(picture, now, asking) {
     })
   );
   if (2 * now.radius < now.gap) {
-    now.centres.forEach((centre, count) => {
-      const [x, y] = at(centre);
+    now.centers.forEach((center, count) => {
+      const [x, y] = at(center);
       drawn("text", { x: x + 4 + UNIT * now.radius / 4 + 6, y: y + 4, class: "ao-small ao-halo" }, inside, String(count));
     });
   }
@@ -255,13 +255,13 @@ function draw([embeddings, clusters], now, state, bounds, asking) {
 }
 
 function say(now) {
-  const per = (value, digits = 1) => `${show(100 * value, digits)} %`, apart = 2 * now.radius < now.gap;
+  const per = (value, digits = 1) => `${show(100 * value, digits)}%`, apart = 2 * now.radius < now.gap;
   return `Right on ${per(now.accuracy)} of the 4096 sequences. ` +
     (apart
       ? `Six clusters, one for each number of ones among the first five${
         now.accuracy === 1 ? ", each in a wedge of its own class. " : ", but not each in a wedge of its own class. "
       }`
-      : `Sequences stray up to ${show(now.radius)} from the centres of their clusters, which are at least ${
+      : `Sequences stray up to ${show(now.radius)} from the centers of their clusters, which are at least ${
         show(now.gap)
       } apart: clusters may overlap. `) +
     `Suffix invariance ${show(now.suffix, 3)}, permutation invariance ${show(now.permutation, 3)}. ` +
@@ -277,7 +277,7 @@ const guess = {
     return `${
       answer === "6, one a number of ones" ? "Yes, six" : "Six"
     }. Attention averages the first five tokens. An average keeps how many ones there are, and forgets their order and what follows. ` +
-      "It does not know odd from even: along the line the classes alternate, and the layer behind has to colour one cluster after the other.";
+      "It does not know odd from even: along the line the classes alternate, and the layer behind has to color one cluster after the other.";
   },
 };
 const tour = [

@@ -27,7 +27,7 @@ class IdealCircuitExplorer(Explorer):
     module = "ideal_circuit"
     alt = (
         "Left: normalized embeddings on a circle, dots for the first five positions and squares for the rest, with the "
-        "query as an arrow towards the dots. Right: the sequence embeddings over the regions of the two classes, six tight "
+        "query as an arrow toward the dots. Right: the sequence embeddings over the regions of the two classes, six tight "
         "clusters on a line, numbered 0 to 5 and of alternating class, each in a region of its own."
     )
     query = Numbers([8.0, 0.0], -16, 16)
@@ -61,8 +61,8 @@ class IdealCircuitExplorer(Explorer):
         xi = stages["sequence"][0]
         lead = (2 * targets - 1) * (logits[0, :, 1] - logits[0, :, 0])
         counts = tokens[:, :5].sum(1)
-        centres = torch.stack([xi[counts == ones].mean(0) for ones in range(6)])
-        between = torch.pdist(centres)
+        centers = torch.stack([xi[counts == ones].mean(0) for ones in range(6)])
+        between = torch.pdist(centers)
         shares = invariance(model, task)
         least, most = spurious_attention(model, task)
         cells = (torch.arange(CELLS, dtype=torch.float64) + 0.5) * 2 * REACH / CELLS - REACH
@@ -76,8 +76,8 @@ class IdealCircuitExplorer(Explorer):
             "least": least.item(),
             "most": most.item(),
             "clusters": xi.unflatten(0, (32, 128))[:, SUFFIXES].tolist(),
-            "centres": centres.tolist(),
+            "centers": centers.tolist(),
             "gap": between.min().item(),
-            "radius": (xi - centres[counts]).norm(dim=1).max().item(),
+            "radius": (xi - centers[counts]).norm(dim=1).max().item(),
             "map": (answers[:, 1] - answers[:, 0]).tolist(),
         }

@@ -18,14 +18,14 @@ function unpack(name, text, decode) {
 }
 const floats = (view) => Float64Array.from({ length: view.byteLength / 4 }, (_, index) => view.getFloat32(4 * index, true));
 const rows = (view) => indices(COUNT).map((row) => floats(new DataView(view.buffer, 4 * PIXELS * row, 4 * PIXELS)));
-const greys = (view) =>
+const grays = (view) =>
   indices(view.byteLength / PIXELS).map((index) => new Uint8Array(view.buffer, PIXELS * index, PIXELS));
 const inner = (a, b) => a.reduce((sum, value, index) => sum + value * b[index], 0);
 const gramOf = (view) => rows(view).map((one, _, all) => all.map((other) => inner(one, other)));
 
 // The chosen image with its noise; image 0 is black.
 function startOf({ images, pattern, image, noise }) {
-  const clean = image === 0 ? null : unpack("images", images, greys)[image - 1];
+  const clean = image === 0 ? null : unpack("images", images, grays)[image - 1];
   return unpack("pattern", pattern, floats).map((value, pixel) => (clean ? clean[pixel] / 255 : 0) + noise * value);
 }
 
@@ -92,13 +92,13 @@ function screen(parent, heading, kind) {
   };
 }
 
-// Paint a canvas: `colour` gives red, green, blue and opacity (0 to 255) of a pixel's value.
-function paint(canvas, values, colour) {
+// Paint a canvas: `color` gives red, green, blue and opacity (0 to 255) of a pixel's value.
+function paint(canvas, values, color) {
   const pixels = new ImageData(SIDE, SIDE);
-  values.forEach((value, index) => pixels.data.set(colour(value), 4 * index));
+  values.forEach((value, index) => pixels.data.set(color(value), 4 * index));
   canvas.getContext("2d").putImageData(pixels, 0, 0);
 }
-const grey = (value) => [...Array(3).fill(255 * clamp(value, 0, 1)), 255];
+const gray = (value) => [...Array(3).fill(255 * clamp(value, 0, 1)), 255];
 const diverging =
   (reach) => (value) => [...(value < 0 ? [0, 114, 178] : [213, 94, 0]), reach ? 255 * Math.abs(value) / reach : 0];
 
@@ -111,8 +111,8 @@ function thumbnail(number, { images, truth, classes }) {
       const canvas = element("canvas", { width: SIDE, height: SIDE, role: "img", "aria-label": name });
       paint(
         canvas,
-        number === 0 ? Array(PIXELS).fill(0) : unpack("images", images, greys)[number - 1],
-        (value) => grey(value / 255),
+        number === 0 ? Array(PIXELS).fill(0) : unpack("images", images, grays)[number - 1],
+        (value) => gray(value / 255),
       );
       return canvas;
     },
@@ -123,7 +123,7 @@ function thumbnail(number, { images, truth, classes }) {
 function screens(root) {
   const parent = element("div", { class: "ao-screens" });
   root.append(parent);
-  const now = screen(parent, "the image now", "grey"), change = screen(parent, "its change so far", "diverging");
+  const now = screen(parent, "the image now", "gray"), change = screen(parent, "its change so far", "diverging");
   now.scale("≤ 0", "≥ 1");
   return { now, change };
 }
@@ -159,7 +159,7 @@ function draw([screens, bars], { probabilities, predicted, moved, imposed }, sta
     z.map((_, pixel) => a.reduce((sum, value, c) => sum + value * weights[c][pixel], 0))
   );
   const reach = Math.max(...differences.map((values) => values.reduce((top, value) => Math.max(top, Math.abs(value)), 0)));
-  paint(now.canvas, z.map((value, pixel) => value + differences[iteration][pixel]), grey);
+  paint(now.canvas, z.map((value, pixel) => value + differences[iteration][pixel]), gray);
   paint(change.canvas, differences[iteration], diverging(reach));
   change.scale(reach ? `−${digits(reach, 2)}` : "none", reach ? `+${digits(reach, 2)}` : "");
   now.canvas.setAttribute("aria-label", `${subject}, after ${after({ iteration })}`);
@@ -220,7 +220,7 @@ function say({ probabilities, predicted, moved, shares, start_norm: norm, impose
   }[label] ?? "";
   const held = chosen < 0 ? "its own softmax at the start" : `${classes[chosen]}${source}`;
   const share = shares
-    ? `, ${digits(100 * shares[iteration], 3)} % of the start's norm ${show(norm)}`
+    ? `, ${digits(100 * shares[iteration], 3)}% of the start's norm ${show(norm)}`
     : "; the norm of the start is 0";
   const travel = chosen < 0
     ? `The label is what the classifier says already: the update is exactly zero, and the image does not move from its start of norm ${

@@ -42,7 +42,7 @@ class Packed(traitlets.Unicode):
         return text
 
     def _pack(self, value) -> str:
-        """Base64 of an array; grey levels in [0, 1] become bytes."""
+        """Base64 of an array; gray levels in [0, 1] become bytes."""
         array = torch.as_tensor(value)
         fits = array.ndim == len(self.shape) and all(
             want in (None, have) for want, have in zip(self.shape, array.shape, strict=True)
@@ -62,13 +62,13 @@ class Packed(traitlets.Unicode):
 
 
 class ImageStepsExplorer(Explorer):
-    """An image z, classified by softmax(θz + b), takes Euler steps z + h (C - softmax(θz + b)) θ towards a label C.
+    """An image z, classified by softmax(θz + b), takes Euler steps z + h (C - softmax(θz + b)) θ toward a label C.
 
     Images and classifier may be given as arrays; they are kept as base64, so that the page carries them. A black image is
     put before the given ones; it has no true class, and "true" means the first class there.
 
     Traits:
-        images: n ≥ 1 images, shape (n, 28, 28), grey levels as uint8 or as floats in [0, 1].
+        images: n ≥ 1 images, shape (n, 28, 28), gray levels as uint8 or as floats in [0, 1].
         truth: their n classes, indices into ``classes``.
         weights: θ, shape (10, 784).
         bias: b, shape (10,).
@@ -83,7 +83,7 @@ class ImageStepsExplorer(Explorer):
 
     module = "image_steps"
     alt = (
-        "Left: a small grey image of clothing after some gradient steps. Middle: its change since the start, orange where "
+        "Left: a small gray image of clothing after some gradient steps. Middle: its change since the start, orange where "
         "it became brighter and blue where it became darker. Right: ten bars, the classifier's probabilities now, with "
         "outlines for those at the start and a star at the label that is imposed."
     )

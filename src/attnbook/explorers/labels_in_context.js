@@ -1,9 +1,9 @@
-// Labelled points in the plane and a query: what layers make of them if the query's label is hidden, or put in.
+// Labeled points in the plane and a query: what layers make of them if the query's label is hidden, or put in.
 
 import { axes, clamp, clipped, COLOURS, dot, drawn, line, mark, show, standardNormals } from "./common.js";
 import { explorer } from "./shell.js";
 
-const TOKENS = 9, TOSSES = 400, REACH = 3, GREY = "#6b6b6b", QUERY = TOKENS - 1;
+const TOKENS = 9, TOSSES = 400, REACH = 3, GRAY = "#6b6b6b", QUERY = TOKENS - 1;
 let kept = null;
 const tosses = () =>
   kept ??= Array.from({ length: TOSSES }, (_, toss) => {
@@ -54,7 +54,7 @@ const LOOKS = [{ fill: COLOURS[0], stroke: "currentColor" }, { fill: COLOURS[1],
 
 const pictures = [
   {
-    label: "The plane: labelled points, the query in a ring, and where the layers say label 0 or label 1",
+    label: "The plane: labeled points, the query in a ring, and where the layers say label 0 or label 1",
     box: "0 0 320 330",
   },
   {
@@ -195,7 +195,7 @@ function drawBars(picture, { shares, exact }, { mask }, asking) {
       y: top,
       width: right - BARS[0],
       height: 36,
-      fill: name === mask ? COLOURS[2] : GREY,
+      fill: name === mask ? COLOURS[2] : GRAY,
       "fill-opacity": 0.75,
     }, picture);
     drawn("text", { x: BARS[0] + 6, y: top + 23, class: "ao-halo" }, picture, show(shares[name]));

@@ -1,4 +1,4 @@
-"""Labelled points in the plane and a query: what layers make of them if the query's label is hidden, or put in."""
+"""Labeled points in the plane and a query: what layers make of them if the query's label is hidden, or put in."""
 
 import functools
 import math
@@ -40,7 +40,7 @@ class LabelsInContextExplorer(Explorer):
 
     module = "labels_in_context"
     alt = (
-        "Left: eight labelled points in the plane, blue circles and orange triangles, and a query in a ring; a line "
+        "Left: eight labeled points in the plane, blue circles and orange triangles, and a query in a ring; a line "
         "through 0 divides a blue from an orange half. Right: two bars, how often one layer is right about the query's "
         "label when labels are coin flips: two thirds if the label was put in, one half if it was hidden, each at its exact "
         "value."

@@ -8,7 +8,7 @@ const PROMPTS = [
   [[0.9, 1.0], [-1.1, -0.7], [0.5, 0.2], [1.6, 1.3], [-0.3, 0.4]],
   [[-0.6, 0.5], [0.3, -0.4], [0.8, 0.1], [-0.2, -0.7], [0.4, 0.9]],
 ];
-// The steps that minimise the in-context loss of 1, 2, … layers for two features and five examples.
+// The steps that minimize the in-context loss of 1, 2, … layers for two features and five examples.
 const OPTIMAL = [
   [-0.625],
   [-0.341978824363, -1.00417502179],

@@ -26,7 +26,7 @@ class LayerStepsExplorer(Explorer):
     Σ has the eigenvalues 1 and 1 / ``conditioning``; the prompt's latent examples and weights stay the same.
 
     Traits:
-        method: what the layers' A is: "plain" -γI, "covariance" -γΣ⁻¹, "optimal" the steps that minimise the in-context
+        method: what the layers' A is: "plain" -γI, "covariance" -γΣ⁻¹, "optimal" the steps that minimize the in-context
             loss times Σ⁻¹, "newton" -γH⁻¹ with the prompt's own H.
         layers: how many.
         step: γ.

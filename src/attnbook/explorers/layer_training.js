@@ -509,7 +509,7 @@ function ended(now, state) {
     held = stay.length > 1 && stay.at(-1) > 2 * stay[0] && now.level > 1.2 * now.floor;
   return `They end at the optimum, ${listed(goals)}: different starts keep their order. ` +
     (held
-      ? `From time ${clock(stay[0])} to ${clock(stay.at(-1))} the loss is within 5 % of ${
+      ? `From time ${clock(stay[0])} to ${clock(stay.at(-1))} the loss is within 5% of ${
         number(now.level)
       }, that of the best equal size, a saddle, where differences grow as exp(${significant(now.rate, 2)} t).`
       : "");

@@ -384,7 +384,7 @@ const guess = {
     const found = OUTCOMES[away ? 2 : moving ? 1 : 0];
     return `You said: they ${guessed}. ${found === guessed ? "So it is." : `No: they ${found}.`} ` +
       (moving
-        ? "The steps are too long for class vectors of this length. Pull the hollow square towards 0 until they come to rest."
+        ? "The steps are too long for class vectors of this length. Pull the hollow square toward 0 until they come to rest."
         : "");
   },
 };

@@ -20,7 +20,7 @@ import {
 } from "./common.js";
 import { explorer } from "./shell.js";
 
-const MOST = 2000, SHOWN = 500, VIEW = 2.7, GREY = "#6b6b6b", LOOKS = [COLOURS[0], COLOURS[1], "#CC79A7"];
+const MOST = 2000, SHOWN = 500, VIEW = 2.7, GRAY = "#6b6b6b", LOOKS = [COLOURS[0], COLOURS[1], "#CC79A7"];
 const NINE_IN_TEN = Math.sqrt(-2 * Math.log(0.1)), FIRST = [0.3, 0];
 const kept = new Map();
 
@@ -219,7 +219,7 @@ function drawPlane(picture, now, state, asking) {
     "fill-opacity": 0.15,
     class: "ao-error",
   }, field);
-  arrow(field, place(now.between), place(means[0]), { stroke: GREY, "stroke-width": 3, class: "ao-first" });
+  arrow(field, place(now.between), place(means[0]), { stroke: GRAY, "stroke-width": 3, class: "ao-first" });
   if (now.mates) {
     arrow(field, place(now.everyone), place(now.mates), { stroke: COLOURS[2], "stroke-width": 3, class: "ao-pull" });
   }
@@ -227,7 +227,7 @@ function drawPlane(picture, now, state, asking) {
   drawn("circle", { cx: x, cy: y, r: 4, fill: COLOURS[2] }, field);
   line(picture, [10, 12], [30, 12], { stroke: COLOURS[2], "stroke-width": 3 });
   drawn("text", { x: 34, y: 16, class: "ao-small" }, picture, "from everyone to the classmates");
-  line(picture, [222, 12], [242, 12], { stroke: GREY, "stroke-width": 3 });
+  line(picture, [222, 12], [242, 12], { stroke: GRAY, "stroke-width": 3 });
   drawn("text", { x: 246, y: 16, class: "ao-small" }, picture, "Part I's step");
 }
 
@@ -249,7 +249,7 @@ function drawBars(picture, { shares, belief, count, effective }, { clusters, tok
   if (asking) return;
   const top = 240, part = (value) => wide * Math.log(value) / Math.log(MOST);
   drawn("text", { x: BARS[0], y: top, class: "ao-small" }, picture, `tokens: ${tokens}`);
-  drawn("rect", { x: BARS[0], y: top + 6, width: part(tokens), height: 16, fill: GREY, "fill-opacity": 0.35 }, picture);
+  drawn("rect", { x: BARS[0], y: top + 6, width: part(tokens), height: 16, fill: GRAY, "fill-opacity": 0.35 }, picture);
   drawn(
     "text",
     { x: BARS[0], y: top + 44, class: "ao-small" },
@@ -258,7 +258,7 @@ function drawBars(picture, { shares, belief, count, effective }, { clusters, tok
   );
   drawn(
     "rect",
-    { x: BARS[0], y: top + 50, width: part(Math.max(1, count)), height: 16, fill: GREY, "fill-opacity": 0.75 },
+    { x: BARS[0], y: top + 50, width: part(Math.max(1, count)), height: 16, fill: GRAY, "fill-opacity": 0.75 },
     picture,
   );
   const at = BARS[0] + part(Math.max(1, effective));
@@ -297,7 +297,7 @@ const tour = [
   {
     set: {},
     say:
-      "Three clusters. Grey, Part I's step: from the average of the class vectors under the query's belief to the vector of its class. Dotted, the shift Σq that both ends get within the clusters. Green, what 200 tokens make of it.",
+      "Three clusters. Gray, Part I's step: from the average of the class vectors under the query's belief to the vector of its class. Dotted, the shift Σq that both ends get within the clusters. Green, what 200 tokens make of it.",
   },
   {
     set: { axis: [0, 0], tokens: 2000 },

@@ -113,7 +113,7 @@ function draw([left, right], now, state, { first: { low, high } }) {
 }
 
 function say(now, { examples: n }) {
-  const shares = now.of_newton.map((share, i) => `${MARKS[i]} ${figures(now.steps[i])} (${show(100 * share, 0)} %)`).join(
+  const shares = now.of_newton.map((share, i) => `${MARKS[i]} ${figures(now.steps[i])} (${show(100 * share, 0)}%)`).join(
     ", ",
   );
   const { newton, plain } = now.losses,

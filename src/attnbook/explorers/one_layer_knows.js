@@ -3,7 +3,7 @@
 import { axes, clipped, COLOURS, curve, drawn, line, power, show, small, sum } from "./common.js";
 import { explorer } from "./shell.js";
 
-const DECADES = 7, POINTS = 71, LEFT = 0.2, SHARPEST = 6, SOFTEST = 0.2, STEPS = 61, GREY = "#6b6b6b", OURS = COLOURS[2];
+const DECADES = 7, POINTS = 71, LEFT = 0.2, SHARPEST = 6, SOFTEST = 0.2, STEPS = 61, GRAY = "#6b6b6b", OURS = COLOURS[2];
 const NAMES = ["nothing", "sequences", "positions", "counts", "parity"];
 const SHARPNESS = Array.from({ length: STEPS }, (_, j) => SOFTEST + (SHARPEST - SOFTEST) * j / (STEPS - 1));
 
@@ -106,7 +106,7 @@ const controls = [
   },
   { trait: "decades", label: "examples n", step: 0.05, text: (value) => many(Math.round(10 ** value)) },
   { trait: "length", label: "tokens L", digits: 0 },
-  { trait: "weight", label: "tokens that count k", digits: 0, text: (value, { length }) => String(Math.min(value, length)) },
+  { trait: "weight", label: "relevant tokens k", digits: 0, text: (value, { length }) => String(Math.min(value, length)) },
   { trait: "sharpness", label: "sharpness β", step: 0.01, hidden: (state) => !isOpen(state) },
 ];
 
@@ -130,7 +130,7 @@ function drawCurves(picture, now, { knows }, asking) {
     curve(
       inside,
       now.numbers.map((n, j) => put([n, now.curves[name][j]])),
-      { stroke: GREY, "stroke-width": 1.2 },
+      { stroke: GRAY, "stroke-width": 1.2 },
     );
   }
   if (isBlind({ knows })) {
@@ -224,9 +224,11 @@ const KNOWN = {
 const examples = (number) => (number === 1 ? "example" : "examples");
 function say(now, { knows, length, weight, sharpness }) {
   const k = Math.min(weight, length), left = show(100 * now.left[knows], 1);
-  const after = `After ${many(now.now)} ${examples(now.now)} ${left} % of the variance remains unexplained`;
+  const after = `After ${many(now.now)} ${examples(now.now)} ${left}% of the variance remains unexplained`;
   const rules = `A parity of ${k} of ${length} tokens is one of ${many(now.hypotheses)}. `;
-  const bound = `; with any scores, at least ${show(100 * now.least, 1)} % does, on average over these rules`;
+  const bound = `; with any scores that ignore the labels, at least ${
+    show(100 * now.least, 1)
+  }% does, on average over these rules`;
   if (isOpen({ knows })) {
     const best = now.best_sharpness === null
       ? "the sharper the better"

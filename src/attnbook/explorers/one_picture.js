@@ -33,21 +33,21 @@ function mixture({ context, ones }) {
     sharp = Math.max(0, 2 * context - 3);
   return {
     shares: [PREFIX - ones, ones, SUFFIX].map((count) => (1 - sharp) / 3 + sharp * count / (PREFIX + SUFFIX)),
-    centres: CLASSES.map((vector) => vector.map((value) => (1 - near) * value)),
+    centers: CLASSES.map((vector) => vector.map((value) => (1 - near) * value)),
     covariance: CLOUD.map((value) => wide ** 2 * value),
     sharpness: 1 + (SHARPEST - 1) * sharp,
   };
 }
 const through = ([a, b, c], [x, y]) => [a * x + b * y, b * x + c * y];
-const softmaxAt = ({ shares, centres, sharpness }, query) =>
-  softmaxOf(centres.map((centre, c) => sharpness * dot(query, centre) + Math.log(shares[c])));
+const softmaxAt = ({ shares, centers, sharpness }, query) =>
+  softmaxOf(centers.map((center, c) => sharpness * dot(query, center) + Math.log(shares[c])));
 const potential = (mix, query) =>
   softmaxAt(mix, query).lse / mix.sharpness + mix.sharpness * dot(query, through(mix.covariance, query)) / 2;
 
 // The numbers that the picture shows; the Python class computes the same.
 export function compute(state) {
   const mix = mixture(state), { query } = state, { weights } = softmaxAt(mix, query);
-  const between = averaged(weights, mix.centres),
+  const between = averaged(weights, mix.centers),
     within = through(mix.covariance, query).map((value) => mix.sharpness * value);
   return {
     ...mix,
@@ -134,7 +134,7 @@ function drawContext(picture, now, { context, ones, query }, asking) {
       const [p, q] = [size * long * Math.cos(k * Math.PI / 36), size * short * Math.sin(k * Math.PI / 36)];
       return place([at[0] + p * Math.cos(turn) - q * Math.sin(turn), at[1] + p * Math.sin(turn) + q * Math.cos(turn)]);
     });
-  now.centres.forEach((centre, index) => {
+  now.centers.forEach((center, index) => {
     const look = {
       stroke: COLOURS[index],
       fill: COLOURS[index],
@@ -142,13 +142,13 @@ function drawContext(picture, now, { context, ones, query }, asking) {
       "stroke-width": 1.2,
     };
     if (long > 1e-6) {
-      for (const size of [1, 2]) curve(inside, ring(centre, size), { ...look, "stroke-opacity": size === 1 ? 0.9 : 0.4 });
+      for (const size of [1, 2]) curve(inside, ring(center, size), { ...look, "stroke-opacity": size === 1 ? 0.9 : 0.4 });
     }
-    mark(inside, index, place(centre), 6, { fill: "none", stroke: COLOURS[index], "stroke-width": 2.5 });
+    mark(inside, index, place(center), 6, { fill: "none", stroke: COLOURS[index], "stroke-width": 2.5 });
   });
   if (context > 1.5) {
     [PREFIX - ones, ones, SUFFIX].forEach((count, index) => {
-      const [x, y] = place(now.centres[index]);
+      const [x, y] = place(now.centers[index]);
       drawn(
         "text",
         {
@@ -218,7 +218,7 @@ function say(now, { context, query, ones }) {
   if (context < 2) {
     return `${parts}Weights of the clusters: ${share}; the query is ${show(now.sharpness, 1)} times as sharp as in I.`;
   }
-  const [first, second, third] = now.centres.map((centre) => dot(query, centre)),
+  const [first, second, third] = now.centers.map((center) => dot(query, center)),
     top = Math.max(first, second, third),
     tie = Math.abs(first - second) < 0.01 && top > third + 1;
   if (tie) {

@@ -16,7 +16,7 @@ class OnePictureExplorer(Explorer):
     """One softmax head over a mixture of Gaussians around three class vectors: attention is the gradient of one potential.
 
     Keys and values are the tokens, and the context is infinitely long: K(q) = 1/β log E exp(β⟨q, x⟩) over the mixture, and
-    attention at q is ∇K(q), a mean of the cluster centres plus βΣq.
+    attention at q is ∇K(q), a mean of the cluster centers plus βΣq.
 
     Traits:
         context: 0, each class a point (Part I); 1, one cloud around 0, with covariance `CLOUD` (Part II); 2, clusters
@@ -36,7 +36,7 @@ class OnePictureExplorer(Explorer):
     ones = traitlets.Int(2, min=0, max=PREFIX).tag(sync=True)
 
     def _mixture(self) -> tuple[Tensor, Tensor, Tensor, float]:
-        """Shares of the clusters, their centres and covariance, and β."""
+        """Shares of the clusters, their centers and covariance, and β."""
         loose = 1 - abs(self.context - 1)
         near, wide, sharp = max(0.0, 2 * loose - 1), min(1.0, 2 * loose), max(0.0, 2 * self.context - 3)
         theta, cloud = (torch.tensor(value, dtype=torch.float64) for value in (CLASSES, CLOUD))
@@ -46,19 +46,19 @@ class OnePictureExplorer(Explorer):
 
     def _potential(self, query: Tensor) -> Tensor:
         """K at queries, shape (..., 2)."""
-        shares, centres, cloud, sharpness = self._mixture()
-        between = (sharpness * query @ centres.mT + shares.log()).logsumexp(-1) / sharpness
+        shares, centers, cloud, sharpness = self._mixture()
+        between = (sharpness * query @ centers.mT + shares.log()).logsumexp(-1) / sharpness
         return between + sharpness * ((query @ cloud) * query).sum(-1) / 2
 
     def compute(self) -> dict:
         """The mixture, attention in its two parts with its weights on the clusters, and the potential."""
-        shares, centres, cloud, sharpness = self._mixture()
+        shares, centers, cloud, sharpness = self._mixture()
         query = torch.tensor(self.query, dtype=torch.float64)
-        weights = (sharpness * query @ centres.mT + shares.log()).softmax(-1)
-        between, within = weights @ centres, sharpness * query @ cloud
+        weights = (sharpness * query @ centers.mT + shares.log()).softmax(-1)
+        between, within = weights @ centers, sharpness * query @ cloud
         return {
             "shares": shares.tolist(),
-            "centres": centres.tolist(),
+            "centers": centers.tolist(),
             "covariance": [cloud[0, 0].item(), cloud[0, 1].item(), cloud[1, 1].item()],
             "sharpness": sharpness,
             "weights": weights.tolist(),

@@ -20,7 +20,7 @@ import {
 } from "./common.js";
 import { explorer } from "./shell.js";
 
-const CLASSES = [[1, 0], [0, 1], [-1, -1]], REACH = 2.4, LONGEST = 3, POINTS = 61, GREY = "#6b6b6b";
+const CLASSES = [[1, 0], [0, 1], [-1, -1]], REACH = 2.4, LONGEST = 3, POINTS = 61, GRAY = "#6b6b6b";
 const three = [0, 1, 2], squared = (v) => dot(v, v), times = (share, v) => v.map((value) => share * value);
 const scoresOf = (z) => CLASSES.map((theta) => dot(z, theta));
 const entropy = (p) => -sum(p.map((value) => (value > 0 ? value * Math.log(value) : 0)));
@@ -99,7 +99,7 @@ const unplace = (
   y,
 ) => [REACH * (2 * (x - FRAME[0]) / (FRAME[2] - FRAME[0]) - 1), REACH * (1 - 2 * (y - FRAME[1]) / (FRAME[3] - FRAME[1]))];
 const STEP = (FRAME[2] - FRAME[0]) / REACH / 20;
-const PARTS = [["miscalibration", COLOURS[1]], ["the oracle", COLOURS[0]], ["what it leaves", GREY]];
+const PARTS = [["miscalibration", COLOURS[1]], ["the oracle", COLOURS[0]], ["what it leaves", GRAY]];
 const isOwn = ({ oracle }) => oracle === "own";
 
 const pictures = [
@@ -179,18 +179,18 @@ function drawBars(picture, now, asking) {
     }, picture);
   const says = (row, text) => drawn("text", { x: left, y: top + 40 * row - 5, class: "ao-small" }, picture, text);
   let from = 0;
-  PARTS.forEach(([, colour], index) => {
-    if (!asking) bar(0, from, now.parts[index], colour);
+  PARTS.forEach(([, color], index) => {
+    if (!asking) bar(0, from, now.parts[index], color);
     from += now.parts[index];
   });
-  if (asking) bar(0, 0, now.label, GREY);
+  if (asking) bar(0, 0, now.label, GRAY);
   says(0, `what the true label is worth: ${show(now.label, 3)}`);
   bar(1, 0, now.trace, COLOURS[2]);
   says(1, `trace of attention’s Jacobian: ${show(now.trace, 3)}`);
   if (asking) return;
-  PARTS.forEach(([name, colour], index) => {
+  PARTS.forEach(([name, color], index) => {
     const x = left + [0, 160, 0][index], y = top + [72, 72, 90][index];
-    drawn("rect", { x, y, width: 11, height: 11, fill: colour, "fill-opacity": 0.8 }, picture);
+    drawn("rect", { x, y, width: 11, height: 11, fill: color, "fill-opacity": 0.8 }, picture);
     drawn("text", { x: x + 15, y: y + 10, class: "ao-small" }, picture, `${name} ${show(now.parts[index], 3)}`);
   });
 }

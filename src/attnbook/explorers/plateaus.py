@@ -70,7 +70,7 @@ class PlateausExplorer(SpectrumExplorer):
     module = "plateaus"
     alt = (
         "Left: the loss against time, a fall to a plateau on a dotted line, and a second fall to a dashed line, just behind "
-        "a vertical line that says when. A grey curve, that of steps further apart, falls earlier. Right: the sizes of two "
+        "a vertical line that says when. A gray curve, that of steps further apart, falls earlier. Right: the sizes of two "
         "steps against time. They run as one to a dotted line, the best size for both, stay there, and part at time 4.8, "
         "one to the lower and one to the upper of two dashed lines."
     )
@@ -83,7 +83,7 @@ class PlateausExplorer(SpectrumExplorer):
     dims, contexts, row = DIMS, CONTEXTS, staticmethod(_row)
 
     def _gaps(self, spread: float) -> list[float]:
-        """Logarithms of the gaps between neighbours, from the smallest size up."""
+        """Logarithms of the gaps between neighbors, from the smallest size up."""
         whole = spread * math.log(10)
         if self.layers == 2:
             return [whole]

@@ -221,7 +221,7 @@ function say(now, { point }) {
 
 const guess = {
   prompt:
-    "Two tokens, θ = 1, each labelled as itself, softmax over tokens. From the point, follow the paper's formula downhill. What does the cross-entropy do?",
+    "Two tokens, θ = 1, each labeled as itself, softmax over tokens. From the point, follow the paper's formula downhill. What does the cross-entropy do?",
   options: ["falls", "rises", "stays as it is"],
   reveal(guessed, { losses }) {
     const [[before, after], gradient] = [ends(losses.paper), ends(losses.true)[1]];

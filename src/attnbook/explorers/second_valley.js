@@ -121,7 +121,7 @@ function divide(parent, state) {
   const paint = () => {
     for (const one of entry.groups) {
       one.replaceChildren();
-      colour(one, entry.points);
+      color(one, entry.points);
     }
   };
   const work = () => {
@@ -148,7 +148,7 @@ const unit = (FRAME[2] - FRAME[0]) / REACH;
 const place = ([b, beta]) => [FRAME[0] + unit * b, FRAME[3] - unit * beta];
 const three = (value) => show(value, 3);
 
-function colour(group, points) {
+function color(group, points) {
   const above = [...points, [REACH, REACH + 0.2], [0, REACH + 0.2]], below = [...points, [REACH, 0]];
   const id = unique("hatch"),
     pattern = drawn(
@@ -260,7 +260,7 @@ function draw([starts, descent], now, state, bounds, asking) {
     "text",
     { x: 178, y: 14, "text-anchor": "middle", class: "ao-small" },
     descent,
-    "grey: least at each angle; line: the way of training",
+    "gray: least at each angle; line: the way of training",
   );
 }
 

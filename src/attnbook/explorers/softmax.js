@@ -227,7 +227,7 @@ function course({ nudge, moved: distance, first_order: straight, rise, slope }, 
     ? "All scores have moved alike, and the weights stay where they were. "
     : touched.length === 1
     ? `Only the score of ${CLASSES[one]} has moved, and the weights go straight ${
-      nudge[one] > 0 ? "towards" : "away from"
+      nudge[one] > 0 ? "toward" : "away from"
     } its corner. `
     : "";
   return `${way}The scores have moved by ${triple(nudge)}, the weights by ${show(distance)} (to first order, purple, ${
@@ -254,7 +254,7 @@ const guess = {
     const away = Math.hypot(...minus(unplace(...point), softmax));
     return `Your cross is ${show(away)} away from the weights, ${
       triple(softmax)
-    }. The point goes straight towards the corner △: ○ and □ keep the ratio of their weights, 4 to 1.`;
+    }. The point goes straight toward the corner △: ○ and □ keep the ratio of their weights, 4 to 1.`;
   },
 };
 

@@ -20,7 +20,7 @@ class SoftmaxExplorer(Explorer):
     module = "softmax"
     alt = (
         "Left: a triangle, the simplex of three weights, with a circle, a triangle and a square for the classes at its "
-        "corners. The second score has risen, and the weights have moved from a small dot straight towards the second "
+        "corners. The second score has risen, and the weights have moved from a small dot straight toward the second "
         "corner; around the larger dot an ellipse, where nudges of length 1 lead to first order, inside a dashed circle of "
         "radius one half. Right: three scores as bars; the smooth maximum lies between the maximum and the maximum plus "
         "T log 3."

@@ -11,7 +11,7 @@ const LAST = 64,
   PREFIX = 5,
   RATE = 3e-3,
   PURPLE = "#CC79A7",
-  GREY = "#8a8a8a",
+  GRAY = "#8a8a8a",
   GREEN = COLOURS[2];
 const SHAPES = {
   token: [2, 2],
@@ -156,7 +156,7 @@ const pictures = [
   },
   {
     label:
-      "The plane of sequence embeddings: clusters in the colours of their labels, and a ring that shows the answer in each direction",
+      "The plane of sequence embeddings: clusters in the colors of their labels, and a ring that shows the answer in each direction",
     box: "0 0 320 324",
   },
 ];
@@ -210,12 +210,12 @@ function drawCurves(picture, now, { data, step }, asking) {
   }, picture);
   drawn(
     "rect",
-    { x: x - 4.5, y: layer - 4.5, width: 9, height: 9, fill: "none", stroke: GREY, "stroke-width": 2.2 },
+    { x: x - 4.5, y: layer - 4.5, width: 9, height: 9, fill: "none", stroke: GRAY, "stroke-width": 2.2 },
     picture,
   );
   drawn("polygon", { points: "54,4 59.5,9.5 54,15 48.5,9.5", fill: "none", stroke: GREEN, "stroke-width": 2.2 }, picture);
   drawn("text", { x: 64, y: 14, class: "ao-small" }, picture, "with ξ at length 1 or more");
-  drawn("rect", { x: 224, y: 5, width: 9, height: 9, fill: "none", stroke: GREY, "stroke-width": 2.2 }, picture);
+  drawn("rect", { x: 224, y: 5, width: 9, height: 9, fill: "none", stroke: GRAY, "stroke-width": 2.2 }, picture);
   drawn("text", { x: 238, y: 14, class: "ao-small" }, picture, "only the layer");
 }
 
@@ -304,7 +304,7 @@ function small(value) {
   if (value >= 1e-3) return show(value, value >= 0.1 ? 2 : 4);
   return powers(value, 2);
 }
-const percent = (value) => (value > 0 ? `${show(100 * value, value < 0.01 ? 1 : 0)} % are wrong` : "all are right");
+const percent = (value) => (value > 0 ? `${show(100 * value, value < 0.01 ? 1 : 0)}% are wrong` : "all are right");
 
 function say(now, { step }) {
   const start = `After step ${step} the loss is ${small(now.loss)}`;

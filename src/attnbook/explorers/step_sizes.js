@@ -3,7 +3,7 @@
 import { axes, clamp, clipped, COLOURS, curve, drawn, line, mark, show, ticksUpTo, tidy } from "./common.js";
 import { explorer } from "./shell.js";
 
-const DEPTH = 4, POINTS = 121, CUTS = 120, PURPLE = "#CC79A7", GREY = "#6b6b6b";
+const DEPTH = 4, POINTS = 121, CUTS = 120, PURPLE = "#CC79A7", GRAY = "#6b6b6b";
 const rowOf = ({ table, dim, n_context: context }) => table[`${dim} ${context}`];
 // Where an axis of eigenvalues ends: beyond the Marchenko–Pastur interval and the best roots of that many layers.
 const reach = (state, layers) =>
@@ -58,7 +58,7 @@ const STYLES = {
   constant: { name: "best equal", stroke: COLOURS[1], "stroke-dasharray": "9 4", sign: 1 },
   chebyshev: { name: "Chebyshev", stroke: COLOURS[2], "stroke-dasharray": "2 5", sign: 2 },
 };
-const colourOf = (scheme) => STYLES[scheme]?.stroke ?? PURPLE;
+const colorOf = (scheme) => STYLES[scheme]?.stroke ?? PURPLE;
 const number = (
   value,
 ) => (value < 1e-3 || value >= 1e4
@@ -135,7 +135,7 @@ const SIDE = { low: 0.5, high: DEPTH + 0.5 };
 const columnAt = (x) => clamp(Math.round(SIDE.low + DEPTH * (x - FRAME[0]) / (FRAME[2] - FRAME[0])), 1, DEPTH);
 
 function drawRoots(left, now, state, asking) {
-  const { dim, n_context: context, layers, scheme } = state, colour = colourOf(scheme), end = now.grid.at(-1);
+  const { dim, n_context: context, layers, scheme } = state, color = colorOf(scheme), end = now.grid.at(-1);
   const place = axes(left, UPPER, { label: "", low: 0, high: end, ticks: [] }, {
     label: "r(λ)",
     low: -HIGH,
@@ -145,7 +145,7 @@ function drawRoots(left, now, state, asking) {
   const inside = clipped(left, UPPER);
   line(inside, place([0, 0]), place([end, 0]), { opacity: 0.5 });
   curve(inside, now.grid.map((value, k) => place([value, clamp(now.residual[k], -50, 50)])), {
-    stroke: colour,
+    stroke: color,
     "stroke-width": 2.5,
   });
   if (!asking && scheme !== "optimal") {
@@ -154,7 +154,7 @@ function drawRoots(left, now, state, asking) {
       line(inside, [x, y - 11], [x, y + 11], { stroke: COLOURS[0], "stroke-width": 2.5 });
     }
   }
-  drawn("circle", { cx: 56, cy: 10, r: 5, fill: colour, stroke: "currentColor" }, left);
+  drawn("circle", { cx: 56, cy: 10, r: 5, fill: color, stroke: "currentColor" }, left);
   drawn("text", { x: 66, y: 14, class: "ao-small" }, left, asking ? "roots, one a layer: drag them" : "roots: drag them");
   if (!asking && scheme !== "optimal") {
     line(left, [170, 2], [170, 18], { stroke: COLOURS[0], "stroke-width": 2.5 });
@@ -180,14 +180,14 @@ function drawRoots(left, now, state, asking) {
     }, field);
   };
   area(now.density, { fill: "currentColor", opacity: 0.22 });
-  area(now.left, { fill: colour, "fill-opacity": 0.75, stroke: colour });
-  if (context < dim) drawn("rect", { x: LOWER[0], y: LOWER[1], width: 4, height: LOWER[3] - LOWER[1], fill: colour }, field);
-  const says = [["currentColor", 0.22, "mean spectrum of G"], [colour, 0.75, "times r²: the loss"]];
+  area(now.left, { fill: color, "fill-opacity": 0.75, stroke: color });
+  if (context < dim) drawn("rect", { x: LOWER[0], y: LOWER[1], width: 4, height: LOWER[3] - LOWER[1], fill: color }, field);
+  const says = [["currentColor", 0.22, "mean spectrum of G"], [color, 0.75, "times r²: the loss"]];
   says.forEach(([fill, opacity, text], row) => {
     drawn("rect", { x: 176, y: 177 + 16 * row, width: 12, height: 11, fill, opacity }, left);
     drawn("text", { x: 193, y: 187 + 16 * row, class: "ao-small ao-halo" }, left, text);
   });
-  drawn("text", { x: 193, y: 219, class: "ao-small ao-halo" }, left, `${percent(100 * now.loss / dim)} % is left`);
+  drawn("text", { x: 193, y: 219, class: "ao-small ao-halo" }, left, `${percent(100 * now.loss / dim)}% is left`);
   if (context < dim) {
     drawn("text", { x: 193, y: 235, class: "ao-small ao-halo" }, left, `${dim - context} of ${dim} lie at 0`);
   }
@@ -248,7 +248,7 @@ function drawLosses(right, now, state, asking) {
 
 function draw([left, right], now, state, bounds, asking) {
   for (const { dot } of left.ownerSVGElement.querySelectorAll(".ao-handle")) {
-    dot.setAttribute("fill", colourOf(state.scheme));
+    dot.setAttribute("fill", colorOf(state.scheme));
   }
   drawRoots(left, now, state, asking);
   drawLosses(right, now, state, asking);
@@ -260,11 +260,11 @@ function say(now, { dim, n_context: context, layers, scheme }) {
   return `d = ${dim}, n = ${context}, ${layers} ${layers === 1 ? "layer" : "layers"}, ${
     STYLES[scheme]?.name ?? "own"
   } steps of size ${now.sizes.map((size) => show(size, 3)).join(", ")}: ` +
-    `loss ${number(now.loss)}, ${number(100 * now.shares.own)} % of the loss without layers. ` +
+    `loss ${number(now.loss)}, ${number(100 * now.shares.own)}% of the loss without layers. ` +
     (above < 0.005
       ? "That is the optimum. "
       : `The optimum is ${number(now.best)}; this is ${
-        above < 1000 ? `${show(above, above < 10 ? 2 : 0)} % above` : `${number(now.ratio)} times as much`
+        above < 1000 ? `${show(above, above < 10 ? 2 : 0)}% above` : `${number(now.ratio)} times as much`
       }. `) +
     `Errors of curvature ${roots} are removed.` +
     (context < dim ? ` No steps come below ${dim - context}: the examples leave as many directions unseen.` : "");
@@ -272,15 +272,15 @@ function say(now, { dim, n_context: context, layers, scheme }) {
 
 const guess = {
   prompt:
-    "An error component of curvature λ is multiplied by r(λ), the coloured curve, which is 1 at 0. Drag its three roots, one a layer, until the coloured area is as small as you can make it.",
+    "An error component of curvature λ is multiplied by r(λ), the colored curve, which is 1 at 0. Drag its three roots, one a layer, until the colored area is as small as you can make it.",
   options: ["these are my roots"],
   tells: true,
   reveal(own, { roots, best_roots: best, shares }) {
     const sorted = (values) => [...values].sort((a, b) => a - b).map((value) => show(value)).join(", ");
     return `${own ? "Your roots" : "The roots"} ${sorted(roots)} leave ${
       percent(100 * shares.own)
-    } % of the error; the best, ${sorted(best)}, leave ${percent(100 * shares.best)} %. ` +
-      `One root for all layers leaves at least ${percent(100 * shares.constant)} %.`;
+    }% of the error; the best, ${sorted(best)}, leave ${percent(100 * shares.best)}%. ` +
+      `One root for all layers leaves at least ${percent(100 * shares.constant)}%.`;
   },
 };
 

@@ -48,7 +48,7 @@ def _density(dim: int, n_context: int, end: float) -> np.ndarray:
 
     The other eigenvalues of G have a joint density proportional to Π_{i<j} |λ_i - λ_j| Π_i w(λ_i), with w a Gamma density
     up to a factor. By de Bruijn's formula the mean of Π_i (1 + g(λ_i)) is a ratio of Pfaffians, and its derivative in g at
-    a point is the density there. The integrals are taken in √λ, by a Gauss rule between two neighbouring points.
+    a point is the density there. The integrals are taken in √λ, by a Gauss rule between two neighboring points.
     """
     small, large = sorted((dim, n_context))  # XXᵀ and XᵀX have the same eigenvalues, but for zeros
     t, rule = legendre.leggauss(RULE)
@@ -103,7 +103,7 @@ class StepSizesExplorer(SpectrumExplorer):
     module = "step_sizes"
     alt = (
         "Left, above: the polynomial by which layers multiply an error, against the eigenvalue, its roots marked. Below: "
-        "the mean spectrum of the whitened Gram matrix as a grey area, and as a coloured area what is left of it when it is "
+        "the mean spectrum of the whitened Gram matrix as a gray area, and as a colored area what is left of it when it is "
         "weighted with the polynomial's square. Right: on a logarithmic axis, the loss per dimension for one to four layers "
         "with optimal, best equal and Chebyshev's steps, and a ring at the present choice."
     )

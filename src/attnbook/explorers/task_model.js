@@ -171,8 +171,8 @@ function ranges(numbers) {
   return runs.map(([first, last]) => (first === last ? `${first}` : `${first}–${last}`)).join(", ");
 }
 
-// Neighbours on the circle share a label: groups of [angle, t].
-function neighbours(angles, width) {
+// Neighbors on the circle share a label: groups of [angle, t].
+function neighbors(angles, width) {
   const sorted = angles.map((angle, t) => [angle, t]).sort((a, b) => a[0] - b[0]), found = [];
   for (const [angle, t] of sorted) {
     if (found.length && angle - found.at(-1).at(-1)[0] < width) found.at(-1).push([angle, t]);
@@ -247,7 +247,7 @@ function drawEmbeddings(picture, { embeddings, attention }, { tokens }, { query 
       class: "ao-pick",
     })
   );
-  for (const group of neighbours(embeddings.map(([x, y]) => Math.atan2(y, x)), 0.2)) {
+  for (const group of neighbors(embeddings.map(([x, y]) => Math.atan2(y, x)), 0.2)) {
     const angle = sum(group.map(([value]) => value)) / group.length,
       [x, y] = place([1.2 * Math.cos(angle), 1.2 * Math.sin(angle)]);
     small(
@@ -273,7 +273,7 @@ function drawAttention(picture, { attention, flips }, { tokens }, asking) {
   const { left, right, high, low } = BARS,
     top = Math.max(0.15, ...attention) * 1.12,
     height = (value) => low - (low - high) * value / top;
-  title(picture, "2. Attention s, in per cent");
+  title(picture, "2. Attention s, in percent");
   line(picture, [left, low], [right, low], { opacity: 0.5 });
   for (const value of ticksUpTo(top)) {
     line(picture, [left - 4, height(value)], [left, height(value)], { opacity: 0.5 });
@@ -301,7 +301,7 @@ function drawAttention(picture, { attention, flips }, { tokens }, asking) {
   });
   const onPrefix = sum(attention.slice(0, PREFIX));
   [["prefix", onPrefix, PREFIX / 2], ["suffix", 1 - onPrefix, (PREFIX + LENGTH) / 2]].forEach(([text, value, at]) => {
-    drawn("text", { x: left + UNIT * at, y: low + 37, "text-anchor": "middle" }, picture, `${text} ${show(100 * value)} %`);
+    drawn("text", { x: left + UNIT * at, y: low + 37, "text-anchor": "middle" }, picture, `${text} ${show(100 * value)}%`);
   });
   if (asking) return;
   drawn("rect", { x: left, y: 228, width: 14, height: 3, fill: COLOURS[2] }, picture);
@@ -433,11 +433,11 @@ function say({ sequence, length, output, probabilities, label, ones, on_prefix: 
   const lead = probabilities[label] - 0.5;
   return `The prefix holds ${ones} ${ones === 1 ? "one" : "ones"}: label ${label}. Attention on the prefix ${
     show(100 * onPrefix)
-  } %. ` +
+  }%. ` +
     `ξ = ${pair(sequence)}, length ${show(length, 3)}; ψ = ${pair(output)}. Answer 1 with probability ${
       show(probabilities[1], 4)
     }, so the model is ${Math.abs(lead) < 1e-12 ? "undecided" : lead > 0 ? "right" : "not right"}. ` +
-    `${which(flips)}. Of all 4096 sentences it gets ${show(100 * accuracy, accuracy === 1 ? 0 : 1)} % right.`;
+    `${which(flips)}. Of all 4096 sentences it gets ${show(100 * accuracy, accuracy === 1 ? 0 : 1)}% right.`;
 }
 
 const FIRST = "all of the first five, no other", TWELVE = "any of the twelve", SOME = "some of the first five, no other";

@@ -8,28 +8,28 @@ import { below, classify } from "./model.js";
 const FINE = 220, ROUGH = 56, RING = 1440, BINS = 240; // cells a side of the regions, directions tabulated for them, of curves
 const HUES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"];
 export const TOKENS = [...COLOURS, "#CC79A7", "#56B4E9", "#E69F00", "#6b6b6b"];
-const TINTS = TOKENS.map((colour) => [1, 3, 5].map((start) => parseInt(colour.slice(start, start + 2), 16)));
+const TINTS = TOKENS.map((color) => [1, 3, 5].map((start) => parseInt(color.slice(start, start + 2), 16)));
 const INK = "rgb(110, 110, 110)";
 
 const power = (exponent) => `10${String(exponent).replace("-", "⁻").replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit])}`;
 const brief = (value) => Number(value.toPrecision(2)).toString();
 export const spelled = (tokens) => tokens.join("");
 
-// Fill a canvas cell by cell: `shade(x, y)` gives a colour and its opacity, 0 to 255.
+// Fill a canvas cell by cell: `shade(x, y)` gives a color and its opacity, 0 to 255.
 function paint(canvas, width, height, shade) {
   [canvas.width, canvas.height] = [width, height];
   const pen = canvas.getContext("2d"), image = pen.createImageData(width, height), { data } = image;
   for (let y = 0, at = 0; y < height; y++) {
     for (let x = 0; x < width; x++, at += 4) {
-      const [colour, opacity] = shade(x, y);
-      [data[at], data[at + 1], data[at + 2]] = TINTS[colour];
+      const [color, opacity] = shade(x, y);
+      [data[at], data[at + 1], data[at + 2]] = TINTS[color];
       data[at + 3] = opacity;
     }
   }
   pen.putImageData(image, 0, 0);
 }
 
-// The classes' regions: the class's colour, the more transparent the less certain. In two dimensions the layer sees only a
+// The classes' regions: the class's color, the more transparent the less certain. In two dimensions the layer sees only a
 // direction, up to the 1e-5 in its normalization, so one table of what each direction adds to the logits serves all cells.
 function paintRegions(canvas, { model, dim, plane }, reach) {
   const { weights: { token, receptors, assemblers, receptor_biases: thresholds, assembler_bias: shift }, norm, neurons } =
@@ -82,7 +82,7 @@ const PANELS = [
   ],
   [
     "attention",
-    "attention, a row a sentence",
+    "what it attends to: a row per sentence",
     "Attention of every sentence on its tokens; those of the chosen sentence in percent",
     { canvas: true },
   ],
@@ -95,19 +95,24 @@ const PANELS = [
   [
     "sequence",
     "ξ of all sequences, by level M",
-    "Sequence embeddings of all sequences, coloured by their level; those of the sentences outlined",
+    "Sequence embeddings of all sequences, colored by their level; those of the sentences outlined",
     { canvas: true },
   ],
-  ["regions", "answers by ξ, ✕ wrong", "Regions of the classes in the plane of sequence embeddings", { canvas: true }],
-  ["neurons", "receptors wᵢ ●, assemblers uᵢ ▲", "Receptors and assemblers; the two of a neuron have one colour", {}],
+  [
+    "regions",
+    "what it sees: a dot per sentence at its ξ; color: answer, ✕ wrong",
+    "Regions of the classes in the plane of sequence embeddings",
+    { canvas: true },
+  ],
+  ["neurons", "receptors wᵢ ●, assemblers uᵢ ▲", "Receptors and assemblers; the two of a neuron have one color", {}],
   [
     "ladder",
     "the ladder: level M against ξ",
-    "The level of every sequence against its sequence embedding along the main axis, coloured by label",
+    "The level of every sequence against its sequence embedding along the main axis, colored by label",
     { canvas: true },
   ],
   ["count", "m, what each position counts", "The integer that is read off for each position, prefix and suffix apart", {}],
-  ["loss", "loss, accuracy", "Training loss and accuracy against the epoch", {
+  ["loss", "how well it does: loss, accuracy", "Training loss and accuracy against the epoch", {
     key: [["━", "training", HUES[0]], ["╍", "unseen", HUES[1]]],
   }],
   [
@@ -120,6 +125,7 @@ const PANELS = [
     key: LAYERS.map(([, letter], index) => ["━", letter, HUES[index]]),
   }],
 ];
+const FIRST = ["regions", "attention", "loss"]; // what a newcomer looks at; the others fold
 const SECOND = ["sequence", "ladder", "count"];
 
 // The panels, and what pointing at them does. What is drawn is kept here: the sentence under the mouse, sizes, handles.
@@ -129,13 +135,21 @@ export function panels(root, link) {
   const beside = element("div", { class: "ao-beside" }, element("p", { class: "ao-about" })),
     second = element("div", { class: "ao-panels" });
   beside.append(second);
-  root.append(about, grid, beside);
+  const more = element("div", { class: "ao-panels" }),
+    rest = element(
+      "details",
+      { class: "ao-fold ao-more" },
+      element("summary", {}, `${PANELS.length - FIRST.length} more panels: embeddings, values, neurons, what is counted`),
+      more,
+    );
+  rest.addEventListener("toggle", link.redraw); // its panels have a size now
+  root.append(about, grid, rest, beside);
   const view = { root, about, layers, beside, hovered: null, built: "", shown: null, sentences: null, handles: "" };
   const panel = (parent, key, [name, title, label, { canvas = false, key: signs = [] }]) => {
     const plot = element("div", { class: "ao-plot" }), caption = element("div", { class: "ao-caption" }, title);
-    for (const [sign, text, colour] of signs) {
+    for (const [sign, text, color] of signs) {
       const said = element("span", { class: "ao-key" }, element("b", {}, sign), text);
-      if (colour) said.firstChild.style.color = colour;
+      if (color) said.firstChild.style.color = color;
       caption.append(" ", said);
     }
     parent.append(element("div", { class: `ao-panel ao-panel-${key}` }, caption, plot));
@@ -144,7 +158,8 @@ export function panels(root, link) {
     const svg = drawn("svg", { role: name === "positions" ? "group" : "img", "aria-label": label }, plot);
     layers[key] = { plot, svg, cloth, behind: drawn("g", {}, svg), front: drawn("g", {}, svg), places: [] };
   };
-  for (const one of PANELS) panel(grid, one[0], one);
+  for (const name of FIRST) panel(grid, name, PANELS.find((one) => one[0] === name));
+  for (const one of PANELS) if (!FIRST.includes(one[0])) panel(more, one[0], one);
   for (const name of SECOND) panel(second, `${name}-2`, PANELS.find((one) => one[0] === name));
   layers.positions.handles = drawn("g", {}, layers.positions.svg);
 
@@ -282,7 +297,7 @@ function build(view, state) {
         );
       }
     }
-    for (const { epoch, values, colour, dash, wide = 1.4, faint = 1 } of series) {
+    for (const { epoch, values, color, dash, wide = 1.4, faint = 1 } of series) {
       if (!values) continue;
       const points = epoch.map((one, index) => [one, values[index]]).filter(([, value]) =>
         value !== null && Number.isFinite(value)
@@ -290,10 +305,10 @@ function build(view, state) {
       if (dots) {
         for (const point of points) {
           const [x, y] = put(point);
-          drawn("circle", { cx: x, cy: y, r: 1.6, fill: colour }, behind);
+          drawn("circle", { cx: x, cy: y, r: 1.6, fill: color }, behind);
         }
       } else {curve(behind, thinned(points).map(put), {
-          stroke: colour,
+          stroke: color,
           "stroke-width": wide,
           opacity: faint,
           ...(dash ? { "stroke-dasharray": dash } : {}),
@@ -319,12 +334,12 @@ function build(view, state) {
     middle = size * 0.52,
     both = (make) => [make(own, 1), ...(other ? [make(other, 0.95)] : [])].flat();
   const faint = (one, share, extra) => ({ epoch: one.epoch, faint: share, ...extra });
-  const losses = both((one, share) => faint(one, share, { values: one.loss, colour: share < 1 ? HUES[3] : HUES[0] }));
+  const losses = both((one, share) => faint(one, share, { values: one.loss, color: share < 1 ? HUES[3] : HUES[0] }));
   if (own.loss) curves("loss", losses, 6, middle - 6, decades(losses.map(({ values }) => values)));
   else layers.loss.span = [34, size - 6];
   const accuracies = both((one, share) => [
-    faint(one, share, { values: one.train ?? one.all, colour: share < 1 ? HUES[3] : HUES[0] }),
-    faint(one, share, { values: one.unseen, colour: share < 1 ? HUES[3] : HUES[1], dash: "5 2" }),
+    faint(one, share, { values: one.train ?? one.all, color: share < 1 ? HUES[3] : HUES[0] }),
+    faint(one, share, { values: one.unseen, color: share < 1 ? HUES[3] : HUES[1], dash: "5 2" }),
   ]);
   curves("loss", accuracies, own.loss ? middle + 6 : 6, size - 18, {
     low: 0,
@@ -345,7 +360,7 @@ function build(view, state) {
       columns.map((values, t) => ({
         epoch: readings.epoch,
         values,
-        colour: t < k ? TOKENS[0] : INK,
+        color: t < k ? TOKENS[0] : INK,
         wide: t < k ? 1.8 : 0.9,
         faint: t < k ? 0.9 : 0.6,
       })),
@@ -358,9 +373,9 @@ function build(view, state) {
     curves(
       "influences",
       [
-        { epoch: readings.epoch, values: readings.parity, colour: HUES[2] },
+        { epoch: readings.epoch, values: readings.parity, color: HUES[2] },
         ...(other?.readings.parity
-          ? [{ epoch: other.readings.epoch, values: other.readings.parity, colour: HUES[3], faint: 0.95 }]
+          ? [{ epoch: other.readings.epoch, values: other.readings.parity, color: HUES[3], faint: 0.95 }]
           : []),
       ],
       middle + 6,
@@ -376,7 +391,7 @@ function build(view, state) {
   if (layered.length) {
     curves(
       "gradients",
-      LAYERS.map(([name], index) => ({ epoch: own.epoch, values: own[name], colour: HUES[index] })),
+      LAYERS.map(([name], index) => ({ epoch: own.epoch, values: own[name], color: HUES[index] })),
       6,
       size - 18,
       { ...decades(layered), epochs: true },
@@ -393,7 +408,7 @@ export function sentenceOf({ prefixes, suffixes }, { prefix, suffix }, hovered) 
   return hovered ?? Math.min(prefix, prefixes.length - 1) * suffixes.length + Math.min(suffix, suffixes.length - 1);
 }
 
-// A level for each sequence, if what is counted is small, and a colour for each level.
+// A level for each sequence, if what is counted is small, and a color for each level.
 function levelsOf({ m, task }) {
   const all = everySequence(task);
   if (!m || !all.complete || Math.max(...m.map(Math.abs)) > 9 || m.every((one) => !one)) return null;
@@ -406,7 +421,7 @@ function levelsOf({ m, task }) {
 }
 
 // Dots on a canvas, at the screen's own resolution.
-function dotted(layer, count, place, colour, size = 2.2) {
+function dotted(layer, count, place, color, size = 2.2) {
   const scale = globalThis.devicePixelRatio || 1, { cloth } = layer;
   [cloth.width, cloth.height] = [layer.size * scale, layer.size * scale];
   const pen = cloth.getContext("2d");
@@ -414,7 +429,7 @@ function dotted(layer, count, place, colour, size = 2.2) {
   pen.globalAlpha = 0.55;
   for (let n = 0; n < count; n++) {
     const [x, y] = place(n);
-    pen.fillStyle = colour(n);
+    pen.fillStyle = color(n);
     pen.fillRect(x - size / 2, y - size / 2, size, size);
   }
 }
@@ -445,11 +460,11 @@ function drawCount(layers, suffix, shown, sentences, chosen) {
     hues = levels?.values.map((_, index) =>
       `rgb(${ramp(levels.values.length > 1 ? index / (levels.values.length - 1) : 0).map(Math.round)})`
     );
-  const colour = (n) => (levels ? hues[levels.index.get(levels.level[n])] : TOKENS[all.labels[n]]);
+  const color = (n) => (levels ? hues[levels.index.get(levels.level[n])] : TOKENS[all.labels[n]]);
   dotted(layer, all.count, (n) => {
     const [x, y] = at(n);
     return [half + half * x / reach, half - half * y / reach];
-  }, colour);
+  }, color);
   layer.places = shown.through.sequence.map(put);
   layer.places.forEach(([x, y], n) =>
     drawn("circle", { cx: x, cy: y, r: 3, fill: "none", stroke: "currentColor", "stroke-width": 0.5, opacity: 0.6 }, parent)
@@ -470,9 +485,9 @@ function drawCount(layers, suffix, shown, sentences, chosen) {
       one[1] += y;
       one[2] += 1;
     }
-    const centres = sums.map(([x, y, count]) => [x / count, y / count]);
+    const centers = sums.map(([x, y, count]) => [x / count, y / count]);
     if (levels.values.length <= 24) {
-      centres.forEach(([x, y], index) =>
+      centers.forEach(([x, y], index) =>
         drawn(
           "text",
           { x: half + half * x / reach, y: half - half * y / reach - 6, "text-anchor": "middle", class: "ao-small ao-halo" },
@@ -482,8 +497,8 @@ function drawCount(layers, suffix, shown, sentences, chosen) {
       );
     }
     // The main axis: from the lowest level's middle to the highest one's.
-    const first = centres[0],
-      end = centres.at(-1),
+    const first = centers[0],
+      end = centers.at(-1),
       length = Math.hypot(end[0] - first[0], end[1] - first[1]) || 1,
       axis = [(end[0] - first[0]) / length, (end[1] - first[1]) / length];
     const along = Float64Array.from({ length: levels.count }, (_, n) => {
@@ -510,7 +525,7 @@ function drawCount(layers, suffix, shown, sentences, chosen) {
       ],
       (n) => TOKENS[levels.labels[n]],
     );
-    tiny(group, (left + right) / 2, size - 6, "ξ along the main axis; colour: label");
+    tiny(group, (left + right) / 2, size - 6, "ξ along the main axis; color: label");
   } else {
     ladder.cloth.width = ladder.cloth.height = 1;
     tiny(group, (left + right) / 2, size / 2, m ? "no count with small m" : "for two tokens, up to L = 13");
@@ -544,7 +559,7 @@ function drawCount(layers, suffix, shown, sentences, chosen) {
     wide / 2,
     wide - 7,
     Math.max(...m.map(Math.abs)) <= 9
-      ? `explains ${show(100 * explained, 1)} % of ξ's variance`
+      ? `explains ${show(100 * explained, 1)}% of ξ's variance`
       : "pale: beyond 9; large m explain anything",
   );
 }
@@ -574,6 +589,7 @@ export function drawPanels(view, now, state, link, move, second) {
       state.run,
       state.fork,
       layers.loss.plot.clientWidth,
+      layers.count.plot.clientWidth,
       ...(state.run === OWN
         ? ["own", "other"].flatMap((which) => {
           const { epoch } = curvesOf(state, which);
@@ -584,12 +600,12 @@ export function drawPanels(view, now, state, link, move, second) {
     ].join();
   if (wanted !== view.built) build(view, state);
   view.built = wanted;
-  const { sentences: list, labels, colours } = sentences,
+  const { sentences: list, labels, colors } = sentences,
     { embeddings, values, attention, sequence, probabilities } = through,
     { weights } = model;
   const many = sentences.suffixes.length,
-    label = (n) => labels[Math.floor(n / many)],
-    colour = (n) => colours[Math.floor(n / many)];
+    label = (n) => labels[n],
+    color = (n) => colors[Math.floor(n / many)];
   const chosen = sentenceOf(sentences, state, view.hovered), tokens = list[chosen], shares = attention[chosen];
   const room = roomOf(now),
     kind = (t) => (t < task.k ? 0 : 2),
@@ -703,12 +719,12 @@ export function drawPanels(view, now, state, link, move, second) {
     paint(cloth, task.length, list.length, (t, n) => [list[n][t], 255 * Math.sqrt(attention[n][t])]);
     frameOf(parent, [gutter + 0.5, 0.5, size - 0.5, height]);
     line(parent, [gutter + task.k * unit, 0], [gutter + task.k * unit, height], { "stroke-width": 1.5, opacity: 0.8 });
-    colours.forEach((one, number) =>
+    colors.forEach((one, number) =>
       drawn("rect", {
         x: 2,
-        y: height * number / colours.length + 0.5,
+        y: height * number / colors.length + 0.5,
         width: 6,
-        height: Math.max(0.5, height / colours.length - 1),
+        height: Math.max(0.5, height / colors.length - 1),
         fill: one,
       }, parent)
     );
@@ -749,7 +765,7 @@ export function drawPanels(view, now, state, link, move, second) {
     cloud(parent, put, values, (t) => 3.5 + 7 * Math.sqrt(shares[t]));
     drawn(
       "circle",
-      { cx: end[0], cy: end[1], r: 6, fill: colour(chosen), stroke: "currentColor", "stroke-width": 2 },
+      { cx: end[0], cy: end[1], r: 6, fill: color(chosen), stroke: "currentColor", "stroke-width": 2 },
       parent,
     );
     drawn("circle", { cx: end[0], cy: end[1], r: 9.5, fill: "none", stroke: "currentColor", "stroke-width": 1 }, parent);
@@ -760,7 +776,7 @@ export function drawPanels(view, now, state, link, move, second) {
     layer.places = sequence.map(put);
     layer.places.forEach((at, n) => {
       mark(parent, label(n) % 3, at, 4, {
-        fill: colour(n),
+        fill: color(n),
         stroke: "currentColor",
         "stroke-width": 0.6,
         "fill-opacity": 0.9,
