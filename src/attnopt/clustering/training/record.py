@@ -340,16 +340,16 @@ def describe(seeds: list[int], settings: Settings, watch: Watch, start: Start, d
     """
     task, chosen = settings.task, {field.name: getattr(settings, field.name) for field in fields(Settings)}
     chosen["task"] = {"p": task.p, "length": task.length, "k": task.k}
-    plain, own = (_digest(one, seeds, settings.n_train) for one in (Task(task.p, task.length, task.k), task))
+    plain, own = (_digest(one, seeds, settings) for one in (Task(task.p, task.length, task.k), task))
     chosen["task"] |= {} if own == plain else {"data": own}
     said = {"seeds": seeds, "settings": chosen, "watch": asdict(watch), "dtype": str(dtype)}
     said |= {"start": None if start is None else checksum(start)} | ({"compiled": True} if compiled else {})
     return json.dumps(said)
 
 
-def _digest(task: Task, seeds: list[int], n_train: int) -> str:
+def _digest(task: Task, seeds: list[int], settings: Settings) -> str:
     """Of a task's training data and of what models are judged on."""
-    parts = *training_data(seeds, task, n_train), *task.judged()
+    parts = *training_data(seeds, task, settings.n_train, settings.draws), *task.judged()
     return hashlib.sha256(b"".join(part.cpu().to(torch.int32).numpy().tobytes() for part in parts)).hexdigest()
 
 
