@@ -47,7 +47,7 @@ def margins(models: Models, factors: Tensor | None = None) -> Tensor:
 def influences(models: Models) -> Tensor:
     """‖δ_t‖, by how much the two tokens at a position differ in what they add to the sums whose ratio is ξ, shape (M, L).
 
-    Source: the chapter "Two phases, or how training leaves the plateau".
+    Source: the chapter "How training leaves the plateau".
     """
     _check_two_tokens(models)
     zero, one = models.summands().unbind(1)
