@@ -127,11 +127,11 @@ MOVES = [
         "→No steps come below 4"]),
     ("gdpp", {}, ["=error left", ("scale s", "1.2"), "→Worse than predicting 0: GD++.", ("examples n", "End"),
         "→n = 100, 3"]),
-    ("task_model", {}, ["token 1", "→label 0.", "rotate the prefix", "flip the suffix", "→Attention on the prefix",
+    ("task_model", {}, ["token 1", "→the label is 0.", "rotate the prefix", "flip the suffix", "→Attention on the prefix",
         "=built by hand"]),
-    ("task_model", {"model": "ideal"}, ["rotate the prefix", "→the model is right", ("factor of q", "Home"),
+    ("task_model", {"model": "ideal"}, ["rotate the prefix", "→so it is right", ("factor of q", "Home"),
         "→prefix 41.67%"]),
-    ("task_model", {}, [(1, 74, 100), "↛holds 3 ones", (3, 100, 100), "↛holds 3 ones"]),
+    ("task_model", {}, [(1, 74, 100), "↛contains 3 ones", (3, 100, 100), "↛contains 3 ones"]),
     ("gradient_bound", {}, [("factor of V", "Home"), "→those for query and value are broken", "=initial",
         "↛16 of 16 sequences"]),
     ("product", {}, ["blind the least", "→Without the influence of token 4, π is 0", "as trained", "halve each",
@@ -183,7 +183,7 @@ ASKED = [
     ("second_valley", "at the optimum", "Where does it end?", "valley", "No. Training ends in the second valley"),
     ("spike_steps", "all ξ turn a few degrees", "after step 31", "length 1 or more", "Yes, a few degrees do it."),
     ("step_sizes", "these are my roots", "Drag its three roots", "Chebyshev is", "Your roots 0.80, 1.00, 1.25"),
-    ("task_model", "any of the twelve", "which of the twelve can change", "a change of this token", "Not quite."),
+    ("task_model", "any of the twelve", "Which of the twelve tokens can change", "a change of this token", "Not quite."),
 ]  # fmt: skip
 
 
