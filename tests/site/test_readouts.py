@@ -167,7 +167,7 @@ ASKED = [
     ("forward_pass", "at 0", "Where is the query's entry then?", "1.75", "At minus its label."),
     ("gdpp", "5 to 8", "leave as little?", "It takes 11", "It takes 11 optimal plain layers"),
     ("gradient_bound", "it grows", "and here?", "28.2", "Yes, it grows"),
-    ("ideal_circuit", "2, one a label", "4096 embeddings: where?", "Suffix invariance", "Six. "),
+    ("ideal_circuit", "2, one for each label", "4096 embeddings: where?", "Suffix invariance", "Not quite: there are six."),
     ("labels_in_context", "1 time in 2", "How often is it right", "exactly", "You said 1 time in 2."),
     ("layer_steps", "for all four", "Σ has the condition number 6 here.", "0.035", "For −γ I only."),
     ("layer_training", "together, at the best equal size", "0.300 and 0.310", "optim", "They end at the optimum"),
