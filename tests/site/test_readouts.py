@@ -181,7 +181,7 @@ ASKED = [
     ("product", "with the first", "When will the loss, still hidden", "its cost", "Not yet. Token 4 is the last one"),
     ("quadratic_field", "rises", "What does the cross-entropy do?", "uphill", "You said that it rises. It rises"),
     ("second_valley", "at the optimum", "Where does it end?", "valley", "No. Training ends in the second valley"),
-    ("spike_steps", "all ξ turn a few degrees", "after step 31", "length 1 or more", "Yes, a few degrees do it."),
+    ("spike_steps", "all ξ turn a few degrees", "after step 31", "length 1 or more", "Right: a few degrees are enough."),
     ("step_sizes", "these are my roots", "Drag its three roots", "Chebyshev is", "Your roots 0.80, 1.00, 1.25"),
     ("task_model", "any of the twelve", "Which of the twelve tokens can change", "a change of this token", "Not quite."),
 ]  # fmt: skip
