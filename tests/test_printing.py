@@ -55,9 +55,9 @@ def test_ends_of_wilsons_interval_are_the_shares_from_which_the_count_is_1_96_de
 
 
 def test_a_share_is_printed_with_its_interval():
-    assert share(12, 50) == " 12 of 50 (14-37 %)"
-    assert share(200, 200) == "200 of 200 (98-100 %)"
-    assert share(torch.tensor(0), 20) == "  0 of 20 (0-16 %)"
+    assert share(12, 50) == " 12 of 50 (14-37%)"
+    assert share(200, 200) == "200 of 200 (98-100%)"
+    assert share(torch.tensor(0), 20) == "  0 of 20 (0-16%)"
     for some, among in ((-1, 5), (6, 5), (0, 0)):
         with pytest.raises(ValueError, match=f"some must lie between 0 and among, .* got {some} of {among}"):
             share(some, among)

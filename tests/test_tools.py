@@ -321,7 +321,7 @@ def test_the_template_and_the_book_are_in_style():
         ("Expand the square.", "Claim\n\n$$\nx = 1\n$$\n\nby claim.", "the equation has no label"),
         ("assert is_zero", "ax = None\nax.set_title('no')\nassert is_zero", "captions, not titles"),
         ("**Time to run.**", "**Duration.**", "lacks `**Time to run.**`"),
-        ("## Related work", "## Sources", "lacks `## Since then`"),
+        ("## Related work", "## Sources", "lacks `## Related work`"),
         (":::{exercise} ●○○", "```{exercise} ●○○", "open {exercise} with `:::`"),
         ("●○○ · 5 minutes · by hand", "5 minutes", "lacks how hard, how long and of which kind"),
         (":::{solution-end}", ":::{note}", "not every exercise has a solution"),

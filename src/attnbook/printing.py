@@ -50,7 +50,7 @@ def wilson(some: int, among: int) -> tuple[float, float]:
 
 
 def share(some: int, among: int) -> str:
-    """A frequency with its `wilson` interval in percent, as in ``" 12 of 50 (14-37 %)"``."""
+    """A frequency with its `wilson` interval in percent, as in ``" 12 of 50 (14-37%)"``."""
     low, high = wilson(some, among)
     return f"{int(some):3d} of {int(among)} ({100 * low:.0f}-{100 * high:.0f}%)"
 

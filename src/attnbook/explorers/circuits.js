@@ -173,7 +173,7 @@ const pictures = [
       return far[seed] < 30 ? { seed } : {};
     },
   },
-  { label: "2: the weights m of the count, one a position", box: BOX },
+  { label: "2: the weights m of the count, one for each position", box: BOX },
   { label: "3: the normalized embeddings of both tokens at all positions, and the query", box: BOX },
   { label: "4: the sequence embeddings, with the levels of the count", box: BOX },
 ];
@@ -235,7 +235,7 @@ function drawWeights(picture, { m }, { data, seed }, asking) {
   const top = Math.max(3, ...m.map(Math.abs)), left = 40, unit = 22.5, zero = 112, scale = 76 / top;
   title(picture, "2. What it counts: M = Σ mₜ xₜ");
   if (!fits) {
-    small(picture, left + unit * LENGTH / 2, zero - 30, "none with odd weights in front, even ones behind", "middle");
+    small(picture, left + unit * LENGTH / 2, zero - 30, "none with odd weights on the prefix, even on the suffix", "middle");
   }
   m.forEach((value, t) => {
     const x = left + unit * t, odd = Math.abs(value) % 2 === 1, size = Math.abs(value) * scale;
@@ -377,21 +377,21 @@ function say({ m, count, trained, accuracy }, { data, seed, shown }) {
     percent(explained)
   }% of the variance of ξ. ` +
     (shown === "levels"
-      ? `With every ξ replaced by the mean of its level it is right on ${percent(accuracy)}%.`
+      ? `With every ξ replaced by the mean of its level, it is right on ${percent(accuracy)}%.`
       : `Suffix invariance ${show(data.suffix[seed])}, permutation invariance ${show(data.permutation[seed])}.`);
 }
 
 const ZERO = "only 0", EVEN = "even ones", ANY = "any";
 const guess = {
   prompt:
-    "Picture 2 has the integers with which the chosen model counts ones, those of the suffix hidden. The label is the parity of the first five. Which integers do the successful models have on the suffix?",
+    "Picture 2 shows the integer weights with which the chosen model counts ones; the weights of the suffix are hidden. The label is the parity of the first five tokens. Which weights do the successful models have on the suffix?",
   options: [ZERO, EVEN, ANY],
   tells: true,
   reveal(guessed, { successful: [won, some, even] }) {
-    const verdict = guessed === undefined ? "" : guessed === EVEN ? "So it is. " : "Not quite. ";
-    return `${verdict}Of ${won} successful models ${some} have a weight other than 0 on the suffix, ${
-      even === some ? "in each of them even ones only" : `in ${even} of these even ones only`
-    }: they do not change the parity of M. Click points to see their circuits.`;
+    const verdict = guessed === undefined ? "" : guessed === EVEN ? "Right. " : "Not quite. ";
+    return `${verdict}Of ${won} successful models, ${some} have weights other than 0 on the suffix, ${
+      even === some ? "and all these weights are even" : `and in ${even} of these models, all of them are even`
+    }. Even weights do not change the parity of M. Click points to see their circuits.`;
   },
 };
 

@@ -34,10 +34,10 @@ class CircuitsExplorer(Explorer):
 
     module = "circuits"
     alt = (
-        "Four pictures. Two hundred points, accuracy against the number of levels: with up to ten nearly all are near 1, "
-        "with more they fall. Of the chosen model: twelve bars, its integers, odd at the first five positions, and even "
-        "behind; its embeddings around the unit circle with the query; its sequence embeddings in clusters numbered by the "
-        "level of the count, of alternating label."
+        "Four pictures. Two hundred points show accuracy against the number of levels: with up to ten levels nearly all are "
+        "near 1, with more they fall. For the chosen model: twelve bars, its integer weights, odd at the first five "
+        "positions and even at the others; its embeddings around the unit circle with the query; its sequence embeddings in "
+        "clusters numbered by the level of the count, of alternating label."
     )
     seed = traitlets.Int(2, min=0, max=MODELS - 1).tag(sync=True)
     shown = traitlets.Enum(("trained", "levels"), default_value="trained").tag(sync=True)

@@ -134,7 +134,7 @@ const FRAME = [50, 34, 312, 268], FLOOR = 1e-16, NAMES = ["query", "value", "rec
 const SIGNS = { value: "V", receptors: "W", assemblers: "U", logits: "logits" };
 const LOOKS = [
   { name: "gradient", stroke: "currentColor", "stroke-dasharray": "none", "stroke-width": 2.6 },
-  { name: "true bound", stroke: COLOURS[2], "stroke-dasharray": "none", "stroke-width": 1.8 },
+  { name: "our bound", stroke: COLOURS[2], "stroke-dasharray": "none", "stroke-width": 1.8 },
   { name: "paper's", stroke: PURPLE, "stroke-dasharray": "7 4", "stroke-width": 2.2 },
 ];
 const written = (
@@ -173,8 +173,8 @@ function factorAt(x, y, state) {
 }
 
 const pictures = [
-  { label: "Gradient norm, the true bound and the paper's bound as one factor varies", box: "0 0 320 304" },
-  { label: "Gradient, true bound and the paper's bound for query, value, receptors and assemblers", box: "0 0 320 304" },
+  { label: "Gradient norm, our bound and the paper's bound as one factor varies", box: "0 0 320 304" },
+  { label: "Gradient, our bound, and the paper's bound for query, value, receptors and assemblers", box: "0 0 320 304" },
 ];
 const controls = [
   {
@@ -254,53 +254,56 @@ function say(now) {
   const [gradient, ours, theirs] = now.totals,
     broken = NAMES.filter((_, term) => now.terms[2][term] < now.terms[0][term] * (1 - 1e-12));
   const beside = (bound) => (gradient > 0 ? `, ${written(now.ratios[bound])} times as large` : "");
-  return `${now.correct} of 16 sequences correct, mean distance from the labels ${written(now.distance)}, shortest ξ ${
-    written(now.least_length)
-  }. ` +
-    `Gradient ${written(gradient)}; true bound ${written(ours)}${beside(0)}; the paper's bound ${written(theirs)}` +
+  return `${now.correct} of 16 sequences are classified correctly. Mean distance from the labels: ${
+    written(now.distance)
+  }; length of the shortest ξ: ${written(now.least_length)}. ` +
+    `Gradient: ${written(gradient)}; our bound: ${written(ours)}${beside(0)}; the paper's bound: ${written(theirs)}` +
     `${theirs < gradient ? ", broken" : beside(1)}. ` +
-    (broken.length ? `Of its terms those for ${broken.join(" and ")} are broken.` : "None of its terms is broken.");
+    (broken.length
+      ? `Broken terms of the paper's bound: ${broken.join(" and ")}.`
+      : "No term of the paper's bound is broken.");
 }
 
 const guess = {
   prompt:
-    "This model answers all 16 sequences right. Make V a hundred times shorter: it stays right, and hardly less sure. What does its gradient do?",
+    "This model classifies all 16 sequences correctly. If V is divided by 100, it still does, with hardly less confidence. What does its gradient do?",
   tells: true,
   options: ["it shrinks with V", "it stays about as it is", "it grows"],
   of: (state) => ({ ...state, value: state.value / 100 }),
   reveal(answer, { totals: [from] }, state, { totals: [to] }) {
-    return `${answer === "it grows" ? "Yes, it grows" : "It grows"}: from ${written(from)} to ${
-      written(to)
-    }. V makes ξ, and the layer behind sees the direction of ξ. ` +
-      "The shorter ξ is, the more a small push turns it. The paper's bound knows the lengths of V, W and U only, and shrinks.";
+    return `${answer === undefined ? "It" : answer === "it grows" ? "Right: it" : "Not quite: it"} grows, from ${
+      written(from)
+    } to ${written(to)}. V determines ξ, and the feed-forward layer sees only the direction of ξ. ` +
+      "The shorter ξ is, the more a small push turns it. The paper's bound depends only on the norms of V, W, and U, and shrinks.";
   },
 };
 const tour = [
   {
     set: { value: 0.01 },
     say:
-      "A hundredth of V: the gradient is almost at the paper's bound. The terms that break first are those for the query and V, which pass through the direction of ξ.",
+      "V divided by 100: the gradient is almost at the paper's bound. The terms that break first are those for the query and V, which pass through the direction of ξ.",
   },
   {
     set: { value: 0.001 },
-    say: "A thousandth: the gradient is eight times the paper's bound. The true bound has 1/‖ξ‖ in it, and stays above.",
+    say:
+      "V divided by 1000: the gradient is eight times the paper's bound. Our bound contains 1/‖ξ‖ and stays above the gradient.",
   },
   {
     set: { along: "logits" },
     say:
-      "Now V and U together: the logits. The model is right along the whole way, and its gradient falls, ever faster, and never to 0.",
+      "Now V and U together, which scales the logits. The model is right at every factor, and its gradient falls, ever faster, but never to 0.",
   },
   {
     set: { along: "logits", logits: 4 },
     say: ({ totals: [gradient] }) =>
-      `Four times the logits: the gradient is down to ${
+      `Four times the logits: the gradient has fallen to ${
         gradient.toFixed(5)
-      }, and still not 0. It keeps asking for longer logits.`,
+      } and is still not 0. Even larger logits would lower the loss further.`,
   },
   {
     set: { model: "initial", along: "logits" },
     say:
-      "A model that is wrong on most sequences: with longer logits it is wrong with more confidence, and the gradient grows.",
+      "A model that is wrong on most sequences: larger logits make it wrong with more confidence, and the gradient grows.",
   },
 ];
 

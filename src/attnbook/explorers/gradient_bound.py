@@ -50,9 +50,9 @@ class GradientBoundExplorer(Explorer):
 
     module = "gradient_bound"
     alt = (
-        "Left, on logarithmic axes: the gradient norm, a true bound above it and the paper's bound, as the value matrix is "
-        "scaled from a thousandth to ten; below about a hundredth the paper's bound runs below the gradient. Right: the "
-        "same three numbers for query, value, receptors and assemblers at the present scale."
+        "Left, on logarithmic axes: the gradient norm, our bound above it, and the paper's bound, as the value matrix is "
+        "scaled from a thousandth to ten; below about a hundredth, the paper's bound runs below the gradient. Right: the "
+        "same three numbers for query, value, receptors, and assemblers at the present scale."
     )
     model = traitlets.Enum(list(MODELS), default_value="solved").tag(sync=True)
     value = Interval(1.0, LOWEST, HIGHEST)

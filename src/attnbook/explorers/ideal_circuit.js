@@ -261,43 +261,47 @@ function say(now) {
       ? `Six clusters, one for each number of ones among the first five${
         now.accuracy === 1 ? ", each in a wedge of its own class. " : ", but not each in a wedge of its own class. "
       }`
-      : `Sequences stray up to ${show(now.radius)} from the centers of their clusters, which are at least ${
+      : `Sequences lie up to ${show(now.radius)} from the centers of their clusters, and the centers are at least ${
         show(now.gap)
-      } apart: clusters may overlap. `) +
+      } apart, so clusters may overlap. `) +
     `Suffix invariance ${show(now.suffix, 3)}, permutation invariance ${show(now.permutation, 3)}. ` +
-    `The suffix gets ${[...new Set([per(now.least, 2), per(now.most, 2)])].join(" to ")} of the attention.`;
+    `The suffix receives ${[...new Set([per(now.least, 2), per(now.most, 2)])].join(" to ")} of the attention.`;
 }
 
 const guess = {
   prompt:
-    "This head attends to the first five of twelve tokens, zeros and ones, and must say whether their sum is odd. 4096 sequences go through it. How many clusters do their embeddings ξ make?",
+    "This head attends to the first five of twelve tokens, which are zeros and ones; the model must say whether the sum of the five is odd. How many clusters do the embeddings ξ of all 4096 sequences form?",
   tells: true,
-  options: ["2, one a label", "6, one a number of ones", "32, one a prefix"],
+  options: ["2, one for each label", "6, one for each number of ones", "32, one for each prefix"],
   reveal(answer) {
     return `${
-      answer === "6, one a number of ones" ? "Yes, six" : "Six"
-    }. Attention averages the first five tokens. An average keeps how many ones there are, and forgets their order and what follows. ` +
-      "It does not know odd from even: along the line the classes alternate, and the layer behind has to color one cluster after the other.";
+      answer === undefined ? "There" : answer === "6, one for each number of ones" ? "Right: there" : "Not quite: there"
+    } are six. Attention averages the first five tokens. The average keeps the number of ones, and forgets their order and what follows them. ` +
+      "It does not distinguish odd from even: the classes alternate along the line, and the feed-forward layer must assign a class to one cluster after the other.";
   },
 };
 const tour = [
-  { set: { query: [2, 0] }, say: "A short query: the suffix gets a sixth of the attention, and each cluster is smeared." },
+  {
+    set: { query: [2, 0] },
+    say: "A short query: the suffix receives about a sixth of the attention, and each cluster spreads out.",
+  },
   {
     set: { query: [2, 0], rest: [0, 2] },
     say:
-      "The same query, but the suffix's squares coincide. Whatever the suffix, it adds the same: the clusters are points again, moved, so that the layer's wedges no longer fit.",
+      "The same query, but the squares of the suffix coincide. Every suffix now adds the same vector, so the clusters are points again. They have moved, and the wedges of the feed-forward layer no longer fit.",
   },
   {
     set: { rest: [0, 2] },
-    say: "With a long query and coinciding squares the head is right, and forgets the suffix exactly.",
+    say:
+      "With a long query and coinciding squares, the model is right on every sequence, and the head forgets the suffix exactly.",
   },
   {
     set: { split: 0.5 },
-    say: "Positions of the prefix that differ: tokens no longer add the same wherever they stand, and the order is seen.",
+    say: "Positions of the prefix that differ: what a token adds now depends on its position, so the order matters.",
   },
   {
     set: { query: [0, 8] },
-    say: "A query that looks at ones instead of positions: it sees the suffix as well as the prefix.",
+    say: "A query that prefers ones instead of positions: it attends to the suffix as well as to the prefix.",
   },
 ];
 

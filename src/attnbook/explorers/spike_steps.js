@@ -304,58 +304,63 @@ function small(value) {
   if (value >= 1e-3) return show(value, value >= 0.1 ? 2 : 4);
   return powers(value, 2);
 }
-const percent = (value) => (value > 0 ? `${show(100 * value, value < 0.01 ? 1 : 0)}% are wrong` : "all are right");
+const percent = (value) => (value > 0 ? `${show(100 * value, value < 0.01 ? 1 : 0)}% of the answers are wrong` : "all answers are right");
 
 function say(now, { step }) {
   const start = `After step ${step} the loss is ${small(now.loss)}`;
-  const plane = `Of the answers on the training set ${percent(now.wrong)}; ξ is ${show(now.length)} long on average. `;
-  if (step === 0) return `${start}. ${plane}The run has been quiet for long.`;
-  return `${start}, before it was ${small(now.loss_before)}. ${plane}The step is ${
+  const plane = `On the training set, ${percent(now.wrong)}; the mean length of ξ is ${show(now.length)}. `;
+  if (step === 0) return `${start}. ${plane}The run has been quiet for a long time.`;
+  return `${start}; before it, the loss was ${small(now.loss_before)}. ${plane}The step is ${
     show(now.step_length)
   } learning rates long; it turns the directions ξ/‖ξ‖ by ${show(now.turn, 1)}° on average, ` +
-    `by ${show(now.largest, 1)}° at most. Had ξ been kept at length 1 or more, the loss would be ${
+    `and by at most ${show(now.largest, 1)}°. If ξ had been kept at length 1 or more, the loss would be ${
       small(now.far)
-    }; had only the layer's weights stepped, ${small(now.layer)}; all but them, ${small(now.others)}.`;
+    }; if only the weights of the layer had stepped, ${small(now.layer)}; if all other weights had stepped, ${
+      small(now.others)
+    }.`;
 }
 
 const guess = {
-  prompt: "From step 31 to 32 the loss grows a hundredfold. What makes it jump?",
+  prompt: "From step 31 to step 32, the loss grows a hundredfold. Why does it jump?",
   tells: true,
   options: ["some ξ flip across the origin", "all ξ turn a few degrees", "the layer moves its boundaries"],
   of: (state) => ({ ...state, step: PEAK }),
   reveal(answer, _, state, now) {
     const right = answer === "all ξ turn a few degrees";
-    return `${right ? "Yes, a few degrees do it." : "A few degrees do it."} Nothing flips: directions turn by ${
-      show(now.turn, 1)
-    }° on average, by ${show(now.largest, 1)}° at most, across a boundary of the layer. ` +
-      `With the layer's weights alone stepping, the loss would be ${small(now.layer)} instead of ${
+    return `${
+      answer === undefined ? "A" : right ? "Right: a" : "Not quite: a"
+    } few degrees are enough. Nothing flips: directions turn by ${show(now.turn, 1)}° on average, and by at most ${
+      show(now.largest, 1)
+    }°, across a boundary of the layer. ` +
+      `If only the weights of the layer had stepped, the loss would be ${small(now.layer)} instead of ${
         small(now.loss)
-      }; with ξ at length 1 or more, where the same change turns it less, ${small(now.far)}.`;
+      }; with ξ at length 1 or more, where the same change turns it less, it would be ${small(now.far)}.`;
   },
 };
 const tour = [
   {
     set: { step: 1 },
     say:
-      "Quiet: all answers are right, and Adam's steps are a fiftieth of a learning rate long. No cluster is as far as 1 from the origin.",
+      "Before the spike: all answers are right, and Adam's steps are a fiftieth of the learning rate long. All clusters are closer than 1 to the origin.",
   },
   {
     set: { step: 2 },
     say:
-      "One mini-batch with larger gradients: the step is several times longer than the one before. The answers stay right.",
+      "One mini-batch with larger gradients: the step is several times as long as the one before. The answers stay right.",
   },
   {
     set: { step: 26 },
     say:
-      "Steps are as long as the learning rate by now, and a cluster sits beyond the edge of its arc: the first wrong answers.",
+      "By now, the steps are as long as the learning rate, and one cluster lies beyond the edge of its arc: the first wrong answers.",
   },
   {
     set: { step: 32 },
-    say: "The loss jumps: every tenth answer is wrong, after a turn by less than three degrees on average.",
+    say: "The loss jumps: one answer in ten is wrong, after a turn by less than three degrees on average.",
   },
   {
     set: { step: 33 },
-    say: "One step later all answers are right again. The steps stay long, and the loss goes up and down for tens of steps.",
+    say:
+      "One step later, all answers are right again. The steps stay long, and the loss goes up and down for tens of steps.",
   },
 ];
 

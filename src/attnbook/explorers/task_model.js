@@ -1,4 +1,4 @@
-// A sentence of zeros and ones on its way through the model in the plane: embeddings, attention, ξ, neurons, logits, answer.
+// A sequence of zeros and ones on its way through the model in the plane: embeddings, attention, ξ, neurons, logits, answer.
 
 import {
   arrow,
@@ -43,7 +43,7 @@ function scaled({ weights, model, query_scale, value_scale, neuron_scale }) {
   };
 }
 
-// From a sentence to its answer.
+// From a sequence to its answer.
 function pass(params, pairs, tokens) {
   const { attention, sequence } = attended(params, pairs, tokens),
     { direction, fired, output, logits } = answered(params, sequence);
@@ -59,7 +59,7 @@ function pass(params, pairs, tokens) {
 }
 const answerOf = ([zero, one]) => Number(one - zero > 1e-12); // a tie is answered with 0, whatever its rounding
 
-// What does not depend on the sentence: ξ and the answers of all of them. The last one is kept.
+// What does not depend on the sequence: ξ and the answers of all of them. The last one is kept.
 let kept = { key: null };
 function overAll(state) {
   const key = [state.model, state.query_scale, state.value_scale, state.neuron_scale].join();
@@ -98,7 +98,7 @@ export function compute(state) {
 }
 
 // The plane of ξ: its reach, the regions of the answers as rows of cells, the points without those that cover each other,
-// and the middles of the sentences with as many ones in the prefix, where these keep apart.
+// and the middles of the sequences with as many ones in the prefix, where these keep apart.
 function planeOf(state) {
   const all = overAll(state);
   if (all.plane) return all.plane;
@@ -200,7 +200,7 @@ const pictures = [
   },
   {
     label:
-      "3: the plane of sequence embeddings ξ with those of all sentences and the regions of the answers; a click chooses a sentence",
+      "3: the plane of sequence embeddings ξ with those of all sequences and the regions of the answers; a click chooses a sequence",
     box: BOX,
     click(x, y, state) {
       const { points } = overAll(state), number = nearest(points.map(put(planeOf(state).reach)), [x, y], 20);
@@ -310,7 +310,7 @@ function drawAttention(picture, { attention, flips }, { tokens }, asking) {
 
 function drawPlane(picture, { sequence }, state) {
   const { reach, regions, shown, middles } = planeOf(state), at = put(reach), size = 192 / CELLS, [left, , , bottom] = FRAME;
-  title(picture, `3. ξ = ${pair(sequence)} among those of all sentences`);
+  title(picture, `3. ξ = ${pair(sequence)} among those of all sequences`);
   const fields = drawn("g", { "fill-opacity": 0.22, "shape-rendering": "crispEdges" }, picture);
   for (const [row, start, end, ahead] of regions) {
     drawn("rect", {
@@ -424,35 +424,39 @@ function draw([first, second, third, fourth], now, state, bounds, asking) {
 function which(flips) {
   const found = flips.flatMap((flip, t) => (flip ? [t + 1] : []));
   if (!found.length) return "No change of a single token changes the answer";
-  return found.length === 1
-    ? `Of all single tokens, a change of token ${found[0]} alone changes the answer`
-    : `A change of any one of the tokens ${ranges(found)} changes the answer, and of no other`;
+  const those = found.length === 1 ? `token ${found[0]}` : `any one of the tokens ${ranges(found)}`;
+  return `A change of ${those} changes the answer, and a change of ${
+    found.length === 1 ? "any other token" : "any other"
+  } does not`;
 }
 
 function say({ sequence, length, output, probabilities, label, ones, on_prefix: onPrefix, flips, accuracy }) {
   const lead = probabilities[label] - 0.5;
-  return `The prefix holds ${ones} ${ones === 1 ? "one" : "ones"}: label ${label}. Attention on the prefix ${
+  return `The prefix contains ${ones} ${ones === 1 ? "one" : "ones"}, so the label is ${label}. Attention on the prefix: ${
     show(100 * onPrefix)
   }%. ` +
-    `ξ = ${pair(sequence)}, length ${show(length, 3)}; ψ = ${pair(output)}. Answer 1 with probability ${
+    `ξ = ${pair(sequence)}, length ${show(length, 3)}; ψ = ${pair(output)}. The model answers 1 with probability ${
       show(probabilities[1], 4)
-    }, so the model is ${Math.abs(lead) < 1e-12 ? "undecided" : lead > 0 ? "right" : "not right"}. ` +
-    `${which(flips)}. Of all 4096 sentences it gets ${show(100 * accuracy, accuracy === 1 ? 0 : 1)}% right.`;
+    }, so it is ${Math.abs(lead) < 1e-12 ? "undecided" : lead > 0 ? "right" : "wrong"}. ` +
+    `${which(flips)}. It is right on ${show(100 * accuracy, accuracy === 1 ? 0 : 1)}% of all 4096 sequences.`;
 }
 
 const FIRST = "all of the first five, no other", TWELVE = "any of the twelve", SOME = "some of the first five, no other";
 const guess = {
   prompt:
-    "The label is 1 if the first five tokens, the prefix, hold an odd number of ones. Change one token: which of the twelve can change the model's answer?",
+    "The label is 1 if the first five tokens, the prefix, contain an odd number of ones. Which of the twelve tokens can change the model's answer if you change only that one?",
   options: [FIRST, TWELVE, SOME],
   tells: true,
   reveal(guessed, { flips, accuracy }) {
-    const exact = flips.every((flip, t) => flip === Number(t < PREFIX)),
-      verdict = guessed === undefined ? "" : (guessed === FIRST) === exact ? "So it is. " : "Not quite. ";
+    const count = sum(flips),
+      inside = sum(flips.slice(0, PREFIX)) === count,
+      exact = inside && count === PREFIX,
+      right = exact ? FIRST : count === LENGTH ? TWELVE : inside && count > 0 ? SOME : "none of these",
+      verdict = guessed === undefined ? "" : guessed === right ? "Right. " : "Not quite. ";
     return `${verdict}${which(flips)}. ` +
       (accuracy === 1
-        ? "The model is right on all sentences, and each of the five decides alone. Click tokens, bars or dots to see how it is done."
-        : "Click tokens, bars or dots to see why.");
+        ? "The model is right on all sequences. Click tokens, bars, or dots to see how it does this."
+        : "Click tokens, bars, or dots to see why.");
   },
 };
 

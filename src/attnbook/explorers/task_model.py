@@ -44,10 +44,10 @@ class TaskModelExplorer(Explorer):
 
     module = "task_model"
     alt = (
-        "Four pictures of one sentence on its way through a model. The unit circle with the twelve normalized embeddings, "
+        "Four pictures of one sequence on its way through a model. The unit circle with the twelve normalized embeddings, "
         "larger where attention is larger, and the query as an arrow; attention as twelve bars, five of the prefix and "
-        "seven of the suffix; the plane of sequence embeddings, where those of all sentences lie in six clusters of "
-        "alternating label, each in a region of its answer, and this sentence's is marked; the neurons' pushes toward one "
+        "seven of the suffix; the plane of sequence embeddings, where those of all sequences lie in six clusters of "
+        "alternating label, each in a region of its answer, and the one of this sequence is marked; the neurons' pushes toward one "
         "answer or the other, and the logits."
     )
     tokens = traitlets.List(

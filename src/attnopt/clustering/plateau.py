@@ -58,7 +58,7 @@ def influences(models: Models) -> Tensor:
 
     It is 0 exactly at blind positions.
 
-    Source: the chapter "Two phases, or how training leaves the plateau".
+    Source: the chapter "How training leaves the plateau".
     """
     check_models(models)
     rows = models.summands()
