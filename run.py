@@ -101,7 +101,7 @@ def call(command: list, advice: str, **extra) -> None:
 def fingerprint() -> str:
     """A hash of all that decides what the environment contains."""
     digest = hashlib.sha256(f"{sys.version_info[:2]} {platform.system()} {platform.machine()} {VENV}".encode())
-    for name in ("requirements.txt", "constraints.txt", "pyproject.toml"):
+    for name in ("requirements.txt", "constraints.txt", "pyproject.toml", "src/attnbook/pyproject.toml"):
         digest.update((ROOT / name).read_bytes())
     return digest.hexdigest()
 
@@ -166,7 +166,7 @@ def environment() -> None:
     install_torch(PYTHON)
     advice = "The packages could not be installed: see pip's message above, mend its cause and call again."
     call([*pip, "--requirement", "requirements.txt"], advice)
-    call([*pip, "--no-deps", "--editable", "."], advice)
+    call([*pip, "--no-deps", "--editable", ".", "--editable", "src/attnbook"], advice)
     STAMP.write_text(wanted)
 
 

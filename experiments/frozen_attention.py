@@ -30,10 +30,10 @@ from fresh import FIRST, SUCCESS, holm, report, share
 from scipy.stats import wilcoxon
 from torch import Tensor
 
-from attnopt.clustering import PAPER, Course, Models, initial_models
+from attnopt.clustering import PAPER, Course, Models, escape_level, initial_models
 from attnopt.clustering.model import marks
 
-RUNS, EPOCHS, LEFT, EARLY, AFTER = 100, 600, 0.6, 30, 50
+RUNS, EPOCHS, LEFT, EARLY, AFTER = 100, 600, escape_level(2), 30, 50
 ARMS = ("free", "uniform", "initial", "final", "prefix")
 
 

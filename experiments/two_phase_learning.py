@@ -59,6 +59,7 @@ from attnopt.clustering import (
     Training,
     Watch,
     curvature,
+    escape_level,
     find_drops,
     influences,
     log_cosh_half,
@@ -69,7 +70,7 @@ from attnopt.clustering import (
 )
 
 RECORD, TASK = Record("two_phase_learning", digits=4), Task()
-LEFT, LEVELS, SOLVED = 0.6, {"escape_early": 0.65, "escape_late": 0.5}, 0.9
+LEFT, LEVELS, SOLVED = escape_level(2), {"escape_early": 0.65, "escape_late": 0.5}, 0.9
 CRITERIA, SHARES = [(0.1, 20), (0.05, 20), (0.2, 20), (0.1, 10), (0.1, 40)], (0.5, 0.7, 0.9)
 BEFORE, AROUND = 60, range(-50, 101, 5)
 OFFSETS, WATCHED = (-100, -50, -20, 0, 20, 100), 48

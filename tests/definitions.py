@@ -206,6 +206,20 @@ def one_layer(preconditioner, covariance, n_context, weight_covariance):
     return torch.einsum("ij,ji", S, weight_covariance) + 2 * linear + quadratic
 
 
+@defines(in_context.layers_loss, n_context=(1, 2))
+def _(A, covariance, n_context, weight_covariance):
+    """By Gauss rules for the entries of H, prompt after prompt."""
+    root, total = torch.linalg.cholesky(covariance), 0.0
+    for G, weight in zip(
+        *map(torch.from_numpy, in_context.gram_quadrature(len(covariance), n_context, 2 * len(A))), strict=True
+    ):
+        T = torch.eye(len(covariance), dtype=torch.float64)
+        for a in A:
+            T = T + T @ root @ G @ root.mT @ a
+        total += weight * torch.trace(weight_covariance @ T @ covariance @ T.mT)
+    return total
+
+
 def moments(dim, n_context, count):
     """E tr G^m as fractions, by the recursion over partitions."""
     return [in_context.wishart_trace_moment([m], dim, n_context) / Fraction(n_context) ** m for m in range(count)]

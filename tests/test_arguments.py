@@ -231,6 +231,10 @@ TABLE = {
         "preconditioner": Array("dd"), "covariance": Array("dd", "spd"), "n_context": Whole(4),
         "weight_covariance": Array("dd", "spd", instead=(type(None),)),
     },
+    in_context.layers_loss: {
+        "A": Array("kdd"), "covariance": Array("dd", "spd"), "n_context": Whole(2),
+        "weight_covariance": Array("dd", "spd", instead=(type(None),)),
+    },
     in_context.attention_loss: {
         "b": Array("e"), "A": Array("ed"), "covariance": Array("dd", "spd", batch=False), "n_context": Whole(4),
     },
@@ -291,6 +295,7 @@ TABLE = {
     clustering.ideal_circuit: {
         "task": OfTask(), "sharpness": Real(3.0), "scale": Real(10.0), "clusters": Word("sums"), "dim": Whole(2, 2, 3),
     },
+    clustering.escape_level: {"p": Whole(2, 2)},
     clustering.cluster_counts: {"p": Whole(2, 2), "k": Whole(3)},
     clustering.invariance: {"models": Ensemble(), "task": OfTask(fits=True)},
     clustering.spurious_attention: {"models": Ensemble(), "task": OfTask(fits=True)},
@@ -360,7 +365,7 @@ EXEMPT = {
     clustering.attention_by_pair,  # which take what others have made
     clustering.save_training, clustering.load_training,  # tested with files, in tests/clustering/test_training.py
     clustering.run_names, clustering.load_run,  # in tests/clustering/test_sandbox.py
-    clustering.influences,  # in tests/clustering/test_plateau.py
+    clustering.influences, clustering.escape_epochs, clustering.successes,  # in tests/clustering/test_plateau.py
     clustering.load_models, clustering.load_overview,  # in tests/clustering/test_trained.py
     clustering.levels, clustering.replacements, clustering.removals,  # in tests/clustering/test_interventions.py
     synthesis.read_out,  # in tests/synthesis/test_knowledge.py
@@ -615,7 +620,7 @@ NOT_SPOILED = {  # numbers whose rules are tested elsewhere
     (clustering.initial_models, "settings"), (synthesis.read_out, "sharpness"),  # in tests/synthesis/test_knowledge.py
     (clustering.Settings, "betas"), (clustering.Settings, "weight_decay"),  # in tests/clustering/test_training.py
     (clustering.ensemble, "jobs"), (clustering.ensemble, "checkpoint_every"),  # joblib's; as that of `train`
-    (clustering.Task, "rule"),  # in tests/clustering/test_task.py
+    (clustering.Task, "rule"), (clustering.escape_epochs, "p"),  # in tests/clustering/test_task.py, test_plateau.py
 }  # fmt: skip
 
 

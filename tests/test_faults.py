@@ -47,7 +47,8 @@ def command_line(folder):
     specification = importlib.util.spec_from_file_location("run_under_fault", ROOT / "run.py")
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
-    for name in ("requirements.txt", "constraints.txt", "pyproject.toml"):
+    (folder / "src" / "attnbook").mkdir(parents=True)
+    for name in ("requirements.txt", "constraints.txt", "pyproject.toml", "src/attnbook/pyproject.toml"):
         (folder / name).write_bytes((ROOT / name).read_bytes())
     module.ROOT, module.VENV = folder, folder / ".venv"
     module.STAMP, module.PYTHON = module.VENV / "complete", module.VENV / "bin" / "python"

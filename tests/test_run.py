@@ -23,7 +23,8 @@ def run(tmp_path, monkeypatch):
     specification = importlib.util.spec_from_file_location("run_under_test", ROOT / "run.py")
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
-    for name in ("requirements.txt", "constraints.txt", "pyproject.toml"):
+    (tmp_path / "src" / "attnbook").mkdir(parents=True)
+    for name in ("requirements.txt", "constraints.txt", "pyproject.toml", "src/attnbook/pyproject.toml"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "VENV", tmp_path / ".venv")
@@ -202,10 +203,11 @@ def test_every_requirement_is_pinned():
 
 
 def test_the_oldest_versions_tested_are_the_lower_bounds():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    texts = [(ROOT / name / "pyproject.toml").read_text(encoding="utf-8") for name in ("", "src/attnbook")]
+    wanted = [line for text in texts for line in tomllib.loads(text)["project"]["dependencies"] if ">=" in line]
     oldest = [line for line in (ROOT / "tests" / "oldest.txt").read_text(encoding="utf-8").splitlines() if "==" in line]
     versions = dict(line.split("==") for line in oldest)
-    for requirement in project["dependencies"]:
+    for requirement in wanted:
         name, _, least = requirement.partition(">=")
         assert name == "torch" or f"{versions[name]}.".startswith(f"{least}.")  # PyTorch is the one of requirements.txt
 

@@ -99,7 +99,7 @@ def test_the_first_cell_fetches_the_book_on_colab_and_does_nothing_elsewhere(exe
     exec(first.source, {})
     assert [call if isinstance(call, str) else call[-2:] for call in calls] == [
         ["/their/repository", "/content/book"],
-        ["-q", "/content/book"],
+        ["/content/book", "/content/book/src/attnbook"],
         "/content/book/.",
     ]
 

@@ -36,7 +36,7 @@ if "google.colab" in sys.modules:
     if not os.path.exists("/content/book"):
         address = {address}
         check_call(["git", "clone", "--depth=1", address, "/content/book"])
-        check_call([sys.executable, "-m", "pip", "install", "-q", "/content/book"])
+        check_call([sys.executable, "-m", "pip", "install", "-q", "/content/book", "/content/book/src/attnbook"])
     os.chdir("/content/book/{folder}")"""
 DOC = re.compile(r"\{doc\}`(?:([^`<]+) <)?([^`<>]+)>?`")
 FOLDED = {"hide-input", "remove-input", "remove-cell"}  # tags of cells whose code the page folds or leaves out

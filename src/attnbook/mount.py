@@ -1,5 +1,6 @@
 """Explorers in the built page: a Sphinx extension, and the MyST-NB renderer that it relies on."""
 
+import html
 import json
 from pathlib import Path
 from typing import ClassVar
@@ -10,7 +11,31 @@ from sphinx.application import Sphinx
 
 from attnbook.explorer import MIME, MODULES, SCRIPTS, classic_script, module_text
 
-STILL = "This is a still picture: the explorer needs scripts, and none has started here."
+STILL = "This is a static image: the explorer needs scripts, and none has started here."
+ALONE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title} – Attention as Optimization</title>
+<meta name="description" content="{alt}">
+<link rel="stylesheet" href="../_static/explorers/explorers.css">
+<link rel="stylesheet" href="../_static/explorers/alone.css">
+<script defer src="../_static/explorers/host.js"></script>
+</head>
+<body>
+<main>
+<h1>{title}</h1>
+<div class="attnopt-explorer">
+<script type="application/json">{page}</script>
+<p>{alt}</p>
+<p class="attnopt-still">{still}</p>
+</div>
+<footer><a href="../index.html">Attention as Optimization</a></footer>
+</main>
+</body>
+</html>
+"""
 
 
 class ExplorerRenderer(MimeRenderPlugin):
@@ -54,12 +79,29 @@ def write_assets(app: Sphinx, exception: Exception | None) -> None:
     """Write the scripts and the style to the built book's static folder."""
     if not exception and app.builder.format == "html":
         write_scripts(Path(app.outdir, "_static", "explorers"))
+        write_alone(Path(app.srcdir), Path(app.outdir, "embed"))
+
+
+def write_alone(book: Path, folder: Path) -> None:
+    """Write a page without the theme for each explorer, as its chapter shows it unless the address says otherwise."""
+    folder.mkdir(parents=True, exist_ok=True)
+    notebooks = sorted(book.rglob("*.ipynb"), key=lambda path: (path.parent == book, path))  # chapters first
+    cells = (cell for path in notebooks for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
+    shown = (output["data"][MIME] for cell in cells for output in cell.get("outputs", ()) if MIME in output.get("data", ()))
+    pages: dict[str, dict] = {}
+    for page in shown:
+        pages.setdefault(page["module"], page)
+    for name, page in pages.items():
+        texts = {"title": name.replace("_", " ").capitalize(), "alt": page["alt"], "still": STILL}
+        filled = {key: html.escape(text) for key, text in texts.items()} | {"page": script_json(page)}
+        (folder / f"{name}.html").write_text(ALONE.format(**filled), encoding="utf-8", newline="\n")
 
 
 def write_scripts(folder: Path) -> None:
     """Write each module as a classic script, the host script and the style to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {f"{name}.js": classic_script(name, module_text(name)) for name in SCRIPTS}
-    texts |= {name: (MODULES / name).read_text(encoding="utf-8") for name in ("host.js", "worker.js", "explorers.css")}
+    whole = ("host.js", "worker.js", "explorers.css", "alone.css")
+    texts |= {name: (MODULES / name).read_text(encoding="utf-8") for name in whole}
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")

@@ -3,3 +3,27 @@
 A bad argument raises a `TypeError` (not of its kind) or a `ValueError` (a shape, dtype, device or value that does not fit)
 that names the argument, what was expected, and what came. Docstrings list only what else a function raises.
 """
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attnopt import clustering, datasets, in_context, regression, softmax, symbolic, synthesis
+
+    __version__: str
+
+__all__ = ["__version__", "clustering", "datasets", "in_context", "regression", "softmax", "symbolic", "synthesis"]
+
+
+def __getattr__(name: str) -> Any:
+    """The parts, each imported when it is first asked for, and the version that is installed."""
+    if name == "__version__":
+        return version("attnopt")
+    if name in __all__:
+        return import_module(f"attnopt.{name}")
+    raise AttributeError(f"module 'attnopt' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -177,7 +177,7 @@ def test_what_needs_all_sequences_says_so(of_all):
 
 
 def test_counting_is_of_two_tokens():
-    with pytest.raises(ValueError, match="task must have two tokens, got 3"):
+    with pytest.raises(ValueError, match="task must have two tokens, got 3: .* token_effects measures what each adds"):
         counting_form(torch.zeros(1, 27, 2), Task(3, 3, 2))
 
 

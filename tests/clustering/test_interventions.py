@@ -7,11 +7,12 @@ from attnopt.clustering import Models, Task, levels, load_models, removals, repl
 from attnopt.clustering.interventions import donors, in_parts
 
 TASK = Task(2, 6, 3)
+TASKS = [TASK, Task(3, 6, 3), Task(3, 6, 2, rule=lambda tokens: tokens.amax(-1))]
 
 
-def random_models(count=3, seed=0, width=5):
+def random_models(count=3, seed=0, width=5, p=2):
     generator = torch.Generator().manual_seed(seed)
-    return Models.random(count, 2, 6, 2, width, norm="rms", biases=True, generator=generator)
+    return Models.random(count, p, 6, 2, width, norm="rms", biases=True, generator=generator)
 
 
 def drawn(seed=0):
@@ -22,9 +23,10 @@ def accuracy(logits, targets):
     return (logits.argmax(-1) == targets).double().mean(1)
 
 
-def test_removals_are_the_forward_pass_patched():
-    models, (tokens, targets) = random_models(), TASK.all()
-    found = removals(models, TASK, drawn(3))
+@pytest.mark.parametrize("task", TASKS, ids=str)
+def test_removals_are_the_forward_pass_patched(task):
+    models, (tokens, targets) = random_models(p=task.p), task.all()
+    found = removals(models, task, drawn(3))
     held = models.stages(tokens)
     elsewhere = torch.randperm(len(tokens), generator=drawn(3))
     without = models.replace(query=torch.zeros_like(models.weights["query"]))
@@ -45,11 +47,12 @@ def test_removals_are_the_forward_pass_patched():
         torch.testing.assert_close(found["neurons"][:, neuron], accuracy(logits, targets))
 
 
-def test_replacements_are_the_forward_pass_patched():
-    models, (tokens, targets) = random_models(seed=1), TASK.all()
+@pytest.mark.parametrize("task", TASKS, ids=str)
+def test_replacements_are_the_forward_pass_patched(task):
+    models, (tokens, targets) = random_models(seed=1, p=task.p), task.all()
     m = torch.tensor([[1, 1, 1, 0, 0, 0], [1, -1, 3, 2, 0, 0], [1, 1, 1, 0, 0, -2]])
-    found = replacements(models, TASK, m, drawn(5))
-    held, level = models.stages(tokens)["sequence"], levels(m, TASK)
+    found = replacements(models, task, m, drawn(5))
+    held, level = models.stages(tokens)["sequence"], levels(m, task)
     same, other = donors(level, drawn(5))
     for at in range(3):
         means = torch.stack([held[at][level[at] == value].mean(0) for value in level[at]])

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import pytest
@@ -9,13 +10,18 @@ from torch.nn.functional import cross_entropy
 from attnbook.folder import results
 from attnopt.clustering import (
     Models,
+    Settings,
     Task,
     curvature,
+    escape_epochs,
+    escape_level,
     find_drops,
     influences,
     log_cosh_half,
     margins,
     parity_coefficient,
+    successes,
+    train,
     walsh,
 )
 
@@ -63,8 +69,53 @@ def test_walsh_is_a_mean_with_signs_and_keeps_the_power():
 
 def test_margins_want_two_tokens():
     params = Models.random(1, 3, 4, norm="unit", generator=torch.Generator().manual_seed(0))
-    with pytest.raises(ValueError, match="two tokens"):
+    with pytest.raises(ValueError, match="models must have two tokens, got 3: of more logits, .* use Models.logits"):
         margins(params)
+
+
+@pytest.mark.parametrize("p", [2, 3, 5])
+def test_the_influence_of_a_position_is_the_largest_difference_of_what_its_tokens_add(p):
+    models = Models.random(2, p, 4, norm="rms", generator=torch.Generator().manual_seed(p))
+    sums = models.summands()
+    for at, t in itertools.product(range(2), range(4)):
+        apart = [(sums[at, x, t] - sums[at, y, t]).norm().item() for x in range(p) for y in range(x)]
+        assert influences(models)[at, t].item() == pytest.approx(max(apart))
+    token = models.weights["token"]
+    blind = models.replace(token=token.mean(1, keepdim=True).expand_as(token).clone())
+    assert influences(blind).abs().max() < 1e-15
+
+
+def test_the_plateau_is_left_at_the_same_share_of_log_p():
+    assert escape_level(2) == 0.6  # of the book's experiments, to the bit
+    assert [escape_level(p) / math.log(p) for p in (2, 3, 7)] == pytest.approx([0.6 / math.log(2)] * 3)
+    epochs = torch.tensor([0, 10, 20, 25])
+    loss = torch.tensor(
+        [[1.1, 0.7, 0.9, math.nan], [0.96, 0.97, 1.0, math.nan], [0.94, 0.96, 0.5, 0.2], [0.3, 0.97, 2.0, 1.0]]
+    )
+    right = torch.tensor([[0.3] * 4, [0.95] * 4, [0.9] * 4, [0.91, 0.9, math.nan, 1.0]])
+    history = {"epoch": epochs, "loss": loss, "accuracy_all": right}
+    assert escape_epochs(history, 3).tolist() == [20, 0, 0, 20]
+    assert escape_epochs(history, 2).tolist() == [25, -1, 20, 20]
+    assert successes(history).tolist() == [True, False, False, True]
+    for wrong in (None, {"loss": loss}, loss):
+        with pytest.raises(
+            TypeError, match="history must be a dict with epoch and (loss|accuracy_all), as training.history"
+        ):
+            escape_epochs(wrong, 2)
+        with pytest.raises(
+            TypeError, match="history must be a dict with epoch and (loss|accuracy_all), as training.history"
+        ):
+            successes(wrong)
+    said = []
+    settings = Settings(Task(3, 4, 2), epochs=60, n_train=256, learning_rate=2e-2)
+    training = train(range(4), settings, each=lambda epoch, models, history: said.append(successes(history)))
+    assert torch.equal(said[-1], training.history["accuracy_all"][-1] > 0.9)
+    left = escape_epochs(training.history, 3)
+    assert (left > 0).any()
+    for model, epoch in enumerate(left.tolist()):
+        curve = training.history["loss"][:, model]
+        assert (curve[: epoch if epoch >= 0 else None] >= 0.6 * math.log2(3)).all()
+        assert epoch < 0 or curve[epoch] < 0.6 * math.log2(3)
 
 
 def test_factors_scale_what_a_token_changes():

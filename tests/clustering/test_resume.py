@@ -52,6 +52,13 @@ def test_a_branch_is_the_uninterrupted_training(compiled, begin, batch_size, tmp
 
 
 @pytest.mark.same_bits
+def test_a_branch_goes_on_with_the_laboratorys_order():
+    settings = replace(SETTINGS, draws="laboratory", n_train=64)
+    whole = train(range(2), settings, WATCH)
+    assert_same(whole, train(range(2), settings, AFTER, start=whole.states[4]), 4)
+
+
+@pytest.mark.same_bits
 @pytest.mark.parametrize("compiled", ENGINES)
 def test_a_model_that_had_diverged_stays_as_it_was(compiled):
     settings = replace(SETTINGS, clip=float("inf"), learning_rate=[1e-2, 3e38])

@@ -192,6 +192,16 @@ def test_a_rule_gives_the_labels():
         assert targets.tolist() == [label(row) for row in tokens.tolist()]
 
 
+def test_a_rule_may_write_into_its_tokens():
+    def last_two(tokens):
+        tokens[..., :-2] = 0
+        return tokens.sum(-1) % 2
+
+    tokens, labels = Task(2, 4, 2, last_two).all()
+    assert torch.equal(tokens, Task(2, 4, 2).all()[0])
+    assert torch.equal(labels, tokens[:, 2:].sum(-1) % 2)
+
+
 def test_tasks_with_rules_are_values_and_print_themselves():
     weights = Task(2, 3, 1, rule=[1, 0, 1])
     assert weights == Task(2, 3, 1, rule=torch.tensor([1, 0, 1])) == eval(repr(weights), {"Task": Task})

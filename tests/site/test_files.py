@@ -80,7 +80,7 @@ def test_other_pages_are_quiet_there(path, open_file):
 
 def test_without_scripts_a_still_says_that_it_is_one(open_file):
     page = open_file(PAGES["softmax"], scripts=False)
-    note = page.get_by_text("This is a still picture: the explorer needs scripts")
+    note = page.get_by_text("This is a static image: the explorer needs scripts")
     assert not note.is_visible()
     assert note.evaluate("note => parseFloat(getComputedStyle(note).animationDelay)") == 5
     page.evaluate("style => document.head.insertAdjacentHTML('beforeend', `<style>${style}</style>`)", SOON)
@@ -98,7 +98,7 @@ def test_an_explorer_that_cannot_start_says_why(broken, said, browser, addresses
     page = context.new_page()
     page.goto(addresses[False] + PAGES["softmax"])
     page.add_style_tag(content=SOON)
-    page.get_by_text(f"This is a still picture: the explorer could not start ({said}).").wait_for()
+    page.get_by_text(f"This is a static image: the explorer could not start ({said}).").wait_for()
     assert page.locator("div.attnopt-explorer img").is_visible()
     context.close()
 
@@ -106,4 +106,4 @@ def test_an_explorer_that_cannot_start_says_why(broken, said, browser, addresses
 def test_a_live_explorer_does_not_speak_of_a_still(show):
     page = show(make("softmax"))
     mounted(page)
-    assert page.get_by_text("still picture").count() == 0
+    assert page.get_by_text("static image").count() == 0

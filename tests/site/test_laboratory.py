@@ -1,5 +1,6 @@
 """Trainings of the reader's own in the laboratory: played, changed on the way, compared, in twenties, in files."""
 
+import csv
 import functools
 import json
 import os
@@ -9,7 +10,7 @@ import re
 import pytest
 import torch
 from conftest import begin_with
-from explorer_pages import assert_finite, mounted, status
+from explorer_pages import assert_finite, drag, mounted, status
 from laboratory_pages import DIRECT, EACH, NOW, alert, fill, open_laboratory, pressed, reach, settle, unfold
 from test_readouts import drag_by_touch
 
@@ -58,7 +59,7 @@ def test_an_address_trains_the_same_everywhere(laboratory, alone):
     measured = direct["evaluation"]
     for name in ("loss", "train", "all", "suffix", "permutation", "parity", "influences"):
         assert now["evaluation"][name] == measured[name]
-    train, everywhere = (float(re.search(f"([0-9.]+) % of {of}", said)[1]) for of in ("the training set", "all sequences"))
+    train, everywhere = (float(re.search(f"([0-9.]+)% of {of}", said)[1]) for of in ("the training set", "all sequences"))
     assert [train, everywhere] == pytest.approx([100 * measured["train"], 100 * measured["all"]], abs=0.05 + 1e-9)  # ties
 
 
@@ -153,6 +154,7 @@ def test_tokens_and_positions_are_moved(laboratory):
     for _ in range(5):
         explorer.get_by_role("slider", name="epoch").press("ArrowRight")
     before = page.evaluate(NOW)["weights"]
+    unfold(explorer)
     token = explorer.get_by_role("button", name="token 1:")
     box = token.bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -186,6 +188,7 @@ def test_tokens_and_positions_are_moved(laboratory):
 def test_a_finger_moves_a_token_of_a_recorded_run(laboratory):
     page, explorer = laboratory(run="success", epoch=1000, device={"has_touch": True, "width": 390})
     before = page.evaluate(NOW)["weights"]
+    unfold(explorer)
     drag_by_touch(page, explorer.get_by_role("button", name="token 1:"), 25, 20)
     reach(page, "Epoch 0:")
     now = page.evaluate(NOW)
@@ -276,7 +279,7 @@ def test_a_second_run_is_the_same_until_it_is_another(kind, value, laboratory):
 ESCAPED = """async ([{ p, length, k, rate, beta2, batch, dim, norm, width, count, seed, eps, discount }, epochs]) => {
   const { createTrainer } = await attnopt.load("trainer"), same = { dim, norm, width, count, seed, eps, discount };
   const one = createTrainer({ task: { p, length, k }, learningRate: rate, betas: [0.9, beta2], batchSize: batch, ...same });
-  for (let epoch = 1; epoch <= epochs; epoch++) if (one.epoch() < 0.6) return String(epoch);
+  for (let epoch = 1; epoch <= epochs; epoch++) if (one.epoch() < 0.6 * Math.log2(p)) return String(epoch);
   return "";
 }"""  # the first epoch whose mean loss says that the plateau is left
 
@@ -284,11 +287,11 @@ ESCAPED = """async ([{ p, length, k, rate, beta2, batch, dim, norm, width, count
 def test_twenty_seeds_start_as_the_run_shown_does_and_their_lists_stay(laboratory):
     page, explorer = laboratory(length=3, k=1, goal=3, seed=5)
     unfold(explorer)
-    pressed(explorer, "train 20 seeds", "Enter")
+    pressed(explorer, "train them", "Enter")
     page.wait_for_function("document.querySelectorAll('.ao-seeds button').length === 20")
     page.evaluate("location.hash = '#sandbox=edits:0%20place%200%200'")  # the only token that counts is not seen
     unfold(explorer)
-    pressed(explorer, "train 20 seeds", "Enter")
+    pressed(explorer, "train them", "Enter")
     page.wait_for_function("document.querySelectorAll('.ao-seeds button').length === 40")
     lists = explorer.locator(".ao-seeds").all()
     assert "1 change, to epoch 3:" in lists[0].inner_text()
@@ -297,10 +300,11 @@ def test_twenty_seeds_start_as_the_run_shown_does_and_their_lists_stay(laborator
     assert set(shares[0]) == {50} != set(shares[1])  # the label does not depend on what is seen
 
 
-def test_twenty_seeds(laboratory):
-    page, explorer = laboratory(length=3, k=1, goal=6, seed=5)
+@pytest.mark.parametrize("p", [2, 3])
+def test_twenty_seeds(laboratory, p):
+    page, explorer = laboratory(p=p, length=3, k=1, goal=6, seed=5)
     unfold(explorer)
-    pressed(explorer, "train 20 seeds", "Enter")
+    pressed(explorer, "train them", "Enter")
     fold = explorer.locator(".ao-folded").filter(has=page.locator(".ao-seeds"))
     page.wait_for_function("document.querySelectorAll('.ao-seeds button').length === 20")
     won = fold.locator(".ao-won").count()
@@ -317,7 +321,7 @@ def test_twenty_seeds(laboratory):
         assert float(share) == pytest.approx(100 * now["evaluation"]["all"], abs=0.51)
         assert left.removeprefix(", from ").strip() == page.evaluate(ESCAPED, [page.settings | {"seed": 5 + at}, 6])
     fill(explorer, "train to epoch", "10000")
-    pressed(explorer, "train 20 seeds")
+    pressed(explorer, "train them")
     fold.get_by_text("% of its epochs").wait_for()
     pressed(explorer, "stop")
     page.wait_for_timeout(500)
@@ -434,4 +438,145 @@ def test_a_file_restores_the_task_and_what_is_switched_off(laboratory, tmp_path)
     field.press("Enter")  # other sizes cannot, and the page says so
     explorer.get_by_role("alert").filter(has_text="The weights that were given do not fit these sizes").wait_for()
     assert page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state().start") == ""
+    assert page.complaints == []
+
+
+def focused(page):
+    return page.evaluate(
+        "document.activeElement.textContent || document.activeElement.type || document.activeElement.tagName"
+    )
+
+
+def test_train_is_among_the_first_five_stops_of_the_keyboard(laboratory):
+    page, explorer = laboratory()
+    explorer.locator("a, button, input").first.wait_for()
+    stops = []
+    for _ in range(5):
+        page.keyboard.press("Tab")
+        stops.append(focused(page))
+    assert "▶ train" in stops
+
+
+def test_it_learns_labels_of_one_s_own(laboratory):
+    page, explorer = laboratory(goal=5)
+    fill(explorer, "labels", "1 0  2 1 0")
+    pressed(explorer, "▶ train")
+    found = settle(page, 5)
+    assert "labels 1 0 2 1 0" in explorer.locator(".ao-about").first.inner_text()
+    settings = page.settings | {"task": {"p": 2, "length": 5, "k": 2, "rule": [1, 0, 2, 1, 0]}}
+    direct = page.evaluate(
+        """async ({ task, dim, norm, width, count, seed, rate, batch, eps }) => {
+          const { createTrainer } = await attnopt.load("trainer");
+          const rates = { learningRate: rate, batchSize: batch, eps };
+          const one = createTrainer({ task, dim, norm, width, count, seed, ...rates });
+          for (let epoch = 0; epoch < 5; epoch++) one.epoch();
+          return { weights: one.weights(), all: one.evaluate().all };
+        }""",
+        settings,
+    )
+    assert (found["weights"], found["evaluation"]["all"]) == (direct["weights"], direct["all"])
+    fill(explorer, "labels", "1 2 3")
+    assert alert(explorer) == "The weights must be 5, one per position, got 3. Nothing was changed."
+    assert explorer.get_by_label("labels").input_value() == "1 0 2 1 0"
+    fill(explorer, "labels", "01" * 16)  # a table: the last token
+    pressed(explorer, "▶ train")
+    settle(page, 5)
+    shown = status(explorer)
+    tokens, label = re.search(r"Sentence (\d+ \d+):.* label (\d)", shown).groups()
+    assert label == tokens[-1]
+    assert page.complaints == []
+
+
+def test_the_run_is_repeated_in_python(laboratory, tmp_path, monkeypatch):
+    page, explorer = laboratory(goal=12)
+    for label, text in (("weight decay", "0.2"), ("clip gradients at (0: never)", "0.5"), ("β₁", "0.8")):
+        fill(explorer, label, text)
+    fill(explorer, "labels", "1 0 1 1 0")
+    fill(explorer, "seed", "7")
+    pressed(explorer, "▶ train")
+    found = settle(page, 12)
+    pressed(explorer, "this run as Python")
+    code = explorer.locator(".ao-code pre").inner_text()
+    monkeypatch.chdir(tmp_path)
+    space = {}
+    exec(code, space)
+    weights = space["training"].models.weights
+    for name, value in found["weights"].items():
+        assert torch.allclose(weights[name][0], torch.tensor(value, dtype=torch.float64), rtol=1e-7, atol=1e-9), name
+    assert space["training"].history["loss"][-1].item() == pytest.approx(found["evaluation"]["loss"], rel=1e-7)
+    assert space["training"].history["accuracy_all"][-1].item() == pytest.approx(found["evaluation"]["all"], abs=1e-12)
+    fill(explorer, "seed", "8")
+    assert explorer.locator(".ao-code").is_hidden()  # it was of another run
+    assert page.complaints == []
+
+
+def test_a_run_from_a_recorded_one_is_repeated_in_python(show):
+    page, explorer = open_laboratory(show, "start:success%40200;goal:3", length=12, k=5, width=32, count=64, goal=3)
+    pressed(explorer, "▶ train")
+    found = settle(page, 3)
+    unfold(explorer)
+    pressed(explorer, "this run as Python")
+    space = {}
+    exec(explorer.locator(".ao-code pre").inner_text(), space)
+    weights = space["training"].models.weights
+    for name, value in found["weights"].items():
+        assert torch.allclose(weights[name][0], torch.tensor(value, dtype=torch.float64), rtol=1e-7, atol=1e-9), name
+    assert page.complaints == []
+
+
+def test_curves_are_saved_as_a_table(laboratory):
+    page, explorer = laboratory(goal=4)
+    pressed(explorer, "▶ train")
+    found = settle(page, 4)
+    unfold(explorer)
+    with page.expect_download() as download:
+        pressed(explorer, "save curves (CSV)")
+    rows = list(csv.DictReader(download.value.path().read_text(encoding="utf-8").splitlines()))
+    assert [float(row["epoch"]) for row in rows] == [0, 1, 2, 3, 4]
+    last = {name: float(rows[-1][name]) for name in ("loss", "train", "all", "parity", "influences 2", "token")}
+    evaluation = found["evaluation"]
+    expected = {name: evaluation[name] for name in ("loss", "train", "all", "parity")}
+    assert last == expected | {"influences 2": evaluation["influences"][1], "token": evaluation["gradients"]["token"]}
+    assert page.complaints == []
+
+
+def test_one_drag_is_one_change_while_it_trains(laboratory):
+    page, explorer = laboratory(goal=400)
+    unfold(explorer)
+    pressed(explorer, "▶ train")
+    page.wait_for_function("parseInt(document.querySelector('[role=status]').textContent.slice(6)) > 3")
+    token = explorer.get_by_role("button", name="token 1:")
+    token.scroll_into_view_if_needed()
+    drag(page, token, 30, 20, steps=12)
+    assert page.evaluate(NOW)["edits"].count(";") == 0
+    drag(page, token, -20, 10, steps=12)
+    assert page.evaluate(NOW)["edits"].count(";") == 1
+    assert page.complaints == []
+
+
+def test_one_sentence_is_followed_through_the_stages(show):
+    page, explorer = open_laboratory(show, device={"reduced_motion": "reduce"})
+    said = []
+    pressed(explorer, "follow one sentence")
+    for _ in range(8):
+        said.append(explorer.locator(".ao-walk span").inner_text())
+        assert explorer.locator(".ao-lit").count() == 1
+        explorer.get_by_role("button", name=re.compile("next stage|end")).first.click()
+    assert [one.split(" of ")[0] for one in said] == [str(at) for at in range(1, 9)]
+    assert "which is right" in said[-1] or "but the label is" in said[-1]
+    assert explorer.locator(".ao-lit").count() == 0
+    assert explorer.get_by_role("button", name="follow one sentence").is_visible()
+    assert page.complaints == []
+
+
+def test_the_number_of_seeds_is_the_reader_s(laboratory):
+    page, explorer = laboratory(goal=2)
+    unfold(explorer)
+    field = explorer.get_by_label("number of seeds")
+    for text, wrong in (("0", True), ("201", True), ("3", False)):
+        field.fill(text)
+        pressed(explorer, "train them")
+        assert ("from 1 to 200" in alert(explorer)) == wrong
+    page.wait_for_function("document.querySelectorAll('.ao-seeds button').length === 3")
+    page.wait_for_function("[...document.querySelectorAll('.ao-about')].some(p => / of 3 succeed/.test(p.textContent))")
     assert page.complaints == []

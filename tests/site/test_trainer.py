@@ -20,7 +20,8 @@ from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.model import normalize
 from attnopt.clustering.plateau import influences, margins, parity_coefficient
 from attnopt.clustering.trained import TASK, load_model, load_models
-from attnopt.clustering.training import training_data
+from attnopt.clustering.training import Settings, initial_models, training_data
+from attnopt.clustering.training.laboratory import Orders, Stream
 
 NAMES = ("token", "position", "query", "value", "receptors", "receptor_biases", "assemblers", "assembler_bias")
 GROUPS = {name: (name,) for name in NAMES[:4]} | {"receptors": NAMES[4:6], "assemblers": NAMES[6:]}
@@ -75,14 +76,17 @@ def logits_of(models: Models, tokens: Tensor, neurons: Tensor, positions: Tensor
 class Plain:
     """One model in PyTorch: autograd through `Models`, and torch.optim.Adam."""
 
-    def __init__(self, models, learningRate, betas, eps, discount, neurons=None, positions=None):
+    def __init__(
+        self, models, learningRate, betas, eps, discount, weightDecay=0.0, clip=math.inf, neurons=None, positions=None
+    ):
         self.weights = {name: models.weights[name].clone().requires_grad_() for name in NAMES}
         self.norm = models.norm
         self.neurons = torch.ones(models.width).double() if neurons is None else exact(neurons)
         self.positions = torch.ones(models.length) if positions is None else torch.tensor(positions)
         groups = [{"params": [self.weights[name] for name in some]} for some in (NAMES[:4], NAMES[4:])]
         groups[1]["lr"] = learningRate / discount
-        self.adam = torch.optim.Adam(groups, lr=learningRate, betas=betas, eps=eps)
+        self.adam = torch.optim.AdamW(groups, lr=learningRate, betas=betas, eps=eps, weight_decay=weightDecay)
+        self.clip = clip
 
     @property
     def models(self):
@@ -94,6 +98,9 @@ class Plain:
         loss = cross_entropy(logits_of(self.models, tokens, self.neurons, self.positions), targets)
         loss.backward()
         squares = {name: sum(self.weights[part].grad.square().sum() for part in parts) for name, parts in GROUPS.items()}
+        norm = sum(squares.values()).sqrt()
+        for weight in self.weights.values():
+            weight.grad *= min(1.0, self.clip / norm)
         self.adam.step()
         return loss.item(), torch.stack(list(squares.values()))
 
@@ -106,6 +113,9 @@ def draw(chance):
     rates = {"learningRate": 10 ** chance.uniform(-4, -2.7), "discount": chance.choice([1, 10 ** chance.uniform(-0.5, 1)])}
     rates |= {"betas": [chance.uniform(0.5, 0.95), chance.uniform(0.9, 0.999)], "eps": 10 ** chance.uniform(-8, -4)}
     settings = {"task": {"p": p, "length": length, "k": k}, "vocabulary": vocabulary, "dim": dim, "width": width} | rates
+    if chance.random() < 0.5:
+        rates |= {"weightDecay": 10 ** chance.uniform(-2, 1), "clip": 10 ** chance.uniform(-1.5, 0.5)}
+        settings |= rates
     settings |= {"norm": chance.choice(["rms", "unit"]), "batchSize": chance.randint(1, 64)}
     masks = {}
     if chance.random() < 0.4:
@@ -690,6 +700,71 @@ def test_all_sequences_are_in_lexicographic_order(ask):
         assert found == as_rows(*Task(p, length, k).all())
 
 
+@pytest.mark.parametrize(("p", "length", "rule"), [(3, 4, [2, -1, 0, 5]), (2, 5, "table"), (3, 2, "table")])
+def test_labels_of_one_s_own_are_those_of_the_package(ask, p, length, rule):
+    if rule == "table":
+        rule = torch.randint(p, (p**length,), generator=torch.Generator().manual_seed(SEED)).tolist()
+    tokens, targets = Task(p, length, 1, rule).all()
+    task = {"p": p, "length": length, "k": 1, "rule": rule}
+    found = ask(
+        """const trainer = lab.createTrainer({ task: given, count: 300, seed: 5 });
+        return [lab.allSequences(given), trainer.data(), trainer.evaluate().all];""",
+        task,
+    )
+    assert found[0] == as_rows(tokens, targets)
+    drawn = torch.tensor(found[1]["tokens"])
+    assert Task(p, length, 1, rule).labels(drawn).tolist() == found[1]["targets"]
+    tested = ask(
+        "const one = lab.createTrainer({ task: given, seed: 5 }); return [one.weights(), one.evaluate().all];", task
+    )
+    models = Models({name: exact([value]) for name, value in tested[0].items()}, "rms")
+    logits = models.logits(tokens)[0]
+    rival = logits.scatter(1, targets[:, None], -math.inf).amax(1)
+    assert tested[1] == pytest.approx((logits.gather(1, targets[:, None])[:, 0] > rival).double().mean().item(), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ([1, 2], "task.rule must have 3 weights or 2^3 labels, got 2 numbers"),
+        ([1, 0.5, 2], "task.rule[1] must be a whole number"),
+    ],
+)
+def test_wrong_rules_are_named(ask, rule, said):
+    found = ask(
+        "try { lab.allSequences(given); return null; } catch (error) { return error.message; }",
+        {"p": 2, "length": 3, "k": 1, "rule": rule},
+    )
+    assert said in found
+
+
+def test_the_package_draws_what_the_page_draws(ask):
+    seed, settings = SEED, Settings(Task(3, 4, 2), dim=3, width=5, n_train=40, draws="laboratory")
+    found = ask(
+        """const { bits, below, uniform, normal } = lab.random(given.seed, 2);
+        const draws = [bits, () => below(2 ** 32 - 5), uniform, normal];
+        const numbers = draws.map((draw) => Array.from({ length: 50 }, () => draw()));
+        const orders = [], { shuffle } = lab.random(given.seed, 2);
+        for (let epoch = 0; epoch < 3; epoch++) orders.push([...shuffle(Int32Array.from({ length: 40 }, (_, n) => n))]);
+        const trainer = lab.createTrainer(given);
+        return [numbers, orders, trainer.data(), trainer.weights()];""",
+        {"task": {"p": 3, "length": 4, "k": 2}, "dim": 3, "width": 5, "count": 40, "seed": seed},
+    )
+    stream = Stream(seed, 2)
+    draws = (stream.bits, lambda: stream.below(2**32 - 5), stream.uniform, stream.normal)
+    numbers = [[draw() for _ in range(50)] for draw in draws]
+    assert numbers[:3] == found[0][:3]  # bit for bit
+    assert numbers[3] == pytest.approx(found[0][3], rel=1e-14)  # logarithm and cosine are rounded as a library likes
+    orders = Orders([seed], 40)
+    assert [orders(epoch)[0].tolist() for epoch in (0, 1, 2)] == found[1]
+    assert orders(1)[0].tolist() == found[1][1]  # also back
+    tokens, targets = training_data([seed], settings.task, 40, "laboratory")
+    assert {"tokens": tokens[0].tolist(), "targets": targets[0].tolist()} == found[2]
+    models = initial_models([seed], settings, torch.float64)
+    for name in NAMES:
+        assert torch.allclose(models.weights[name][0], exact(found[3][name]), rtol=1e-14, atol=0), name
+
+
 def test_it_trains_in_a_worker_as_in_the_page(ask):
     program = f"""{bundle("trainer")}
     onmessage = ({{ data }}) => {{
@@ -738,7 +813,7 @@ BAD = [
     ("createTrainer({ task: { p: 2, length: 0, k: 1 } })", "RangeError: task.length must be at least 1, got 0"),
     ("createTrainer({ task: { p: 2, length: 3, k: 4 } })", "RangeError: task.k must be in 1 … 3, got 4"),
     ("createTrainer({ task: { p: 2, length: 3, k: 1.5 } })", "TypeError: task.k must be a whole number, got 1.5"),
-    ("createTrainer({ task: { p: 2, length: 3, k: 1, n: 2 } })", "RangeError: task may hold p, length, k, got n"),
+    ("createTrainer({ task: { p: 2, length: 3, k: 1, n: 2 } })", "RangeError: task may hold p, length, k, rule, got n"),
     ("createTrainer({ ...small, vocabulary: 1 })", "RangeError: vocabulary must be at least 2, got 1"),
     ("createTrainer({ ...small, dim: '2' })", "TypeError: dim must be a whole number, got 2"),
     ("createTrainer({ ...small, width: 0 })", "RangeError: width must be at least 1, got 0"),

@@ -62,7 +62,7 @@ class CircuitsExplorer(Explorer):
             [int(value), int(count) / len(tokens), *means[0, (level[0] == value).int().argmax()].tolist()]
             for value, count in zip(values, counts, strict=True)
         ]
-        share = lambda xi: (answers(model, xi)[0] == (targets == 1)).double().mean().item()  # noqa: E731
+        share = lambda xi: (answers(model, xi)[0] == targets).double().mean().item()  # noqa: E731
         known = load_overview()
         won = known["m"][known["accuracy"] > SUCCESS][:, TASK.k :]
         some = (won != 0).any(1)

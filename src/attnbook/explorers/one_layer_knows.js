@@ -106,7 +106,7 @@ const controls = [
   },
   { trait: "decades", label: "examples n", step: 0.05, text: (value) => many(Math.round(10 ** value)) },
   { trait: "length", label: "tokens L", digits: 0 },
-  { trait: "weight", label: "tokens that count k", digits: 0, text: (value, { length }) => String(Math.min(value, length)) },
+  { trait: "weight", label: "relevant tokens k", digits: 0, text: (value, { length }) => String(Math.min(value, length)) },
   { trait: "sharpness", label: "sharpness β", step: 0.01, hidden: (state) => !isOpen(state) },
 ];
 
@@ -226,7 +226,9 @@ function say(now, { knows, length, weight, sharpness }) {
   const k = Math.min(weight, length), left = show(100 * now.left[knows], 1);
   const after = `After ${many(now.now)} ${examples(now.now)} ${left}% of the variance remains unexplained`;
   const rules = `A parity of ${k} of ${length} tokens is one of ${many(now.hypotheses)}. `;
-  const bound = `; with any scores, at least ${show(100 * now.least, 1)}% does, on average over these rules`;
+  const bound = `; with any scores that ignore the labels, at least ${
+    show(100 * now.least, 1)
+  }% does, on average over these rules`;
   if (isOpen({ knows })) {
     const best = now.best_sharpness === null
       ? "the sharper the better"

@@ -237,8 +237,8 @@ const guess = {
   options: ["always 0", "linear", "still a soft choice"],
   reveal: (guessed) =>
     `${
-      guessed === "linear" ? "You said linear. So it is. " : `You said ${guessed}. `
-    }Linear: press II. Attention to a normal cloud is Σq. Between I and II it is the sum of both.`,
+      guessed === undefined ? "" : guessed === "linear" ? "Yes. " : "No. "
+    }Attention to a normal cloud is linear in the query, Σq: press II to see it. Between I and II, attention is the sum of both terms.`,
 };
 const tour = [
   {

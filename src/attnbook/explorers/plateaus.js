@@ -271,16 +271,20 @@ function say(now, state) {
 const OPTIONS = ["a hundred times later", "later by a fixed amount", "at the same time"];
 const guess = {
   prompt: (state) =>
-    `The gray curve is the loss of a run whose steps start ${
+    `The gray curve is the loss of a run whose step sizes start ${
       spelled(WIDEST)
-    } apart, and the purple line is the predicted time at which ${state.layers === 2 ? "two" : "three"} steps that start ${
+    } apart, and the pink line is the predicted time at which ${
+      state.layers === 2 ? "two" : "three"
+    } step sizes that start ${
       spelled(state.spread)
-    } apart will separate. Where will the line be if the steps start a hundred times closer together?`,
+    } apart will separate. Where will the line be if they start a hundred times closer together?`,
   options: OPTIONS,
   reveal: (told, now) =>
-    `${told === OPTIONS[1] ? "Yes" : "No"}: the line moves right by log(100) / ${three(now.rate)} = ${
-      show(now.hundred, 2)
-    }, wherever it was, because differences grow at rate ${three(now.rate)}. Drag the triangle to move the start.`,
+    `${told === OPTIONS[1] ? "Yes" : "No"}: a hundred times closer moves the line to the right by log(100) / ${
+      three(now.rate)
+    } = ${show(now.hundred, 2)}, wherever it was, because differences grow at rate ${
+      three(now.rate)
+    }. Drag the triangle to see it.`,
 };
 
 export default explorer({ pictures, controls, compute, draw, say, guess });

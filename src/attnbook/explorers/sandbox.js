@@ -7,6 +7,7 @@ import {
   asFile,
   Bench,
   benchOf,
+  curvesOf,
   editsOf,
   fits,
   fromFile,
@@ -21,19 +22,25 @@ import {
   unpack,
 } from "./bench.js";
 import { drawPanels, panels, sentenceOf, spelled } from "./panels.js";
+import { download } from "./picture.js";
 import { open, stepsPerEpoch } from "./runner.js";
 import { classify } from "./model.js";
 
-const CELLS = 24, SEEDS = 20, SUCCESS = 0.9, REPLAY = 300; // epochs a second at which what is trained is gone through
+const CELLS = 24, SEEDS = 20, MOST = 200, SUCCESS = 0.9, REPLAY = 300; // epochs a second at which what is trained is gone through
 const PACES = [["as fast as it goes", Infinity], ["25 epochs a second", 25], ["5 epochs a second", 5], [
   "1 epoch a second",
   1,
 ], ["10 steps a second", null]];
-const SPLITS = [["rate", "learning rate", "0.001"], ["beta2", "β₂", "0.9"], ["eps", "ε", "0.0001"], [
-  "discount",
-  "discount",
-  "10",
-], ["order", "order of the batches (a seed)", "1"]];
+const SPLITS = [
+  ["rate", "learning rate", "0.001"],
+  ["decay", "weight decay", "0.1"],
+  ["clip", "clipping of the gradient at", "1"],
+  ["beta1", "β₁", "0"],
+  ["beta2", "β₂", "0.9"],
+  ["eps", "ε", "0.0001"],
+  ["discount", "discount", "10"],
+  ["order", "order of the batches (a seed)", "1"],
+];
 const USUAL = {
   p: 2,
   length: 12,
@@ -43,10 +50,14 @@ const USUAL = {
   count: 2048,
   batch: 32,
   rate: 3e-3,
+  decay: 0,
+  clip: 0,
+  beta1: 0.9,
   beta2: 0.999,
   eps: 1e-8,
   discount: 1,
   norm: "rms",
+  rule: "",
 };
 const NAMES = {
   p: "p",
@@ -57,12 +68,17 @@ const NAMES = {
   count: "training sequences",
   batch: "batch",
   rate: "learning rate",
+  decay: "weight decay",
+  clip: "gradients clipped at",
+  beta1: "β₁",
   beta2: "β₂",
   eps: "ε",
   discount: "discount",
   norm: "normalization",
+  rule: "labels",
 };
-const TRAINED = ["seed", ...SIZES, "count", "batch", "rate", "beta2", "eps", "discount", "norm", "goal"];
+const TRAINED = ["seed", ...Object.keys(USUAL), "goal"];
+const brief40 = (text) => (text.length > 40 ? `${text.slice(0, 40)}…` : text);
 const each = (state) => stepsPerEpoch(settingsOf(state));
 const percent = (value, digits = 1) => (value === null || Number.isNaN(value) ? "–" : `${show(100 * value, digits)}%`);
 const power = (exponent) => `10${String(exponent).replace("-", "⁻").replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit])}`;
@@ -121,6 +137,7 @@ function continued(state) {
     dim: run.dim,
     width: run.width,
     norm: run.norm,
+    rule: "",
     edits: "",
     fork: "",
     epoch: 0,
@@ -141,8 +158,8 @@ function stepOf(state) {
   const wanted = Math.round(state.epoch * each(state));
   return editsOf(state.edits, state).some(({ step }) => step === wanted) ? wanted : held(state)?.frame ?? 0;
 }
-function edited(state, kind, at, values) {
-  const begun = state.run === OWN ? {} : continued(state), after = { ...state, ...begun }, step = stepOf(state);
+function edited(state, kind, at, values, step = stepOf(state)) {
+  const begun = state.run === OWN ? {} : continued(state), after = { ...state, ...begun };
   const before = editsOf(after.edits, after).filter((one) =>
     one.step < step || (one.step === step && !(one.kind === kind && one.at === at))
   );
@@ -150,7 +167,7 @@ function edited(state, kind, at, values) {
 }
 const unusual = (state) => {
   const found = Object.keys(USUAL).filter((name) => state[name] !== USUAL[name]).map((name) =>
-      `${NAMES[name]} ${name === "norm" ? state.norm : tidy(state[name])}`
+      `${NAMES[name]} ${typeof state[name] === "string" ? brief40(state[name]) : tidy(state[name])}`
     ),
     edits = state.edits ? state.edits.split(";").length : 0;
   if (state.start) found.push("other weights at the start");
@@ -209,9 +226,15 @@ function whole(root, link) {
     clearTimeout(idle);
     bench.close();
   };
-  view.move = (kind, at, values) =>
-    link.update(edited(link.state(), kind, at, values.map((value) => Number(value.toPrecision(4)))));
-  Object.assign(view, { link, former: [], told: 0 });
+  // One drag is one change, of the step at which it began, however far the training runs meanwhile.
+  view.move = (kind, at, values) => {
+    const state = link.state(), step = root.querySelector(".ao-held") ? view.dragged ??= stepOf(state) : stepOf(state);
+    link.update(edited(state, kind, at, values.map((value) => Number(value.toPrecision(4))), step));
+  };
+  root.addEventListener("lostpointercapture", () => {
+    view.dragged = null;
+  });
+  Object.assign(view, { link, former: [], told: 0, dragged: null });
   view.hear = hear;
   root.laboratory = view;
   return view;
@@ -282,11 +305,103 @@ function player(parent, link, { status, root }) {
     stop: view.leave,
     set(state) {
       train.textContent = state.run !== OWN ? "train on from here" : bench.playing ? "❚❚ pause" : "▶ train";
-      once.toggleAttribute("hidden", state.run !== OWN);
+      once.disabled = state.run !== OWN;
       former.disabled = !view.former.length;
       if (!bench.playing) status.setAttribute("aria-live", "polite");
     },
   };
+}
+
+// One sentence, followed from its tokens to its answer: each stage lights up in turn, and is said.
+const STAGES = [
+  [
+    "attention",
+    ({ tokens, task }) =>
+      `The sentence ${spelled(tokens.slice(0, task.k))} ${
+        spelled(tokens.slice(task.k))
+      } has ${task.length} tokens. Its row is framed.`,
+  ],
+  [
+    "positions",
+    () => "Each token has an embedding (diamonds), and each position has one (numbers). The model adds the two.",
+  ],
+  [
+    "embeddings",
+    () =>
+      "It normalizes each sum, so all lie on a circle. The closer one lies to the query, the arrow, the more attention it gets.",
+  ],
+  [
+    "attention",
+    ({ shares, task }) =>
+      `Softmax turns the scores into attention: ${
+        percent(sum(shares.slice(0, task.k)), 0)
+      } on the first ${task.k} positions.`,
+  ],
+  ["values", () => "The value matrix maps each normalized embedding. Their average, weighted by attention, is ξ, the ring."],
+  [
+    "sequence",
+    ({ xi }) =>
+      `ξ = (${xi.map((one) => show(one, 2)).join(", ")}) is all that the rest of the model learns of the sentence.`,
+  ],
+  [
+    "neurons",
+    () =>
+      "Every neuron compares the direction of ξ, the dashed line, with its receptor, and adds its assembler as far as it fires.",
+  ],
+  [
+    "regions",
+    ({ logits, best, label }) =>
+      `The result is compared with the token embeddings: logits ${
+        logits.map((one) => show(one, 2)).join(", ")
+      }, so the answer is ${best}, ${best === label ? "which is right" : `but the label is ${label}`}.`,
+  ],
+];
+function walk(parent, link, { root }) {
+  const said = element("span", { "aria-live": "polite" }), node = element("div", { class: "ao-buttons ao-walk" });
+  let at = -1, timer = null;
+  const dim = () => {
+    for (const lit of root.querySelectorAll(".ao-lit")) lit.classList.remove("ao-lit");
+  };
+  const stop = () => {
+    clearTimeout(timer);
+    if (at >= 0) dim();
+    at = -1;
+    timer = null;
+    said.textContent = "";
+    start.textContent = "follow one sentence";
+  };
+  const go = () => {
+    const now = held(link.state());
+    clearTimeout(timer);
+    at += 1;
+    if (!now || at === STAGES.length) return stop();
+    const state = link.state(), sentences = sentencesOf(now.task), chosen = sentenceOf(sentences, state, null);
+    const [panel, tell] = STAGES[at], { through, task } = now, shares = through.probabilities[chosen];
+    dim();
+    const lit = root.querySelector(`.ao-panel-${panel}`);
+    lit.closest("details")?.setAttribute("open", "");
+    lit.classList.add("ao-lit");
+    said.textContent = `${at + 1} of ${STAGES.length}: ${
+      tell({
+        task,
+        tokens: sentences.sentences[chosen],
+        shares: through.attention[chosen],
+        xi: through.sequence[chosen],
+        logits: through.logits[chosen],
+        best: shares.indexOf(Math.max(...shares)),
+        label: sentences.labels[chosen],
+      })
+    }`;
+    start.textContent = at === STAGES.length - 1 ? "end" : "next stage";
+    if (!matchMedia("(prefers-reduced-motion: reduce)").matches) timer = setTimeout(go, 4000);
+  };
+  const start = button("follow one sentence", go);
+  link.watch((changes) => {
+    if (["prefix", "suffix", "run"].some((name) => name in changes)) stop();
+  });
+  node.append(start, said);
+  parent.append(node);
+  return { node, stop, set() {} };
 }
 
 // The query scaled, neurons and positions switched off.
@@ -392,11 +507,12 @@ function many(parent, link, { root }) {
     said = element(
       "p",
       { class: "ao-about", "aria-live": "polite" },
-      `${SEEDS} seeds from the one above on, each trained to the epoch above, with the start and the changes made so far; a success is right on more than ${
+      `The seeds begin with the one above; each is trained to the epoch above, with the start and the changes made so far; a success is right on more than ${
         percent(SUCCESS, 0)
-      } of all sequences at the end. “From 28” means that the loss of an epoch was first below 0.6 at epoch 28: the run had left the plateau.`,
+      } of all sequences at the end. “From 28” means that the loss of an epoch was first below 0.6 log₂ p, 87% of log p, at epoch 28: the run had left the plateau.`,
     );
-  let results = [], wanted = null, turn = 0, row = null;
+  const size = element("input", { type: "text", inputmode: "numeric", value: SEEDS, "aria-label": "number of seeds" });
+  let results = [], wanted = null, turn = 0, row = null, seeds = SEEDS;
   const tell = (share = null) => {
     const wins = results.filter(({ accuracy }) => accuracy > SUCCESS).length, n = results.length;
     const z = 1.96,
@@ -405,11 +521,14 @@ function many(parent, link, { root }) {
     said.textContent = n
       ? `${wins} of ${n} succeed: ${percent(wins / n, 0)} (95% interval ${percent(Math.max(0, middle - half), 0)} to ${
         percent(Math.min(1, middle + half), 0)
-      })${n < SEEDS ? `; seed ${wanted.seed + n} is at ${percent(share ?? 0, 0)} of its epochs` : ""}. A click opens a run.`
+      })${n < seeds ? `; seed ${wanted.seed + n} is at ${percent(share ?? 0, 0)} of its epochs` : ""}. A click opens a run.`
       : `Seed ${wanted.seed} is at ${percent(share ?? 0, 0)} of its epochs.`;
   };
-  const start = button(`train ${SEEDS} seeds`, () => {
-    const state = link.state();
+  const start = button("train them", () => {
+    const state = link.state(), { value, wrong } = numberIn(size.value, { low: 1, high: MOST, whole: true });
+    link.warn(wrong ? `The number of seeds ${wrong}.` : "");
+    if (wrong) return;
+    seeds = value;
     const own = state.run === OWN;
     wanted = {
       ...Object.fromEntries(TRAINED.map((name) => [name, state[name]])),
@@ -442,13 +561,19 @@ function many(parent, link, { root }) {
       settings: settingsOf(state),
       start: startOf({ ...state, ...wanted }),
       edits: editsOf(wanted.edits, state),
-      seeds: Array.from({ length: SEEDS }, (_, index) => (state.seed + index) % 2 ** 32),
+      seeds: Array.from({ length: seeds }, (_, index) => (state.seed + index) % 2 ** 32),
       epochs: state.goal,
     });
     tell();
   });
   node.append(
-    element("div", { class: "ao-buttons" }, start, button("stop", () => bench.many?.post({ kind: "stop" }))),
+    element(
+      "div",
+      { class: "ao-buttons" },
+      element("label", {}, "number of seeds ", size),
+      start,
+      button("stop", () => bench.many?.post({ kind: "stop" })),
+    ),
     said,
     list,
   );
@@ -456,21 +581,116 @@ function many(parent, link, { root }) {
   return { node, set() {} };
 }
 
-// Weights to a file and from one.
-function files(parent, link, { bounds }) {
-  const input = element("input", { type: "file", accept: ".json,application/json", "aria-label": "open weights" });
+// The curves as a table: a row for each evaluation.
+function tableOf({ epoch, axis, readings, ...columns }) {
+  const shown = Object.entries({ ...columns, ...(readings.parity?.length === epoch.length ? readings : {}) })
+    .filter(([name, values]) => name !== "epoch" && values?.some((value) => value !== null && value !== undefined));
+  const wide = shown.flatMap(([name, values]) => {
+    const several = values.find(Array.isArray)?.length;
+    return several
+      ? Array.from({ length: several }, (_, t) => [`${name} ${t + 1}`, values.map((row) => row?.[t])])
+      : [[name, values]];
+  });
+  const text = (value) => (value === null || value === undefined || Number.isNaN(value) ? "" : String(value));
+  const rows = epoch.map((one, at) => [one, ...wide.map(([, values]) => values[at])].map(text).join(","));
+  return [[axis, ...wide.map(([name]) => name)].join(","), ...rows, ""].join("\n");
+}
+
+// The lines of Python that make the same run: weights, data, and batches come from the page's generator.
+function pythonOf(state) {
+  const { task: { p, length, k, rule } } = settingsOf(state), lines = [];
+  const says = (name, value, usual) => (value === usual ? [] : [`${name}=${value}`]);
+  const task = [
+    ...says("p", p, 2),
+    ...says("length", length, 12),
+    ...says("k", k, 5),
+    ...(rule ? [`rule=[${rule.join(", ")}]`] : []),
+  ];
+  const betas = state.beta1 === USUAL.beta1 && state.beta2 === USUAL.beta2 ? [] : [`betas=(${state.beta1}, ${state.beta2})`];
+  const settings = [
+    ...(task.length ? [`task=Task(${task.join(", ")})`] : []),
+    ...says("dim", state.dim, USUAL.dim),
+    ...says("norm", `"${state.norm}"`, `"${USUAL.norm}"`),
+    ...says("width", state.width, USUAL.width),
+    ...says("n_train", state.count, USUAL.count),
+    `epochs=${state.goal}`,
+    ...says("batch_size", state.batch, USUAL.batch),
+    ...says("learning_rate", state.rate, USUAL.rate),
+    ...says("weight_decay", state.decay, USUAL.decay),
+    ...says("clip", state.clip, USUAL.clip),
+    ...betas,
+    ...says("eps", state.eps, USUAL.eps),
+    ...says("mlp_discount", state.discount, USUAL.discount),
+    `draws="laboratory"`,
+  ];
+  const names = ["Settings", ...(task.length ? ["Task"] : []), "train"], from = [];
+  if (state.start.startsWith("w:")) {
+    names.unshift("Models");
+    from.push(`start=Models.load("model-epoch-0.json")`);
+    lines.push("# model-epoch-0.json: the weights at the start, as “save weights” writes them at epoch 0");
+  } else if (state.start) {
+    const [name, epoch] = state.start.split("@");
+    names.push("load_run");
+    from.push(`start=load_run("${name}").at(${epoch})`);
+  }
+  if (state.edits) {
+    lines.push(
+      "# without the changes made by hand: " +
+        editsOf(state.edits, state).map(({ kind, step }) => `${kind} at step ${step}`).join(", "),
+    );
+  }
+  return [
+    "import torch",
+    "",
+    `from attnopt.clustering import ${names.sort().join(", ")}`,
+    "",
+    ...lines,
+    `settings = Settings(${settings.join(", ")})`,
+    `training = train([${state.seed}], settings, ${[...from, "dtype=torch.float64"].join(", ")})`,
+    `print(training.history["loss"][-1].item(), training.history["accuracy_all"][-1].item())`,
+    "",
+  ].join("\n");
+}
+
+// Weights to a file and from one, curves as a table, and the run as Python.
+function files(parent, link, { bounds, root }) {
+  const input = element("input", { type: "file", accept: ".json,application/json", "aria-label": "open weights" }),
+    code = element("div", { class: "ao-code", hidden: "" }, element("pre", { tabindex: "0", "aria-label": "Python" }));
+  code.append(button("copy", async ({ target }) => {
+    try {
+      await navigator.clipboard.writeText(code.firstChild.textContent);
+      target.textContent = "copied";
+    } catch {
+      getSelection().selectAllChildren(code.firstChild);
+      target.textContent = "press Ctrl+C";
+    }
+    setTimeout(() => {
+      target.textContent = "copy";
+    }, 3000);
+  }));
+  link.watch(() => {
+    code.hidden = true; // it was of another run
+  });
   const node = element(
     "div",
     { class: "ao-buttons" },
     button("save weights", () => {
       const now = held(link.state());
       if (!now) return;
-      const address = URL.createObjectURL(new Blob([asFile(now)], { type: "application/json" })),
-        way = element("a", { href: address, download: `model-epoch-${numeral(now.epoch)}.json` });
-      way.click();
-      setTimeout(() => URL.revokeObjectURL(address), 1000);
+      download(new Blob([asFile(now)], { type: "application/json" }), `model-epoch-${numeral(now.epoch)}.json`);
+    }),
+    button("save curves (CSV)", () => {
+      if (!held(link.state())) return;
+      download(new Blob([tableOf(curvesOf(link.state()))], { type: "text/csv" }), "curves.csv");
+    }),
+    button("this run as Python", () => {
+      const state = link.state();
+      if (state.run !== OWN) return link.warn("This is a recorded run; load_run(…) of the package gives it.");
+      code.firstChild.textContent = pythonOf(state);
+      code.hidden = false;
     }),
     element("label", {}, "open weights ", input),
+    code,
   );
   input.addEventListener("change", async () => {
     const [file] = input.files;
@@ -498,6 +718,37 @@ function files(parent, link, { bounds }) {
   return { node, set() {} };
 }
 
+// Labels of one's own, and what a change of the settings does.
+function labels(parent, link) {
+  const input = element("input", { type: "text", class: "ao-long", autocomplete: "off", spellcheck: "false" });
+  const node = element(
+    "div",
+    { class: "ao-wide" },
+    element("label", {}, "labels ", input),
+    element(
+      "p",
+      { class: "ao-about" },
+      "Empty: the sum of the first k tokens modulo p. L whole numbers, such as 1 2 0 1 …: the sum of the tokens with these weights modulo p. All pᴸ labels as digits without spaces, for at most 1024 sequences in lexicographic order: any rule.",
+    ),
+    element(
+      "p",
+      { class: "ao-about" },
+      "A setting that you change, also while the model trains, begins a new run at epoch 0; “the run before” goes back. To change the learning rate and the like in the middle of a run, use “Compare” below. Only “train to epoch” can be moved freely.",
+    ),
+  );
+  let shown = null;
+  input.addEventListener("change", () => {
+    if (!link.update(anew(link.state(), { rule: input.value.trim().replace(/\s+/g, " ") }))) input.value = shown;
+  });
+  parent.append(node);
+  return {
+    node,
+    set({ rule }) {
+      if (rule !== shown || document.activeElement !== input) input.value = shown = rule;
+    },
+  };
+}
+
 const SETTINGS = "Train with your own settings";
 const field = (trait, label) => ({
   kind: "number",
@@ -523,7 +774,7 @@ const framesOf = (state) => {
   const found = (benchOf(state)?.own?.frames ?? []).filter(({ weights }) => weights).map(({ steps }) => steps / each(state));
   return found.length ? found : [state.live?.epoch ?? 0];
 };
-const epochs = { trait: "epoch", place: "ao-player", values: framesOf };
+const epochs = { trait: "epoch", place: "ao-player", top: true, values: framesOf };
 const controls = [
   {
     trait: "run",
@@ -533,9 +784,10 @@ const controls = [
     names: (run, { data }) => (run === OWN ? "a training of your own" : data[run].title),
     put: (run, state) => ({ run, prefix: 0, suffix: 0, epoch: run === OWN ? 0 : state.data[run].epochs.at(-1) }),
   },
+  { kind: "part", make: player, place: "ao-player", top: true },
   { ...epochs, kind: "play", stops: ["epoch", "run"], hidden: ({ run }) => run === OWN },
   { ...epochs, label: "epoch", get: ({ epoch }, now) => now?.epoch ?? epoch, text: numeral },
-  { kind: "part", make: player, place: "ao-player" },
+  { kind: "part", make: walk, place: "ao-player", top: true },
   sentence("prefix", "prefixes"),
   sentence("suffix", "suffixes"),
   field("seed", "seed"),
@@ -547,6 +799,9 @@ const controls = [
   field("count", "training sequences"),
   field("batch", "batch"),
   field("rate", "learning rate"),
+  field("decay", "weight decay"),
+  field("clip", "clip gradients at (0: never)"),
+  field("beta1", "β₁"),
   field("beta2", "β₂"),
   field("eps", "ε"),
   field("discount", "discount of the layer's rate"),
@@ -560,10 +815,11 @@ const controls = [
     names: { rms: "rms", unit: "unit" },
     put: (norm, state) => anew(state, { norm }),
   },
+  { kind: "part", make: labels, place: "ao-fields", fold: SETTINGS },
   { kind: "part", make: surgery, place: "ao-folded", fold: "Change the model: query, positions, neurons" },
   { kind: "part", make: split, place: "ao-folded", fold: "Compare: the same state with one setting changed" },
-  { kind: "part", make: many, place: "ao-folded", fold: "Twenty seeds" },
-  { kind: "part", make: files, place: "ao-folded", fold: "Save and open weights" },
+  { kind: "part", make: many, place: "ao-folded", fold: "Many seeds" },
+  { kind: "part", make: files, place: "ao-folded", fold: "Save, open, and repeat in Python" },
 ];
 
 function draw([view], _, state) {
@@ -606,7 +862,7 @@ function say(numbers, state, [view]) {
     shares = through.attention[chosen],
     answers = through.probabilities[chosen],
     logits = through.logits[chosen];
-  const label = sentences.labels[Math.floor(chosen / sentences.suffixes.length)],
+  const label = sentences.labels[chosen],
     best = answers.indexOf(Math.max(...answers));
   const { axis } = state.run === OWN ? {} : state.data[state.run],
     where = `${axis === "model" ? "Model" : "Epoch"} ${numeral(epoch)}`;
@@ -672,4 +928,13 @@ const STEPS = [
 ];
 const tour = ({ data }) => (STEPS.every(({ set: { run } }) => run === OWN || run in data) ? STEPS : null);
 
-export default explorer({ pictures: [whole], controls, compute, draw, say, tour, fits, kept: ["start", "edits", "fork"] });
+export default explorer({
+  pictures: [whole],
+  controls,
+  compute,
+  draw,
+  say,
+  tour,
+  fits,
+  kept: ["start", "edits", "fork", "rule"],
+});

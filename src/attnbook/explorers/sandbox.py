@@ -44,8 +44,11 @@ class Sandbox(Explorer):
         prefix: number of the prefix of the chosen sentence.
         suffix: number of its suffix.
         data: the runs, as the page carries them.
-        seed, p, length, k, dim, width, count, batch, rate, beta2, eps, discount, norm: of the training in the page, where
-            ``count`` are the training sequences, ``dim`` is d, the rest as in `Settings` and Adam's.
+        seed, p, length, k, dim, width, count, batch, rate, decay, clip, beta1, beta2, eps, discount, norm: of the training
+            in the page, where ``count`` are the training sequences, ``dim`` is d, ``clip`` is 0 for none, the rest as in
+            `Settings` and Adam's.
+        rule: labels of one's own, as text: L whole weights with spaces between, or a table of pᴸ digits; empty for the sum
+            of the first k tokens.
         goal: epochs to train to.
         start: what it starts from: nothing, "run@epoch", or "w:" and its weights, float32, in base 64.
         edits: what is changed on the way: "step kind at values" with semicolons between.
@@ -74,10 +77,14 @@ class Sandbox(Explorer):
     count = traitlets.Int(2048, min=1, max=8192).tag(sync=True)
     batch = traitlets.Int(32, min=1, max=8192).tag(sync=True)
     rate = Interval(3e-3, 1e-6, 1)
+    decay = Interval(0, 0, 100)
+    clip = Interval(0, 0, 1000)
+    beta1 = Interval(0.9, 0, 0.999999)
     beta2 = Interval(0.999, 0, 0.999999)
     eps = Interval(1e-8, 1e-16, 1)
     discount = Interval(1, 0.001, 1000)
     norm = traitlets.Enum(("rms", "unit"), "rms").tag(sync=True)
+    rule = traitlets.Unicode("").tag(sync=True)
     goal = traitlets.Int(1000, min=1, max=10_000).tag(sync=True)
     start = traitlets.Unicode("").tag(sync=True)
     edits = traitlets.Unicode("").tag(sync=True)

@@ -5,7 +5,7 @@ import { bytesOf, clamp, dot, spelledWeights, sum } from "./common.js";
 import { numberIn } from "./shell.js";
 import { open, sizesOf, stepsPerEpoch } from "./runner.js";
 import { stages } from "./model.js";
-import { countingForm, flatten, random, unflatten } from "./trainer.js";
+import { countingForm, flatten, labelOf, random, unflatten } from "./trainer.js";
 
 export const OWN = "own", LISTED = 8192, SAMPLE = 2048, PREFIXES = 40;
 export const LAYERS = [["token", "E"], ["position", "P"], ["query", "q"], ["value", "V"], ["receptors", "W"], [
@@ -27,8 +27,8 @@ export function ramp(share) {
 
 // The task's sentences that are shown, as `sentence_parts` has them, and a color for each prefix.
 const known = new Map();
-export function sentencesOf({ p, length, k }) {
-  const key = `${p} ${length} ${k}`;
+export function sentencesOf({ p, length, k, rule = null }) {
+  const key = `${p} ${length} ${k} ${rule}`;
   if (known.has(key)) return known.get(key);
   let multisets = [[]];
   for (let t = 0; t < k; t++) {
@@ -60,26 +60,26 @@ export function sentencesOf({ p, length, k }) {
   const wanted = [rest, rest.map((x) => (x + 1) % p), rest.map(() => 0), rest.map(() => p - 1)].slice(0, p === 2 ? 4 : 2);
   const suffixes = [...new Map(wanted.map((suffix) => [suffix.join(), suffix])).values()];
   const sentences = prefixes.flatMap((prefix) => suffixes.map((suffix) => [...prefix, ...suffix]));
-  const found = { prefixes, suffixes, colors, sentences, labels: prefixes.map((prefix) => sum(prefix) % p) };
+  const found = { prefixes, suffixes, colors, sentences, labels: sentences.map(labelOf({ p, length, k, rule })) };
   known.set(key, found);
   return found;
 }
 
 // All sequences in lexicographic order as one array, with their labels, or a sample where they are too many to be listed.
 const lists = new Map();
-export function everySequence({ p, length, k }) {
-  const key = `${p} ${length} ${k}`;
+export function everySequence({ p, length, k, rule = null }) {
+  const key = `${p} ${length} ${k} ${rule}`;
   if (lists.has(key)) return lists.get(key);
   const complete = p ** length <= LISTED,
     count = complete ? p ** length : SAMPLE,
     tokens = new Uint8Array(count * length),
     labels = new Uint8Array(count);
-  const { below: draw } = random(0, 0);
+  const { below: draw } = random(0, 0), label = labelOf({ p, length, k, rule });
   for (let n = 0; n < count; n++) {
     for (let t = length - 1, rest = n; t >= 0; t--, rest = Math.floor(rest / p)) {
       tokens[n * length + t] = complete ? rest % p : draw(p);
     }
-    for (let t = 0; t < k; t++) labels[n] = (labels[n] + tokens[n * length + t]) % p;
+    labels[n] = label(tokens.subarray(n * length, (n + 1) * length));
   }
   lists.set(key, { count, tokens, labels, complete });
   return lists.get(key);
@@ -200,15 +200,39 @@ export function unpack(run) {
 }
 
 // Settings, the weights to start from and the edits, as a state tells them.
-export const taskOf = ({ p, length, k }) => ({ p, length, k });
+export const taskOf = ({ p, length, k, rule }) => ({ p, length, k, rule: rule ? ruleOf(rule, { p, length }) : null });
+// A rule as a reader writes it: L weights with spaces between, or, of short sequences, all pᴸ labels without.
+const TABLE = 1024;
+function ruleOf(text, { p, length }) {
+  const parts = text.trim().split(/[\s,;]+/), size = p ** length;
+  if (parts.length === 1 && length > 1 && /^\d+$/.test(parts[0])) {
+    const labels = [...parts[0]].map(Number);
+    if (size > TABLE) throw new RangeError(`A table of labels is for at most ${TABLE} sequences; these are ${p}^${length}.`);
+    if (labels.length !== size) {
+      throw new RangeError(`The table must have ${p}^${length} = ${size} labels, got ${labels.length}.`);
+    }
+    if (labels.some((label) => label >= p)) throw new RangeError(`The table's labels must be 0 to ${p - 1}.`);
+    return labels;
+  }
+  const weights = parts.map((part) => Number(part.replace("−", "-")));
+  if (weights.length !== length) {
+    throw new RangeError(`The weights must be ${length}, one per position, got ${weights.length}.`);
+  }
+  if (!weights.every((weight) => Number.isInteger(weight) && Math.abs(weight) < 1e6)) {
+    throw new RangeError("The weights must be whole numbers.");
+  }
+  return weights;
+}
 export const settingsOf = (state) => ({
   task: taskOf(state),
   dim: state.dim,
   norm: state.norm,
   width: state.width,
   learningRate: state.rate,
-  betas: [0.9, state.beta2],
+  betas: [state.beta1, state.beta2],
   eps: state.eps,
+  weightDecay: state.decay,
+  clip: state.clip || Infinity,
   batchSize: state.batch,
   discount: state.discount,
   count: state.count,
@@ -243,8 +267,8 @@ export function startOf(state) {
 }
 
 // Edits as text, "step kind at values", divided by semicolons.
-const ALONE = { query: "query", rate: "rate", beta2: "beta2", eps: "eps", discount: "discount", order: "order" };
-const FORKED = ["rate", "beta2", "eps", "discount", "order"]; // what a second run may have otherwise
+const FORKED = ["rate", "beta1", "beta2", "eps", "decay", "clip", "discount", "order"]; // what a second run may have otherwise
+const ALONE = ["query", ...FORKED];
 const NUMBERED = { token: "p", position: "length", neuron: "width", place: "length" };
 export function editsOf(text, state) {
   const found = text.split(";").filter(Boolean).map((one) => {
@@ -253,7 +277,7 @@ export function editsOf(text, state) {
     };
     const [step, kind, ...rest] = one.trim().split(" "), values = rest.map(Number), numbered = Object.hasOwn(NUMBERED, kind);
     if (!(Number.isInteger(Number(step)) && Number(step) >= 0)) bad("it must begin with a step");
-    if (!numbered && !Object.hasOwn(ALONE, kind)) bad(`there is no ${kind}`);
+    if (!numbered && !ALONE.includes(kind)) bad(`there is no ${kind}`);
     if (!values.every(Number.isFinite)) bad("its numbers must be finite");
     const at = numbered ? values.shift() : null;
     if (numbered && !(Number.isInteger(at) && at >= 0 && at < state[NUMBERED[kind]])) {
@@ -263,7 +287,8 @@ export function editsOf(text, state) {
     const [value] = values;
     if ((kind === "neuron" || kind === "place") && value !== 0 && value !== 1) bad("it must be 0 or 1");
     if (["rate", "eps", "discount"].includes(kind) && !(value > 0)) bad("it must be positive");
-    if (kind === "beta2" && !(value >= 0 && value < 1)) bad("β₂ must lie from 0 to below 1");
+    if (["beta1", "beta2"].includes(kind) && !(value >= 0 && value < 1)) bad("it must be at least 0 and below 1");
+    if (["decay", "clip"].includes(kind) && !(value >= 0)) bad("it must be at least 0");
     if (kind === "order" && !(Number.isInteger(value) && value >= 0 && value < 2 ** 32)) bad("it must be a seed");
     return { step: Number(step), kind, at, values };
   });
@@ -286,6 +311,7 @@ export function fits(state, bounds) {
   }
   if (state.k > state.length) return `k must be at most L = ${state.length}, got ${state.k}.`;
   try {
+    taskOf(state);
     startOf(state);
     editsOf(state.edits, state);
     const forks = editsOf(state.fork, state);
@@ -520,6 +546,7 @@ export function curvesOf(state, which = "own") {
 // What Python hears of a training of one's own.
 export const liveOf = (state, now) => ({
   ...taskOf(state),
+  rule: state.rule,
   norm: state.norm,
   epoch: now.epoch,
   frame: now.frame,
@@ -530,7 +557,8 @@ export const liveOf = (state, now) => ({
 });
 
 // What is shown as a file: weights as the package's JSON has them, with the task, and which neurons and positions are on.
-export function asFile({ model: { norm, weights, neurons, positions }, task }) {
+export function asFile({ model: { norm, weights, neurons, positions }, task: { rule, ...sizes } }) {
+  const task = { ...sizes, ...(rule ? { rule } : {}) };
   const switches = Object.fromEntries(Object.entries({ neurons, positions }).filter(([, mask]) => mask?.includes(0)));
   return JSON.stringify({
     norm,
@@ -593,9 +621,20 @@ export function fromFile(text, state) {
     }
     return mask.flatMap((on, at) => (on ? [] : [{ step: 0, kind, at, values: [0] }]));
   });
+  const rule = !task.rule
+    ? ""
+    : Array.isArray(task.rule)
+    ? task.rule.join(task.rule.length === sizes.length ? " " : "")
+    : "?";
+  try {
+    taskOf({ ...sizes, k: task.k, rule });
+  } catch (error) {
+    throw new RangeError(`The file's rule cannot be read: ${error.message}`);
+  }
   return {
     ...sizes,
     k: task.k,
+    rule,
     norm,
     start: spelledWeights(flat),
     edits: told(edits),

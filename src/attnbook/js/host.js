@@ -68,7 +68,7 @@
       mount(host).catch((error) => { // its still stays
         console.error("explorer not mounted:", error);
         const note = host.querySelector(".attnopt-still");
-        if (note) note.textContent = `This is a still picture: the explorer could not start (${error.message}).`;
+        if (note) note.textContent = `This is a static image: the explorer could not start (${error.message}).`;
       });
     }
   };

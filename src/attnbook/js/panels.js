@@ -82,7 +82,7 @@ const PANELS = [
   ],
   [
     "attention",
-    "attention, a row a sentence",
+    "what it attends to: a row per sentence",
     "Attention of every sentence on its tokens; those of the chosen sentence in percent",
     { canvas: true },
   ],
@@ -98,7 +98,12 @@ const PANELS = [
     "Sequence embeddings of all sequences, colored by their level; those of the sentences outlined",
     { canvas: true },
   ],
-  ["regions", "answers by ξ, ✕ wrong", "Regions of the classes in the plane of sequence embeddings", { canvas: true }],
+  [
+    "regions",
+    "what it sees: a dot per sentence at its ξ; color: answer, ✕ wrong",
+    "Regions of the classes in the plane of sequence embeddings",
+    { canvas: true },
+  ],
   ["neurons", "receptors wᵢ ●, assemblers uᵢ ▲", "Receptors and assemblers; the two of a neuron have one color", {}],
   [
     "ladder",
@@ -107,7 +112,7 @@ const PANELS = [
     { canvas: true },
   ],
   ["count", "m, what each position counts", "The integer that is read off for each position, prefix and suffix apart", {}],
-  ["loss", "loss, accuracy", "Training loss and accuracy against the epoch", {
+  ["loss", "how well it does: loss, accuracy", "Training loss and accuracy against the epoch", {
     key: [["━", "training", HUES[0]], ["╍", "unseen", HUES[1]]],
   }],
   [
@@ -120,6 +125,7 @@ const PANELS = [
     key: LAYERS.map(([, letter], index) => ["━", letter, HUES[index]]),
   }],
 ];
+const FIRST = ["regions", "attention", "loss"]; // what a newcomer looks at; the others fold
 const SECOND = ["sequence", "ladder", "count"];
 
 // The panels, and what pointing at them does. What is drawn is kept here: the sentence under the mouse, sizes, handles.
@@ -129,7 +135,15 @@ export function panels(root, link) {
   const beside = element("div", { class: "ao-beside" }, element("p", { class: "ao-about" })),
     second = element("div", { class: "ao-panels" });
   beside.append(second);
-  root.append(about, grid, beside);
+  const more = element("div", { class: "ao-panels" }),
+    rest = element(
+      "details",
+      { class: "ao-fold ao-more" },
+      element("summary", {}, `${PANELS.length - FIRST.length} more panels: embeddings, values, neurons, what is counted`),
+      more,
+    );
+  rest.addEventListener("toggle", link.redraw); // its panels have a size now
+  root.append(grid, rest, about, beside); // what changes its height stands below what is dragged
   const view = { root, about, layers, beside, hovered: null, built: "", shown: null, sentences: null, handles: "" };
   const panel = (parent, key, [name, title, label, { canvas = false, key: signs = [] }]) => {
     const plot = element("div", { class: "ao-plot" }), caption = element("div", { class: "ao-caption" }, title);
@@ -144,7 +158,8 @@ export function panels(root, link) {
     const svg = drawn("svg", { role: name === "positions" ? "group" : "img", "aria-label": label }, plot);
     layers[key] = { plot, svg, cloth, behind: drawn("g", {}, svg), front: drawn("g", {}, svg), places: [] };
   };
-  for (const one of PANELS) panel(grid, one[0], one);
+  for (const name of FIRST) panel(grid, name, PANELS.find((one) => one[0] === name));
+  for (const one of PANELS) if (!FIRST.includes(one[0])) panel(more, one[0], one);
   for (const name of SECOND) panel(second, `${name}-2`, PANELS.find((one) => one[0] === name));
   layers.positions.handles = drawn("g", {}, layers.positions.svg);
 
@@ -574,6 +589,7 @@ export function drawPanels(view, now, state, link, move, second) {
       state.run,
       state.fork,
       layers.loss.plot.clientWidth,
+      layers.count.plot.clientWidth,
       ...(state.run === OWN
         ? ["own", "other"].flatMap((which) => {
           const { epoch } = curvesOf(state, which);
@@ -588,7 +604,7 @@ export function drawPanels(view, now, state, link, move, second) {
     { embeddings, values, attention, sequence, probabilities } = through,
     { weights } = model;
   const many = sentences.suffixes.length,
-    label = (n) => labels[Math.floor(n / many)],
+    label = (n) => labels[n],
     color = (n) => colors[Math.floor(n / many)];
   const chosen = sentenceOf(sentences, state, view.hovered), tokens = list[chosen], shares = attention[chosen];
   const room = roomOf(now),

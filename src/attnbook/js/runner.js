@@ -5,7 +5,7 @@
 //   query      its entries are multiplied by values[0]
 //   token, position    number `at` gets the values as its embedding
 //   neuron, place      number `at` is switched on (1) or off (0): a neuron, a position
-//   rate, beta2, eps, discount    a setting has this value from then on
+//   rate, beta1, beta2, eps, decay, clip, discount    a setting has this value from then on; 0 for `clip` is none
 //   order      from the next epoch on mini-batches are drawn as for this seed
 // Messages in, by kind: plan { plan, goal, id }; goal { goal, pace }, in steps and steps a second; rest { on }; stop;
 //   many { id, settings, start, edits, seeds, epochs }
@@ -16,8 +16,10 @@ import { createTrainer, random, unflatten } from "./trainer.js";
 
 const BETWEEN = 10, MOST = 200; // epochs between states kept to go back to, and how many
 const SLOW = 20; // steps a second up to which each is told
-const ESCAPED = 0.6; // below such a loss of an epoch a run has left the plateau
-const SETTING = { rate: "learningRate", eps: "eps", discount: "discount" };
+const SETTING = { rate: "learningRate", eps: "eps", decay: "weightDecay", discount: "discount" };
+
+// Below such a loss of an epoch a run has left the plateau, as `escape_level` of the package says.
+export const escapeLevel = (p) => 0.6 * Math.log2(p);
 
 export const sizesOf = ({ task, dim, width }) => ({ vocabulary: task.p, length: task.length, dim, width });
 export const stepsPerEpoch = ({ count, batchSize }) => Math.ceil(count / batchSize);
@@ -37,7 +39,9 @@ function apply(trainer, edits) {
     else if (kind === "neuron") switched.neurons[at] = values[0];
     else if (kind === "place") switched.positions[at] = values[0];
     else if (kind === "order") trainer.restore({ ...trainer.save(), generator: random(values[0], 2).state });
+    else if (kind === "beta1") trainer.change({ betas: [values[0], trainer.settings.betas[1]] });
     else if (kind === "beta2") trainer.change({ betas: [trainer.settings.betas[0], values[0]] });
+    else if (kind === "clip") trainer.change({ clip: values[0] || Infinity });
     else trainer.change({ [SETTING[kind]]: values[0] });
   }
   trainer.set({ weights, ...switched });
@@ -148,7 +152,7 @@ export function serve(post, slice) {
         apply(one, edits.filter(({ step }) => step === one.steps));
         loss += one.step() / stepsPerEpoch(settings);
       }
-      if (loss < ESCAPED) many.escaped ??= one.epochs;
+      if (loss < escapeLevel(settings.task.p)) many.escaped ??= one.epochs;
       if (one.epochs >= epochs) {
         apply(one, edits.filter(({ step }) => step === one.steps));
         post({ kind: "one", id: turn, seed: seeds.shift(), evaluation: one.evaluate(), share: 1, escaped: many.escaped });

@@ -30,6 +30,7 @@
 // { low, high, whole } or { values }.
 
 import { clamp, drawn, element, line, show, tidy, unique } from "./common.js";
+import { save } from "./picture.js";
 
 const BENDS = { log: [Math.log, Math.exp], sqrt: [Math.sqrt, (root) => root * root] };
 const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
@@ -339,10 +340,9 @@ const written = (value) =>
   [value].flat(Infinity).map((one) => encodeURIComponent(typeof one === "number" ? Number(one.toPrecision(12)) : one)).join(
     ",",
   );
+const spelled = (state, names) => names.map((name) => `${name}:${written(state[name])}`).join(";");
 const addressed = (state, start) =>
-  Object.keys(start).filter((name) => written(state[name]) !== written(start[name])).map((name) =>
-    `${name}:${written(state[name])}`
-  ).join(";");
+  spelled(state, Object.keys(start).filter((name) => written(state[name]) !== written(start[name])));
 
 // The changes that an address asks for, and the names of those that are no value of a trait or of none.
 function asked(text, start, bounds) {
@@ -443,6 +443,7 @@ function guide(steps, { link, reset, root, compute }) {
     if (at < 0) return;
     dim();
     const lit = steps[at].light && root.querySelector(`.${steps[at].light}`);
+    lit?.closest("details")?.setAttribute("open", "");
     lit?.classList.add("ao-lit");
     lit?.scrollIntoView({ block: "center" });
   };
@@ -466,12 +467,13 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
       alert = element("p", { class: "ao-alert", role: "alert" });
     // JupyterLab takes the arrow keys for itself unless the very control in focus says that it wants them.
     root.addEventListener("focusin", ({ target }) => target.setAttribute("data-lm-suppress-shortcuts", "true"));
-    const names = Object.keys(model.get("_bounds")), watchers = [];
+    const names = Object.keys(model.get("_bounds")), watchers = [], module = name?.replace(/-\d+$/, "");
     const state = () => Object.fromEntries(names.map((one) => [one, model.get(one)]));
     let held = true,
       timer = null,
       asking = guess !== undefined,
       way = null,
+      alone = null,
       parts = [],
       layers = [],
       svgs = [],
@@ -524,6 +526,12 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
         }
         status.textContent = asking ? "" : say(numbers, now, layers);
         if (way) way.href = new URL(`../../${elsewhere.to(now)}`, globalThis.attnopt.base);
+        if (alone) {
+          alone.href = new URL(
+            `../../embed/${module}.html#${module}=${spelled(now, Object.keys(start))}`,
+            globalThis.attnopt.base,
+          );
+        }
       } catch (error) {
         console.error(error);
         status.textContent = `This cannot be drawn: ${error.message}.`;
@@ -568,6 +576,15 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
       const foot = element("div", { class: "ao-foot" }, button("reset", () => link.update(start)));
       if (name) foot.append(button("copy link", copy, { "aria-live": "polite" }));
       const home = globalThis.attnopt?.base; // in the page: the scripts stand two folders below the book's root
+      alone = name && home && !location.pathname.includes("/embed/")
+        ? element("a", { title: "this explorer on a page of its own, for slides and course pages" }, "embed")
+        : null;
+      if (alone) foot.append(alone);
+      for (const kind of ["svg", "png"]) {
+        foot.append(button(kind.toUpperCase(), () => {
+          save(root, name ?? "explorer", kind).catch((error) => link.warn(`The picture cannot be saved: ${error.message}.`));
+        }, { "aria-label": `save the picture as ${kind.toUpperCase()}` }));
+      }
       way = elsewhere && home ? element("a", {}, elsewhere.label) : null;
       if (way) foot.append(way);
       const steps = called(tour, state());

@@ -17,6 +17,8 @@ const SETTINGS = [
   "learningRate",
   "betas",
   "eps",
+  "weightDecay",
+  "clip",
   "batchSize",
   "discount",
   "count",
@@ -64,12 +66,36 @@ function given(name, value, known) {
   return value;
 }
 function checkTask(task) {
-  const { p, length, k } = given("task", task, ["p", "length", "k"]);
-  return { p: whole("task.p", p, 2), length: whole("task.length", length, 1), k: whole("task.k", k, 1, length) };
+  const { p, length, k, rule = null } = given("task", task, ["p", "length", "k", "rule"]);
+  whole("task.p", p, 2);
+  whole("task.length", length, 1);
+  whole("task.k", k, 1, length);
+  if (rule === null) return { p, length, k, rule };
+  const labels = listed("task.rule", rule).length !== length;
+  if (labels && rule.length !== p ** length) {
+    throw new RangeError(`task.rule must have ${length} weights or ${p}^${length} labels, got ${rule.length} numbers`);
+  }
+  return {
+    p,
+    length,
+    k,
+    rule: Array.from(rule, (one, at) => whole(`task.rule[${at}]`, one, labels ? 0 : -Infinity, labels ? p - 1 : Infinity)),
+  };
+}
+
+// What a task calls a sequence: the sum of its first k tokens modulo p, or, by a rule, their sum with weights, or what a table
+// of all sequences in lexicographic order says.
+export function labelOf({ p, length, k, rule = null }) {
+  if (rule === null) return (tokens) => sum(tokens.slice(0, k)) % p;
+  if (rule.length !== length) return (tokens) => rule[tokens.reduce((at, token) => at * p + token, 0)];
+  const weights = rule.map((weight) => (weight % p + p) % p);
+  return (tokens) => tokens.reduce((total, token, t) => total + weights[t] * token, 0) % p;
 }
 const RATES = {
   learningRate: positive,
   eps: positive,
+  weightDecay: (name, value) => (value === 0 ? value : positive(name, value)),
+  clip: (name, value) => (value === Infinity ? value : positive(name, value)), // the longest gradient of a step
   discount: positive,
   batchSize: (name, value) => whole(name, value, 1),
   betas: (name, value) =>
@@ -165,13 +191,13 @@ export function flatten(weights) {
 
 // All sequences of a task in lexicographic order, and their labels.
 export function allSequences(task) {
-  const { p, length, k } = checkTask(task), size = p ** length;
+  const { p, length } = checkTask(task), size = p ** length;
   if (size > 2 ** 16) throw new RangeError(`task must have at most ${2 ** 16} sequences to be listed, got ${p}^${length}`);
   const tokens = Array.from(
     { length: size },
     (_, n) => Array.from({ length }, (_, t) => Math.floor(n / p ** (length - 1 - t)) % p),
   );
-  return { tokens, targets: tokens.map((row) => sum(row.slice(0, k)) % p) };
+  return { tokens, targets: tokens.map(labelOf(task)) };
 }
 
 function dimOf(xi, { p, length }) {
@@ -382,6 +408,8 @@ export function createTrainer({
   learningRate = 3e-3,
   betas = [0.9, 0.999],
   eps = 1e-8,
+  weightDecay = 0,
+  clip = Infinity,
   batchSize = 32,
   discount = 1,
   count = 2048,
@@ -393,13 +421,13 @@ export function createTrainer({
 } = {}) {
   for (const name of Object.keys(unknown)) throw new RangeError(`settings may hold ${SETTINGS.join(", ")}, got ${name}`);
   const task = checkTask(wanted),
-    { p, length, k } = task,
+    { p, length } = task,
     v = whole("vocabulary", vocabulary, p),
     d = whole("dim", dim, 1),
     h = whole("width", width, 1);
   const sizes = { vocabulary: v, length, dim: d, width: h }, rms = checkNorm(norm) === "rms", root = Math.sqrt(d);
   whole("seed", seed, 0, 2 ** 32 - 1);
-  let rates = checkRates({ learningRate, betas, eps, batchSize, discount });
+  let rates = checkRates({ learningRate, betas, eps, weightDecay, clip, batchSize, discount });
 
   // Where each weight starts, and where the groups end whose gradients are measured.
   const place = {};
@@ -426,7 +454,7 @@ export function createTrainer({
   const drawn = (total, stream) => {
     const { below: draw } = random(seed, stream),
       tokens = Array.from({ length: whole("count", total, 1) }, () => Array.from({ length }, () => draw(p)));
-    return { tokens, targets: tokens.map((row) => sum(row.slice(0, k)) % p) };
+    return { tokens, targets: tokens.map(labelOf(task)) };
   };
   const data = learned === undefined ? drawn(count, STREAMS.data) : checkData(learned, task, v), total = data.tokens.length;
   const paired = (tokens) => Int32Array.from(tokens.flatMap((row) => row.map((x, t) => x * length + t)));
@@ -645,20 +673,24 @@ export function createTrainer({
     }
   }
 
-  // Adam's step, as PyTorch makes it, and the squares of the gradients by group.
+  // Adam's step, as PyTorch's AdamW makes it after `clip_grad_norm_`, and the squares of the gradients by group, unclipped.
   function adam() {
     steps += 1;
-    const { learningRate: rate, betas: [slow, slower], eps: least, discount: by } = rates;
+    const { learningRate: rate, betas: [slow, slower], eps: least, discount: by, weightDecay: decay, clip: longest } = rates;
     const unbias = rate / (1 - slow ** steps), scale = Math.sqrt(1 - slower ** steps);
+    let long = 0;
+    if (longest < Infinity) { for (let at = 0; at < size; at++) long += slope[at] * slope[at]; }
+    const shorten = long > longest * longest ? longest / Math.sqrt(long) : 1;
     for (let group = 0, at = 0; group < ends.length; group++) {
-      const pace = at >= W ? unbias / by : unbias;
+      const pace = at >= W ? unbias / by : unbias, shrink = 1 - decay * (at >= W ? rate / by : rate);
       let total = 0;
       for (; at < ends[group]; at++) {
-        const value = slope[at],
+        total += slope[at] * slope[at];
+        flat[at] *= shrink;
+        const value = slope[at] * shorten,
           moment = first[at] += (1 - slow) * (value - first[at]),
           square = second[at] = slower * second[at] + (1 - slower) * value * value;
         flat[at] -= pace * moment / (Math.sqrt(square) / scale + least);
-        total += value * value;
       }
       squares[group] += total;
     }

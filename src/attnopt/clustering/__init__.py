@@ -24,7 +24,18 @@ from attnopt.clustering.gradients import (
 from attnopt.clustering.interventions import levels, removals, replacements
 from attnopt.clustering.invariance import invariance, spurious_attention
 from attnopt.clustering.model import Models, Module, normalize
-from attnopt.clustering.plateau import curvature, find_drops, influences, log_cosh_half, margins, parity_coefficient, walsh
+from attnopt.clustering.plateau import (
+    curvature,
+    escape_epochs,
+    escape_level,
+    find_drops,
+    influences,
+    log_cosh_half,
+    margins,
+    parity_coefficient,
+    successes,
+    walsh,
+)
 from attnopt.clustering.sandbox import Run, load_run, run_names
 from attnopt.clustering.spikes import Course, Spike, State, dissect, find_spikes
 from attnopt.clustering.task import Task
@@ -67,6 +78,8 @@ __all__ = [
     "cyclic_step",
     "dissect",
     "ensemble",
+    "escape_epochs",
+    "escape_level",
     "find_drops",
     "find_spikes",
     "gelu_derivative",
@@ -94,6 +107,7 @@ __all__ = [
     "run_names",
     "save_training",
     "spurious_attention",
+    "successes",
     "token_effects",
     "train",
     "training_data",

@@ -101,7 +101,10 @@ def counting_form(sequence: Tensor, task: Task) -> tuple[Tensor, Tensor]:
     """
     check_all_sequences(sequence, task)
     if task.p != 2:
-        raise ValueError(f"task must have two tokens, got {task.p}")
+        raise ValueError(
+            f"task must have two tokens, got {task.p}: of more tokens, one need not add a multiple of what another adds; "
+            "token_effects measures what each adds"
+        )
     tokens = task.all()[0].to(sequence.dtype)
     effects = position_effects(sequence, task)
     least = effects[:, : task.k].amin(1, keepdim=True)

@@ -27,24 +27,33 @@ def levels(weights: Tensor, task: Task) -> Tensor:
 
 
 def right(models: Models, sequence: Tensor, targets: Tensor) -> Tensor:
-    """How often models with two tokens give the targets (n,) or (M, n), from sequence embeddings ξ (M, n, d); shape (M,)."""
+    """How often models give the targets (n,) or (M, n), from sequence embeddings ξ (M, n, d); shape (M,)."""
     return agreement(answers(models, sequence), targets)
 
 
 def agreement(said: Tensor, targets: Tensor) -> Tensor:
-    """How often answers, true for token 1, shape (M, n), are the targets (n,) or (M, n)."""
-    return (said == (targets == 1)).double().mean(1)
+    """How often answers, tokens of shape (M, n), are the targets (n,) or (M, n)."""
+    return (said == targets).double().mean(1)
 
 
 def answers(models: Models, sequence: Tensor) -> Tensor:
-    """Whether the answer is token 1, from sequence embeddings ξ (M, n, d); a tie is answered with 0."""
-    return _margins(models, models.feed_forward(sequence)) > 0
+    """The tokens with the largest logits (M, n), from sequence embeddings ξ (M, n, d); a tie with 0 is answered with 0."""
+    return _largest(_margins(models, models.feed_forward(sequence)))
 
 
 def _margins(models: Models, output: Tensor) -> Tensor:
-    """ζ₁ - ζ₀ from ψ (M, n, d), as one product: where the embeddings nearly agree, a difference of logits would cancel."""
+    """ζ_x - ζ₀ for x = 1 … p - 1, from ψ (M, n, d), shape (M, n, p - 1).
+
+    As one product: where the embeddings nearly agree, a difference of logits would cancel.
+    """
     token = models.weights["token"]
-    return torch.einsum("mnd,md->mn", output, token[:, 1] - token[:, 0])
+    return torch.einsum("mnd,mkd->mnk", output, token[:, 1:] - token[:, :1])
+
+
+def _largest(margins: Tensor) -> Tensor:
+    """The tokens (…) with the largest logits, from their margins over token 0, (…, p - 1)."""
+    most, which = margins.max(-1)
+    return torch.where(most > 0, which + 1, 0)
 
 
 def donors(level: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -79,8 +88,8 @@ def replacements(models: Models, task: Task, weights: Tensor, generator: torch.G
     ξ is split into the mean of its level of M = Σ m_t x_t and the rest.
 
     Args:
-        models: with two tokens.
-        task: with p = 2.
+        models: with as many tokens as the task.
+        task: whose sequences and labels are meant.
         weights: m, shape (M, L), as from `Models.count`.
         generator: draws the other sequences.
 
@@ -116,8 +125,8 @@ def removals(models: Models, task: Task, generator: torch.Generator) -> dict[str
     """Accuracies over all sequences when a part of the model is taken out.
 
     Args:
-        models: with two tokens.
-        task: with p = 2.
+        models: with as many tokens as the task.
+        task: whose sequences and labels are meant.
         generator: draws the other sequence whose attention is taken.
 
     Returns:
@@ -125,7 +134,7 @@ def removals(models: Models, task: Task, generator: torch.Generator) -> dict[str
 
         - ``query`` (M,): the query set to 0, so that attention is the same everywhere;
         - ``attention`` (M,): the attention that another random sequence gets;
-        - ``positions`` (M, L): at one position both tokens get the mean of their normalized embeddings;
+        - ``positions`` (M, L): at one position all tokens get the mean of their normalized embeddings;
         - ``neurons`` (M, h): one neuron held at its mean over all sequences.
     """
     _check(models, task)
@@ -142,12 +151,12 @@ def removals(models: Models, task: Task, generator: torch.Generator) -> dict[str
     paid = (paid / paid.sum(-1, keepdim=True))[:, elsewhere]
     values = table @ models.weights["value"].mT.unsqueeze(1)
     mixed = torch.zeros_like(sums[..., :-1])
-    positions, halves = [], models.summands(table.mean(1))
+    positions, means = [], models.summands(table.mean(1))
     for t in range(task.length):
         mixed += paid[..., t : t + 1] * values[:, :, t][:, tokens[:, t]]
-        zero = tokens[:, t] == 0  # a sequence with 1 there is answered like the one with 0
-        said = answers(models, _divided(sums[:, zero] + (halves[:, t] - rows[:, 0, t]).unsqueeze(1)))
-        positions.append((agreement(said, targets[zero]) + agreement(said, targets[~zero])) / 2)
+        zero = tokens[:, t] == 0  # a sequence with another token there is answered like the one with 0
+        said = answers(models, _divided(sums[:, zero] + (means[:, t] - rows[:, 0, t]).unsqueeze(1)))
+        positions.append(sum(agreement(said, targets[tokens[:, t] == token]) for token in range(task.p)) / task.p)
     return {
         "query": right(models, _divided(_summed(marked, uniform)), targets),
         "attention": right(models, mixed, targets),
@@ -167,19 +176,19 @@ def _divided(sums: Tensor) -> Tensor:
 def _without_neurons(models: Models, sequence: Tensor, targets: Tensor) -> Tensor:
     """Accuracy (M, h) with each neuron in turn held at its mean."""
     active = gelu(models.activations(normalize(sequence, models.norm)))
-    margin = _margins(models, models.feed_forward(sequence))
+    margin = _margins(models, models.feed_forward(sequence)).unsqueeze(2)
     token, assemblers = models.weights["token"], models.weights["assemblers"]
-    pull = torch.einsum("mdh,md->mh", assemblers, token[:, 1] - token[:, 0])
-    gone = (active - active.mean(1, keepdim=True)) * pull.unsqueeze(1)  # what a neuron adds to the margin beyond its mean
-    said = (margin.unsqueeze(-1) - gone) > 0
-    return (said == (targets == 1).unsqueeze(-1)).double().mean(1)
+    pull = torch.einsum("mdh,mkd->mhk", assemblers, token[:, 1:] - token[:, :1])
+    surplus = (active - active.mean(1, keepdim=True)).unsqueeze(-1)
+    said = _largest(margin - surplus * pull.unsqueeze(1))  # without what a neuron adds to the margins beyond its mean
+    return (said == targets.unsqueeze(-1)).double().mean(1)
 
 
 def _check(models: Models, task: Task) -> None:
     check_models(models)
     models.check_task(task)
-    if task.p != 2 or models.vocabulary != 2:
-        raise ValueError(f"models and task must have two tokens, got {models.vocabulary} and {task.p}")
+    if task.p != models.vocabulary:
+        raise ValueError(f"models must have the task's {task.p} tokens, got {models.vocabulary}")
 
 
 def in_parts(models: Models, function: Callable[[Models, int], dict[str, Tensor]], size: int = 10) -> dict[str, Tensor]:

@@ -1,5 +1,7 @@
 """What a model knows of the parity before its loss shows it: Walsh coefficients, curvature, drops of a loss."""
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
@@ -7,6 +9,8 @@ from torch.nn.functional import cross_entropy, softplus
 from attnopt.checks import check_count, check_integers, check_number, check_tensors, check_vectors
 from attnopt.clustering.model import Models, check_models, marks
 from attnopt.clustering.task import Task
+
+SUCCESS = 0.9  # a model that is right on more of all sequences has learned its task
 
 
 def margins(models: Models, factors: Tensor | None = None) -> Tensor:
@@ -21,7 +25,12 @@ def margins(models: Models, factors: Tensor | None = None) -> Tensor:
         ValueError: if 2ᴸ exceeds 2²⁴, or ``factors`` are so large that the weights of a sequence no longer have a positive,
             finite sum.
     """
-    _check_two_tokens(models)
+    check_models(models)
+    if models.vocabulary != 2:
+        raise ValueError(
+            f"models must have two tokens, got {models.vocabulary}: of more logits, one difference does not say which is "
+            "largest; use Models.logits"
+        )
     tokens = Task(2, models.length, 1).all()[0]
     if factors is None:
         logits = models.logits(tokens)
@@ -45,13 +54,47 @@ def margins(models: Models, factors: Tensor | None = None) -> Tensor:
 
 
 def influences(models: Models) -> Tensor:
-    """‖δ_t‖, by how much the two tokens at a position differ in what they add to the sums whose ratio is ξ, shape (M, L).
+    """‖δ_t‖, the largest distance between what two tokens at a position add to the sums whose ratio is ξ, shape (M, L).
+
+    It is 0 exactly at blind positions.
 
     Source: the chapter "How training leaves the plateau".
     """
-    _check_two_tokens(models)
-    zero, one = models.summands().unbind(1)
-    return (one - zero).norm(dim=-1)
+    check_models(models)
+    rows = models.summands()
+    return (rows.unsqueeze(1) - rows.unsqueeze(2)).norm(dim=-1).amax((1, 2))
+
+
+def escape_level(p: int) -> float:
+    """The loss below which a model has left the plateau: 0.6 log₂ p nats, 87% of the log p of a model that knows nothing."""
+    return 0.6 * math.log2(check_count("p", p, 2))
+
+
+def escape_epochs(history: dict[str, Tensor], p: int) -> Tensor:
+    """The first evaluated epochs with a training loss below `escape_level`, (M,); -1 where there is none.
+
+    Args:
+        history: as from `Training`, or as ``each`` of `train` gets it.
+        p: size of the task's vocabulary.
+    """
+    below = _of_history(history, "loss") < escape_level(p)
+    return torch.where(below.any(0), history["epoch"][below.int().argmax(0)], -1)
+
+
+def successes(history: dict[str, Tensor]) -> Tensor:
+    """Which models are right on more than 90% of all sequences at the last evaluation, (M,); those that diverged are not.
+
+    Args:
+        history: as from `Training`, or as ``each`` of `train` gets it.
+    """
+    return _of_history(history, "accuracy_all")[-1] > SUCCESS
+
+
+def _of_history(history: dict[str, Tensor], name: str) -> Tensor:
+    """One of the curves of a history, (evaluations, M)."""
+    if not isinstance(history, dict) or not {"epoch", name} <= history.keys():
+        raise TypeError(f"history must be a dict with epoch and {name}, as training.history, got {type(history).__name__}")
+    return history[name]
 
 
 def walsh(values: Tensor) -> Tensor:
@@ -182,9 +225,3 @@ def _length(name: str, values: Tensor) -> int:
     if count == 0 or count & (count - 1):
         raise ValueError(f"{name} must be 2ᴸ numbers, got {count}")
     return count.bit_length() - 1
-
-
-def _check_two_tokens(models: Models) -> None:
-    check_models(models)
-    if models.vocabulary != 2:
-        raise ValueError(f"models must have two tokens, got {models.vocabulary}")

@@ -89,6 +89,8 @@ class Course:
                 raise ValueError(f"{name} must be one for all models, got {given}")
             if name in ("mlp_discount", "weight_decay", "clip") and given != plain:
                 raise ValueError(f"{name} must be {plain} here, got {given}")
+        if settings.draws != PAPER.draws:
+            raise ValueError(f"draws must be {PAPER.draws!r} here, got {settings.draws!r}")
         start = initial_models(seeds, settings).weights
         self.tokens, self.targets = training_data(seeds, settings.task, settings.n_train)
         self.settings, self.norm = settings, settings.norm

@@ -80,7 +80,7 @@ class Task:
         if self.rule is None:
             return tokens[..., : self.k].sum(-1) % self.p
         if callable(self.rule):
-            return _one_each(self.rule(tokens), tokens, self.p)
+            return _one_each(self.rule(tokens.clone()), tokens, self.p)  # which it may change
         if len(self.rule) == self.length:
             weights = torch.tensor([weight % self.p for weight in self.rule], device=tokens.device)
             return (tokens * weights).sum(-1) % self.p

@@ -2,6 +2,7 @@
 
 from attnopt.in_context.gdpp import gdpp_loss, gdpp_optimum, gdpp_residuals
 from attnopt.in_context.landscape import transverse_hessians
+from attnopt.in_context.layers import layers_loss
 from attnopt.in_context.one_layer import attention_loss, one_layer_loss, one_layer_optimum
 from attnopt.in_context.prompts import sample_grams, sample_prompts
 from attnopt.in_context.second_valley import second_valley, valley_loss, valley_parameters
@@ -23,6 +24,7 @@ __all__ = [
     "gdpp_residuals",
     "gram_quadrature",
     "in_context_loss",
+    "layers_loss",
     "linear_transformer",
     "marchenko_pastur_steps",
     "one_layer_loss",

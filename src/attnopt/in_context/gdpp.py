@@ -48,6 +48,8 @@ def gdpp_residuals(steps: Tensor, curvatures: Tensor, eigenvalues: Tensor) -> tu
 def gdpp_loss(steps: Tensor | Sequence[float], curvatures: Tensor | Sequence[float], dim: int, n_context: int) -> Tensor:
     """The exact in-context loss E tr R_k(G)² of layers A_i = a_i Σ⁻¹, B_i = b_i I, for w⋆ ~ N(0, Σ⁻¹).
 
+    For weights of any other covariance Ω it is tr(ΣΩ)/d times as large, as for `step_loss`.
+
     Args:
         steps: a_i, shape (..., k).
         curvatures: products a_i b_i of all layers but the last, shape (..., k - 1); empty for one layer.

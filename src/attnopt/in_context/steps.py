@@ -36,6 +36,9 @@ def residual_polynomial(steps: Tensor | Sequence[float]) -> Polynomial:
 def step_loss(steps: Tensor | Sequence[float], dim: int, n_context: int) -> Tensor:
     """The exact in-context loss E tr r(G)² of layers A_i = a_i Σ⁻¹, for w⋆ ~ N(0, Σ⁻¹).
 
+    For weights of any other covariance Ω it is tr(ΣΩ)/d times as large: E r(G)² commutes with all rotations, so it is a
+    multiple of the identity.
+
     Args:
         steps: a_i (negative for gradient descent), shape (..., k).
         dim: the dimension d.

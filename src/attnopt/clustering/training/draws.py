@@ -1,15 +1,17 @@
 """What follows from a seed: a model as it starts, and its training data."""
 
 from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_count, check_dtype, check_integers, is_truth
+from attnopt.checks import check_count, check_dtype, check_integers, check_word, is_truth
 from attnopt.clustering.model import Models
 from attnopt.clustering.task import Task, check_task
-from attnopt.clustering.training.settings import PAPER, Settings
+from attnopt.clustering.training import laboratory
+from attnopt.clustering.training.settings import PAPER, Draws, Settings
 
 
 def initial_models(seeds: Sequence[int], settings: Settings = PAPER, dtype: torch.dtype = torch.float32) -> Models:
@@ -26,8 +28,11 @@ def initial_models(seeds: Sequence[int], settings: Settings = PAPER, dtype: torc
     widest, models = max(widths), []
     sizes = settings.tokens, settings.task.length, settings.dim
     for seed, width in zip(seeds, widths, strict=True):
-        generator = torch.Generator().manual_seed(seed)
-        model = Models.random(1, *sizes, width, norm=settings.norm, generator=generator, biases=True).weights
+        if settings.draws == "laboratory":
+            model = laboratory.random_model(seed, *sizes, width, settings.norm).weights
+        else:
+            generator = torch.Generator().manual_seed(seed)
+            model = Models.random(1, *sizes, width, norm=settings.norm, generator=generator, biases=True).weights
         for name, axis in (("receptors", 1), ("assemblers", 2), ("receptor_biases", 1)):
             shape = list(model[name].shape)
             shape[axis] = widest - shape[axis]
@@ -36,7 +41,9 @@ def initial_models(seeds: Sequence[int], settings: Settings = PAPER, dtype: torc
     return Models.join(models).map(lambda value: value.to(dtype))
 
 
-def training_data(seeds: Sequence[int], task: Task, n_train: int = PAPER.n_train) -> tuple[Tensor, Tensor]:
+def training_data(
+    seeds: Sequence[int], task: Task, n_train: int = PAPER.n_train, draws: Draws = PAPER.draws
+) -> tuple[Tensor, Tensor]:
     """The sequences (M, n, L) and labels (M, n) that the models of these seeds are trained on, drawn with replacement.
 
     The numbers drawn are those that a model's weights begin with, the generator being the same: weights read the high bits
@@ -46,14 +53,19 @@ def training_data(seeds: Sequence[int], task: Task, n_train: int = PAPER.n_train
         seeds: M of them.
         task: whose.
         n_train: sequences of each model.
+        draws: as in `Settings`.
 
     Raises:
         ValueError: if a subclass of `Task` draws other than ``n_train`` sequences.
     """
     check_count("n_train", n_train)
     check_task(task)
-    draws = [task.sample(n_train, torch.Generator().manual_seed(seed)) for seed in check_seeds(seeds)]
-    for tokens, targets in draws:  # a subclass may draw its own
+    check_word("draws", draws, get_args(Draws))
+    if draws == "laboratory":
+        pairs = [laboratory.sample(seed, task, n_train) for seed in check_seeds(seeds)]
+    else:
+        pairs = [task.sample(n_train, torch.Generator().manual_seed(seed)) for seed in check_seeds(seeds)]
+    for tokens, targets in pairs:  # a subclass may draw its own
         check_integers("tokens of task.sample", tokens, task.p)
         check_integers("labels of task.sample", targets, task.p)
         if tokens.shape != (n_train, task.length) or targets.shape != (n_train,):
@@ -61,7 +73,7 @@ def training_data(seeds: Sequence[int], task: Task, n_train: int = PAPER.n_train
                 f"task.sample must give tokens ({n_train}, {task.length}) and labels ({n_train},), got "
                 f"{tuple(tokens.shape)} and {tuple(targets.shape)}"
             )
-    return torch.stack([tokens for tokens, _ in draws]), torch.stack([targets.long() for _, targets in draws])
+    return torch.stack([tokens for tokens, _ in pairs]), torch.stack([targets.long() for _, targets in pairs])
 
 
 def check_seeds(seeds: Sequence[int]) -> list[int]:

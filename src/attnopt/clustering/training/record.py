@@ -21,11 +21,11 @@ from attnopt.clustering.training.backward import SPREAD
 from attnopt.clustering.training.compiled import Kernel
 from attnopt.clustering.training.draws import training_data
 from attnopt.clustering.training.settings import Settings, Watch
-from attnopt.clustering.training.step import Plain, State
+from attnopt.clustering.training.step import Plain, State, order_of
 
 PROBE = 32  # training sequences whose losses must be finite after each epoch
 LATER = {  # settings of which older files say nothing, and what they were then
-    "settings": {"betas": [0.9, 0.999], "eps": 1e-8},
+    "settings": {"betas": [0.9, 0.999], "eps": 1e-8, "draws": "torch"},
     "watch": {"resumable": False},
 }
 
@@ -155,6 +155,7 @@ class Record:
     ):  # fmt: skip
         self.engine, self.watch, self.models, self.description = engine, watch, models, description
         self.epochs, self.evaluation = settings.epochs, Evaluation(engine, settings.task, tokens)
+        self.order_of = lambda epoch: order_of(epoch, tokens.shape[1])  # in which an epoch goes through them
         self.count, self.probe = tokens.shape[1], engine.sequences(tokens[:, :PROBE], targets[:, :PROBE])
         self.stopped = torch.full((len(tokens),), -1, device=tokens.device)  # after which epoch; -1 if still training
         self.spread = torch.zeros_like(self.stopped, dtype=engine.dtype)  # of the scores of those that stopped
@@ -339,16 +340,16 @@ def describe(seeds: list[int], settings: Settings, watch: Watch, start: Start, d
     """
     task, chosen = settings.task, {field.name: getattr(settings, field.name) for field in fields(Settings)}
     chosen["task"] = {"p": task.p, "length": task.length, "k": task.k}
-    plain, own = (_digest(one, seeds, settings.n_train) for one in (Task(task.p, task.length, task.k), task))
+    plain, own = (_digest(one, seeds, settings) for one in (Task(task.p, task.length, task.k), task))
     chosen["task"] |= {} if own == plain else {"data": own}
     said = {"seeds": seeds, "settings": chosen, "watch": asdict(watch), "dtype": str(dtype)}
     said |= {"start": None if start is None else checksum(start)} | ({"compiled": True} if compiled else {})
     return json.dumps(said)
 
 
-def _digest(task: Task, seeds: list[int], n_train: int) -> str:
+def _digest(task: Task, seeds: list[int], settings: Settings) -> str:
     """Of a task's training data and of what models are judged on."""
-    parts = *training_data(seeds, task, n_train), *task.judged()
+    parts = *training_data(seeds, task, settings.n_train, settings.draws), *task.judged()
     return hashlib.sha256(b"".join(part.cpu().to(torch.int32).numpy().tobytes() for part in parts)).hexdigest()
 
 

@@ -5,7 +5,7 @@ import math
 import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from torch import Tensor
@@ -14,6 +14,7 @@ from attnopt.checks import check_count, check_flag, check_number, check_word, is
 from attnopt.clustering.model import Norm
 from attnopt.clustering.task import Task, check_task
 
+Draws = Literal["torch", "laboratory"]
 PER_MODEL = ("width", "batch_size", "learning_rate", "mlp_discount", "weight_decay", "clip")
 LEAST = 1e-38  # what single precision can tell from 0: a weight whose gradients vanish is not divided by that
 
@@ -33,6 +34,8 @@ class Settings:
         norm: the models' normalization.
         n_train: training sequences of each model.
         epochs: passes through the training set.
+        draws: whose random numbers make the initial weights, the data, and the order of the batches: "torch", or
+            "laboratory" to repeat a run of the book's laboratory, where each model has an order of its own.
         betas: Adam's β₁ and β₂, from 0 on and below 1, of all models.
         eps: Adam's ε, of all models.
         width: h, neurons of the feed-forward layer.
@@ -51,6 +54,7 @@ class Settings:
     norm: Norm = "rms"
     n_train: int = 2048
     epochs: int = 1000
+    draws: Draws = "torch"
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     width: int | Sequence[int] = 32
@@ -63,6 +67,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_task(self.task)
         check_word("norm", self.norm, get_args(Norm))
+        check_word("draws", self.draws, get_args(Draws))
         for name, least in (("dim", 1), ("n_train", 1), ("epochs", 0)):
             object.__setattr__(self, name, check_count(name, getattr(self, name), least))
         if self.vocabulary is not None:

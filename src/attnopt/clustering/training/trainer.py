@@ -17,6 +17,7 @@ from attnopt.clustering.model import Models
 from attnopt.clustering.training.backward import SPREAD, Layout, too_far
 from attnopt.clustering.training.compiled import Kernel
 from attnopt.clustering.training.draws import check_seeds, initial_models, training_data
+from attnopt.clustering.training.laboratory import Orders
 from attnopt.clustering.training.record import (
     ASKED,
     Record,
@@ -29,7 +30,7 @@ from attnopt.clustering.training.record import (
     save_training,
 )
 from attnopt.clustering.training.settings import EACH_EPOCH, PAPER, PER_MODEL, Grid, Settings, Watch
-from attnopt.clustering.training.step import Pace, Plain, State, order_of
+from attnopt.clustering.training.step import Pace, Plain, State
 
 Each = Callable[[int, Models, dict[str, Tensor]], bool | None]
 
@@ -179,11 +180,14 @@ def begin(
     layout = Layout.of(first.weights)
     state = State.of(layout.rows(first.weights))
     rows = state.rows
-    tokens, targets = (part[members].to(rows.device) for part in training_data(seeds, settings.task, settings.n_train))
+    what = seeds, settings.task, settings.n_train, settings.draws
+    tokens, targets = (part[members].to(rows.device) for part in training_data(*what))
     data = layout, first.norm, tokens, targets
     engine = Kernel(*data) if compiled else Plain(*data, rows.dtype)
     description = describe(seeds, settings, watch, start[members], rows.dtype, compiled)
     record = Record(engine, settings, watch, tokens, targets, models, description)
+    if settings.draws == "laboratory":
+        record.order_of = Orders([seeds[member] for member in members], record.count)
     if isinstance(start, TrainingState):
         record.resume(state, members, start)
     return engine, state, Pace.of(settings.of(members), layout, rows), record
@@ -192,13 +196,13 @@ def begin(
 def advance(engine: Plain | Kernel, state: State, pace: Pace, record: Record) -> None:
     """One epoch; models that it drives beyond what can be evaluated are put back and stop."""
     before, spread = state.rows.clone(), torch.zeros_like(record.spread)
-    order = order_of(record.epoch, record.count)
+    order = record.order_of(record.epoch)
     engine.epoch(state, order, pace, record.squares, spread)
     losses, _, _ = engine.predict(state.rows, record.probe, spread)
     sound = (spread <= SPREAD) & losses.isfinite().all(1)  # a spread that is no number is none
     for value in (state.rows, state.first, state.second):
         sound &= value.isfinite().all(1)
-    still = record.passed(-(-len(order) // pace.size), sound, spread).unsqueeze(1)
+    still = record.passed(-(-record.count // pace.size), sound, spread).unsqueeze(1)
     state.rows.copy_(torch.where(still, before, state.rows))
     state.first.masked_fill_(still, 0.0)
     state.second.masked_fill_(still, 0.0)
@@ -320,6 +324,8 @@ def checked(
     check_flag("progress", progress)
     if compiled and (str(device).partition(":")[0] != "cpu" or dtype != torch.float32):
         raise ValueError(f"compiled must be False except on the CPU in torch.float32, got {device} and {dtype}")
+    if compiled and settings.draws == "laboratory":
+        raise ValueError('compiled must be False with draws "laboratory", where each model has an order of its own')
     check_device("device", device)
     return seeds, grid
 
