@@ -304,7 +304,9 @@ function small(value) {
   if (value >= 1e-3) return show(value, value >= 0.1 ? 2 : 4);
   return powers(value, 2);
 }
-const percent = (value) => (value > 0 ? `${show(100 * value, value < 0.01 ? 1 : 0)}% of the answers are wrong` : "all answers are right");
+const percent = (
+  value,
+) => (value > 0 ? `${show(100 * value, value < 0.01 ? 1 : 0)}% of the answers are wrong` : "all answers are right");
 
 function say(now, { step }) {
   const start = `After step ${step} the loss is ${small(now.loss)}`;

@@ -71,8 +71,8 @@ class SpikeStepsExplorer(Explorer):
     alt = (
         "Left: two curves over 64 steps. The loss lies below a thousandth, jumps by a factor of a hundred at step 32, is "
         "small again one step later, and continues to flicker; steps grow from a fiftieth of the learning rate to twice it. "
-        "Right: the plane of sequence embeddings. Clusters of the two labels alternate along a line that passes close to the "
-        "origin; a ring shows the answer in each direction, and some clusters are beyond the edge of their arc."
+        "Right: the plane of sequence embeddings. Clusters of the two labels alternate along a line that passes close to "
+        "the origin; a ring shows the answer in each direction, and some clusters are beyond the edge of their arc."
     )
     step = traitlets.Int(PEAK, min=0, max=STEPS).tag(sync=True)
     data = traitlets.Dict().tag(sync=True)

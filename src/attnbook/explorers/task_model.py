@@ -47,8 +47,8 @@ class TaskModelExplorer(Explorer):
         "Four pictures of one sequence on its way through a model. The unit circle with the twelve normalized embeddings, "
         "larger where attention is larger, and the query as an arrow; attention as twelve bars, five of the prefix and "
         "seven of the suffix; the plane of sequence embeddings, where those of all sequences lie in six clusters of "
-        "alternating label, each in a region of its answer, and the one of this sequence is marked; the neurons' pushes toward one "
-        "answer or the other, and the logits."
+        "alternating label, each in a region of its answer, and the one of this sequence is marked; the neurons' pushes "
+        "toward one answer or the other, and the logits."
     )
     tokens = traitlets.List(
         traitlets.Int(min=0, max=1), default_value=[1, 0, 1, 1, 0, 0, 1, 0, 0, 1, 1, 0], minlen=LENGTH, maxlen=LENGTH
