@@ -130,7 +130,7 @@ MOVES = [
     ("task_model", {}, ["token 1", "→the label is 0.", "rotate the prefix", "flip the suffix", "→Attention on the prefix",
         "=built by hand"]),
     ("task_model", {"model": "ideal"}, ["rotate the prefix", "→so it is right", ("factor of q", "Home"),
-        "→prefix 41.67%"]),
+        "→prefix: 41.67%"]),
     ("task_model", {}, [(1, 74, 100), "↛contains 3 ones", (3, 100, 100), "↛contains 3 ones"]),
     ("gradient_bound", {}, [("factor of V", "Home"), "→broken terms of the paper's bound: query and value", "=initial",
         "↛16 of 16 sequences"]),
