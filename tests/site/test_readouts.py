@@ -105,7 +105,7 @@ def act(page, explorer, step):
 # What is done one after the other, and what is then said (→) or not (↛).
 MOVES = [
     ("softmax", {}, ["start here", "↛moved", "raise △", "→(0.31, 0.62, 0.08). Only the score of △", "raise all"]),
-    ("softmax", {}, ["start here", "raise △", "raise all", "→All scores have moved alike", "raise △", "raise △", "raise △"]),
+    ("softmax", {}, ["start here", "raise △", "raise all", "→All scores have moved by the same amount", "raise △", "raise △", "raise △"]),
     ("softmax", {}, ["longer axis", "↛by 0.00 ", ("score 1 ○", "2"), "↛purple, 0.00"]),
     ("attention_field", {}, ["take a step", "→After 1 step token", "take a step", "→After 2 steps token", "=1",
         "→token 1 is at"]),
