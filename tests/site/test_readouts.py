@@ -105,7 +105,7 @@ def act(page, explorer, step):
 # What is done one after the other, and what is then said (→) or not (↛).
 MOVES = [
     ("softmax", {}, ["start here", "↛moved", "raise △", "→(0.31, 0.62, 0.08). Only the score of △", "raise all"]),
-    ("softmax", {}, ["start here", "raise △", "raise all", "→All scores have moved by the same amount", "raise △", "raise △", "raise △"]),
+    ("softmax", {}, ["start here", "raise △", "raise all", "→All scores have moved by", "raise △", "raise △", "raise △"]),
     ("softmax", {}, ["longer axis", "↛by 0.00 ", ("score 1 ○", "2"), "↛purple, 0.00"]),
     ("attention_field", {}, ["take a step", "→After 1 step token", "take a step", "→After 2 steps token", "=1",
         "→token 1 is at"]),
@@ -176,7 +176,7 @@ ASKED = [
     ("one_layer_knows", "7,000 and 7", "how far to the right?", "6,592", "6,592 if its scores are sharp, and 7"),
     ("one_picture", "linear", "attention is the gradient of a function K: ?", "Σq", "Yes. Attention to a normal"),
     ("one_step", "that is my guess", "Where is that? Drag the cross.", "w₁", "The step leaves 0 at a right angle"),
-    ("oracle_value", "nothing", "how much can it be worth?", "what it leaves", "Nothing: the belief has"),
+    ("oracle_value", "nothing", "how much can it be worth?", "what it leaves", "Right: such labels gain nothing"),
     ("plateaus", "later by a fixed amount", "two step sizes that start 10⁻⁶ apart", "2.392", "Yes: a hundred times closer"),
     ("product", "with the first", "When will the loss, still hidden", "its cost", "Not yet. Token 4 is the last one"),
     ("quadratic_field", "rises", "What does the cross-entropy do?", "uphill", "Right: it rises"),
