@@ -177,7 +177,7 @@ ASKED = [
     ("one_picture", "linear", "attention is the gradient of a function K: ?", "Σq", "Yes. Attention to a normal"),
     ("one_step", "that is my guess", "Where is that? Drag the cross.", "w₁", "The step leaves 0 at a right angle"),
     ("oracle_value", "nothing", "how much can it be worth?", "what it leaves", "Right: such labels gain nothing"),
-    ("plateaus", "later by a fixed amount", "two step sizes that start 10⁻⁶ apart", "2.392", "Yes: a hundred times closer"),
+    ("plateaus", "later by a fixed amount", "two step sizes that start 10⁻⁶ apart", "2.392", "Yes: a start that is"),
     ("product", "with the first", "When will the loss, still hidden", "its cost", "Not yet. Token 4 is the last one"),
     ("quadratic_field", "rises", "What does the cross-entropy do?", "uphill", "Right: it rises"),
     ("second_valley", "at the optimum", "Where does it end?", "valley", "No. Training ends in the second valley"),
