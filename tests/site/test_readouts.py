@@ -178,7 +178,7 @@ ASKED = [
     ("one_step", "that is my guess", "Where is that? Drag the cross.", "w₁", "The step leaves 0 at a right angle"),
     ("oracle_value", "nothing", "how much can it be worth?", "what it leaves", "Nothing: the belief has"),
     ("plateaus", "later by a fixed amount", "two step sizes that start 10⁻⁶ apart", "2.392", "Yes: a hundred times closer"),
-    ("product", "with the first", "When will the loss, which is still hidden", "its cost", "Not quite. Token 4 is the last one"),
+    ("product", "with the first", "When will the loss, which is still", "its cost", "Not quite. Token 4 is the last one"),
     ("quadratic_field", "rises", "What does the cross-entropy do?", "uphill", "You said that it rises. It rises"),
     ("second_valley", "at the optimum", "Where does it end?", "valley", "No. Training ends in the second valley"),
     ("spike_steps", "all ξ turn a few degrees", "after step 31", "length 1 or more", "Right: a few degrees are enough."),
