@@ -1,4 +1,4 @@
-"""What the pages show one click away: proofs, solutions and sections whose label begins with ``fold-``, a Sphinx extension.
+"""A Sphinx extension for what pages show one click away: proofs, solutions, related work, sections labeled ``fold-…``.
 
 Each becomes a native ``<details>``, which needs no script; ``book/_static/folds.js`` opens what a link or a search leads to.
 """
@@ -11,6 +11,7 @@ from sphinx_exercise.nodes import solution_node
 from sphinx_proof.nodes import proof_node
 
 MARK = "fold-"  # a section's label that begins so
+RELATED = "related-work"  # the section that ends a chapter
 
 
 class Fold(nodes.General, nodes.Element):
@@ -39,7 +40,7 @@ def fold(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         summary = Summary("", title.astext().partition(" (")[0])
         node.replace_self(Fold("", summary, *rest, kind="solution", ids=node["ids"]))
     for node in list(doctree.findall(nodes.section)):
-        if any(name.startswith(MARK) for name in node["ids"]):
+        if any(name.startswith(MARK) or name == RELATED for name in node["ids"]):
             title, *rest = node.children
             level = sum(isinstance(parent, nodes.section) for parent in ancestors(node)) + 1
             node.children = []

@@ -225,9 +225,11 @@ const guess = {
   options: ["falls", "rises", "stays as it is"],
   reveal(guessed, { losses }) {
     const [[before, after], gradient] = [ends(losses.paper), ends(losses.true)[1]];
-    return `You said that it ${guessed}. It ${
+    return `${guessed === course(losses.paper) ? "Right" : "Not quite"}: it ${
       course(losses.paper)
-    }, from ${before} to ${after} by time ${HORIZON}; along minus the gradient it ${course(losses.true)}, to ${gradient}.`;
+    }, from ${before} to ${after} by time ${HORIZON}; along the negative gradient, it ${
+      course(losses.true)
+    }, to ${gradient}.`;
   },
 };
 

@@ -61,7 +61,7 @@ const raise = [0, 1, 2].map((raised) => nudged(() => [0, 1, 2].map((index) => (i
 
 const pictures = [
   {
-    label: "The simplex of three weights with softmax as a point, the way that it has come, and the ellipse of its Jacobian",
+    label: "The simplex of three weights with softmax as a point, the path it has taken, and the ellipse of its Jacobian",
     box: BOX.join(" "),
   },
   { label: "Three scores as bars, with their maximum and the smooth maximum as lines", box: BOX.join(" ") },
@@ -218,15 +218,15 @@ function draw([simplex, bars], now, state, bounds, asking) {
 
 const triple = (values) => `(${values.map((value) => show(value)).join(", ")})`;
 
-// What a nudge does, in words; one of a single score or of all alike has words of its own.
+// What a nudge does, in words; one of a single score or of all by the same amount has words of its own.
 function course({ nudge, moved: distance, first_order: straight, rise, slope }, state) {
   if (!moved(state)) return "";
   const touched = nudge.flatMap((value, index) => (Math.abs(value) > 1e-9 ? index : []));
   const alike = Math.max(...nudge) - Math.min(...nudge) < 1e-9, [one] = touched;
   const way = alike
-    ? "All scores have moved alike, and the weights stay where they were. "
+    ? "All scores have moved by the same amount, and the weights stay where they were. "
     : touched.length === 1
-    ? `Only the score of ${CLASSES[one]} has moved, and the weights go straight ${
+    ? `Only the score of ${CLASSES[one]} has moved, and the weights move straight ${
       nudge[one] > 0 ? "toward" : "away from"
     } its corner. `
     : "";
@@ -235,14 +235,14 @@ function course({ nudge, moved: distance, first_order: straight, rise, slope }, 
   }). ` +
     `Log-sum-exp has ${rise < 0 ? "fallen" : "risen"} by ${
       show(Math.abs(rise), 3)
-    }; the old weights' average of the nudge is ${show(slope, 3)}. `;
+    }; the average of the nudge under the old weights is ${show(slope, 3)}. `;
 }
 
 function say(now, state) {
   const { softmax, excess, most, eigenvalues } = now;
   return `The weights are ${triple(softmax)}. ${course(now, state)}` +
     `Half-axes of the ellipse: ${show(eigenvalues[0])} and ${show(eigenvalues[1])}, never above ½. ` +
-    `T·LSE exceeds the maximum by ${show(excess, 3)} of at most ${show(most, 3)}.`;
+    `T·LSE exceeds the maximum by ${show(excess, 3)}; the bound is ${show(most, 3)}.`;
 }
 
 const guess = {
@@ -252,9 +252,9 @@ const guess = {
   start: place([0.2, 0.15, 0.65]),
   reveal(point, { softmax }) {
     const away = Math.hypot(...minus(unplace(...point), softmax));
-    return `Your cross is ${show(away)} away from the weights, ${
+    return `Your cross is ${show(away)} away from the new weights, ${
       triple(softmax)
-    }. The point goes straight toward the corner △: ○ and □ keep the ratio of their weights, 4 to 1.`;
+    }. The point moves straight toward the corner △, because ○ and □ keep the ratio of their weights, 4 to 1.`;
   },
 };
 
