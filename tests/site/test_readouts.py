@@ -176,15 +176,9 @@ ASKED = [
     ("one_layer_knows", "7,000 and 7", "how far to the right?", "6,592", "6,592 if its scores are sharp, and 7"),
     ("one_picture", "linear", "attention is the gradient of a function K: ?", "Σq", "Yes. Attention to a normal"),
     ("one_step", "that is my guess", "Where is that? Drag the cross.", "w₁", "The step leaves 0 at a right angle"),
-<<<<<<< HEAD
     ("oracle_value", "nothing", "how much can it be worth?", "what it leaves", "Right: such labels gain nothing"),
     ("plateaus", "later by a fixed amount", "two step sizes that start 10⁻⁶ apart", "2.392", "Yes: a start that is"),
-    ("product", "with the first", "When will the loss, still hidden", "its cost", "Not yet. Token 4 is the last one"),
-=======
-    ("oracle_value", "nothing", "how much can it be worth?", "what it leaves", "Nothing: the belief has"),
-    ("plateaus", "later by a fixed amount", "two step sizes that start 10⁻⁶ apart", "2.392", "Yes: a hundred times closer"),
     ("product", "with the first", "When will the loss, which is still", "its cost", "Not quite. Token 4 is the last one"),
->>>>>>> 69e529c5d53a6acb44dd424949eef5ef0f7a78d8
     ("quadratic_field", "rises", "What does the cross-entropy do?", "uphill", "Right: it rises"),
     ("second_valley", "at the optimum", "Where does it end?", "valley", "No. Training ends in the second valley"),
     ("spike_steps", "all ξ turn a few degrees", "after step 31", "length 1 or more", "Right: a few degrees are enough."),
