@@ -53,7 +53,7 @@ def over(found: dict) -> list[str]:
     if found["first"] is None or found["first"] > BUDGETS["first"]:
         broken.append(f"first picture after {found['first'] or found['screens']:.1f} screens")
     if found["code"] > BUDGETS["code"]:
-        broken.append(f"code takes {100 * found['code']:.0f} % of the height")
+        broken.append(f"code takes {100 * found['code']:.0f}% of the height")
     if found["pictures"] < BUDGETS["pictures"]:
         broken.append(f"{found['pictures']} pictures and explorers")
     if found["screens"] > BUDGETS["screens"]:

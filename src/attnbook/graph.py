@@ -289,7 +289,7 @@ class Graph:
         drawn = "".join(map(self._node, self.nodes.values()))
         return (
             f'<div class="ao-graph"><svg viewBox="0 0 {self.width:g} {self.height:g}" role="group" '
-            'aria-label="What stands on what: a node for each claim and theorem; the table below says the same">'
+            'aria-label="What depends on what: a node for each claim and theorem; the table below says the same">'
             f'<g>{bands}<g class="ao-edges">{edges}</g>{drawn}</g></svg></div>'
         )
 

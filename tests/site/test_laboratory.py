@@ -482,7 +482,7 @@ def test_it_learns_labels_of_one_s_own(laboratory):
     pressed(explorer, "▶ train")
     settle(page, 5)
     shown = status(explorer)
-    tokens, label = re.search(r"Sentence (\d+ \d+):.* label (\d)", shown).groups()
+    tokens, label = re.search(r"Sequence (\d+ \d+):.* label (\d)", shown).groups()
     assert label == tokens[-1]
     assert page.complaints == []
 
@@ -557,7 +557,7 @@ def test_one_drag_is_one_change_while_it_trains(laboratory):
 def test_one_sentence_is_followed_through_the_stages(show):
     page, explorer = open_laboratory(show, device={"reduced_motion": "reduce"})
     said = []
-    pressed(explorer, "follow one sentence")
+    pressed(explorer, "follow one sequence")
     for _ in range(8):
         said.append(explorer.locator(".ao-walk span").inner_text())
         assert explorer.locator(".ao-lit").count() == 1
@@ -565,7 +565,7 @@ def test_one_sentence_is_followed_through_the_stages(show):
     assert [one.split(" of ")[0] for one in said] == [str(at) for at in range(1, 9)]
     assert "which is right" in said[-1] or "but the label is" in said[-1]
     assert explorer.locator(".ao-lit").count() == 0
-    assert explorer.get_by_role("button", name="follow one sentence").is_visible()
+    assert explorer.get_by_role("button", name="follow one sequence").is_visible()
     assert page.complaints == []
 
 

@@ -39,7 +39,7 @@ def test_sliders_and_runs_by_keyboard(sandbox):
         slider["prefix"].press("End")
         slider["suffix"].press("End")
         tokens = "".join(str(x) for x in run.tokens[-1].tolist())
-        assert f"Sentence {tokens[:5]} {tokens[5:]}:" in status(explorer)
+        assert f"Sequence {tokens[:5]} {tokens[5:]}:" in status(explorer)
         share = run.stages(frame)["attention"][-1, :5].sum().item()
         assert f": {100 * share:.1f}% of its attention" in status(explorer)
         assert slider["prefix"].get_attribute("aria-valuetext") == tokens[:5]
@@ -114,10 +114,10 @@ def test_the_sentence_under_the_mouse_lights_up_everywhere(sandbox):
         page.mouse.click(
             plane["x"] + plane["width"] * (1 + at[0] / reach) / 2, plane["y"] + plane["height"] * (1 - at[1] / reach) / 2
         )
-        assert "Sentence 11111" in status(explorer)
+        assert "Sequence 11111" in status(explorer)
         explorer.get_by_role("slider", name="prefix").press("Home")
         page.mouse.move(5, 5)
-        assert "Sentence 00000" in status(explorer)
+        assert "Sequence 00000" in status(explorer)
     assert page.complaints == []
 
 

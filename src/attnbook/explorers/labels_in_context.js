@@ -218,8 +218,8 @@ function say({ shown, chance, own, right, shares, exact }, { labels, layers }) {
     `Over ${TOSSES} prompts of coin flips, ${
       layers === 1 ? "one layer is" : `${layers} layers are`
     } right about the query in ${show(shares["put in"])} with its label put in${
-      exact === null ? "" : ", exactly 2/3 in the mean"
-    }, and in ${show(shares.hidden)} with it hidden, exactly 1/2 in the mean.`;
+      exact === null ? "" : ", exactly 2/3 on average"
+    }, and in ${show(shares.hidden)} with it masked, exactly 1/2 on average.`;
 }
 
 const guess = {
@@ -227,9 +227,9 @@ const guess = {
     "All nine labels are coin flips: there is nothing to learn. The query's own label is put in with the other eight, and one layer answers. How often is it right about that label?",
   options: ["1 time in 2", "2 times in 3", "9 times in 10"],
   reveal: (guessed, { shares, exact }) =>
-    `You said ${guessed}. One layer is right 2 times in 3, exactly: ½(1 + 1/√9).${
+    `${guessed === "2 times in 3" ? "Right" : "Not quite"}: one layer is right 2 times in 3, exactly ½(1 + 1/√9).${
       exact === null ? "" : ` Over the ${TOSSES} prompts here it was ${show(shares["put in"])}.`
-    } All beyond ½ has leaked from the label itself.`,
+    } Everything beyond ½ has leaked from the label itself.`,
 };
 const tour = [
   {

@@ -289,7 +289,9 @@ const guess = {
     "The query ● belongs to the class ○. Attention over all tokens returns one place, attention over its classmates alone another. Make every cluster twice as wide: in a long context, what becomes of the arrow from the one place to the other?",
   options: ["it grows", "it turns", "it stays"],
   reveal: (guessed, { gradient }) =>
-    `You said ${guessed}. It stays: both ends move by the same Σq, along the dotted lines. In a long context the arrow is Part I's step for these class vectors, ${
+    `${
+      guessed === "it stays" ? "Right" : "Not quite"
+    }: the arrow stays, because both ends move by the same Σq, along the dotted lines. In a long context the arrow is Part I's step for these class vectors, ${
       pair(scaled(-1, gradient))
     }, whatever Σ is.`,
 };

@@ -257,7 +257,7 @@ const guess = {
     "The label of 12 bits is the parity of 5 of them, up to an unknown sign. One attention layer sees labeled examples until only a fifth of the variance is unexplained. How many examples does it need if it compares all 12 bits, and how many if an earlier head has counted the ones among the 5?",
   options: ["700 and 50", "7,000 and 7", "7,000 and 500"],
   reveal: (guessed, { needed }) =>
-    `You said ${guessed}. It needs ${
+    `${guessed === "7,000 and 7" ? "Right" : "Not quite"}: the layer needs ${
       many(needed.sequences)
     } if its scores are sharp, and ${needed.counts} after a count: there are 4,096 sequences to see, but only six counts, of which four are frequent.`,
 };

@@ -235,6 +235,7 @@ const guess = {
   prompt:
     "Attention takes the mean of the tokens that the query points at. Here the context is three class vectors. Let them become one loose cloud around 0, normally distributed: what is attention then, as a function of the query?",
   options: ["always 0", "linear", "still a soft choice"],
+  tells: true,
   reveal: (guessed) =>
     `${
       guessed === undefined ? "" : guessed === "linear" ? "Yes. " : "No. "

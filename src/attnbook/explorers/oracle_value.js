@@ -264,9 +264,11 @@ const guess = {
     "The belief of each token is calibrated. An oracle computes its labels from the token’s own features, by a program as clever as you like. Of what the true label is worth, how much can it be worth?",
   options: ["all of it", "about a half", "nothing"],
   reveal: (guessed, { label }) =>
-    `You said ${guessed}. Nothing: the belief has already made the most of the features. The true label is worth ${
+    `${
+      guessed === "nothing" ? "Right" : "Not quite"
+    }: such labels gain nothing, because the belief already uses all that the features say. The true label gains ${
       show(label, 3)
-    }, and only what the features do not say brings a part of it.`,
+    }, and only information beyond the features can gain a part of it.`,
 };
 const tour = [
   {

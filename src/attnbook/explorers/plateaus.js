@@ -279,12 +279,13 @@ const guess = {
       spelled(state.spread)
     } apart will separate. Where will the line be if they start a hundred times closer together?`,
   options: OPTIONS,
+  tells: true,
   reveal: (told, now) =>
-    `${told === OPTIONS[1] ? "Yes" : "No"}: a hundred times closer moves the line to the right by log(100) / ${
-      three(now.rate)
-    } = ${show(now.hundred, 2)}, wherever it was, because differences grow at rate ${
-      three(now.rate)
-    }. Drag the triangle to see it.`,
+    `${
+      told === undefined ? "" : told === OPTIONS[1] ? "Yes: " : "No: "
+    }a start that is a hundred times closer moves the line to the right by log(100) / ${three(now.rate)} = ${
+      show(now.hundred, 2)
+    }, wherever it was, because differences grow at rate ${three(now.rate)}. Drag the triangle to see it.`,
 };
 
 export default explorer({ pictures, controls, compute, draw, say, guess });

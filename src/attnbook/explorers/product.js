@@ -351,14 +351,15 @@ function say(now, state) {
 
 const LAST = "only with the last";
 const guess = {
-  prompt: "The five counted tokens gain influence at different times. When will the loss, still hidden, leave log 2?",
+  prompt:
+    "The five counted tokens gain influence at different times. When will the loss, which is still hidden, leave log 2?",
   options: ["with the first", "when three have grown", LAST],
   tells: true,
   reveal(guessed) {
     return `${
-      guessed === undefined ? "" : guessed === LAST ? "So it is in this run. " : "Not yet. "
-    }Token 4 is the last one, between the epochs 142 and 179, and with it the loss falls, because π has all five as factors. ` +
-      "But training waits for more: at epoch 142 even their final influences leave π far below its cost, because the readout (blue) is still small, and with them negative; at epoch 162 they suffice.";
+      guessed === undefined ? "" : guessed === LAST ? "Right. " : "Not quite. "
+    }Token 4 is the last one, between epochs 142 and 179, and then the loss falls, because π has all five influences as factors. ` +
+      "But training waits for more: at epoch 142, even the final influences of all five leave π far below its cost, because the readout (blue) is still small, and becomes negative; at epoch 162, they suffice.";
   },
 };
 

@@ -223,11 +223,14 @@ const guess = {
   prompt:
     "Two tokens, θ = 1, each labeled as itself, softmax over tokens. From the point, follow the paper's formula downhill. What does the cross-entropy do?",
   options: ["falls", "rises", "stays as it is"],
+  tells: true,
   reveal(guessed, { losses }) {
     const [[before, after], gradient] = [ends(losses.paper), ends(losses.true)[1]];
-    return `You said that it ${guessed}. It ${
-      course(losses.paper)
-    }, from ${before} to ${after} by time ${HORIZON}; along minus the gradient it ${course(losses.true)}, to ${gradient}.`;
+    return `${
+      guessed === undefined ? "The cross-entropy" : guessed === course(losses.paper) ? "Right: it" : "Not quite: it"
+    } ${course(losses.paper)}, from ${before} to ${after} by time ${HORIZON}; along the negative gradient, it ${
+      course(losses.true)
+    }, to ${gradient}.`;
   },
 };
 

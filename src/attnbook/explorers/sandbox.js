@@ -317,7 +317,7 @@ const STAGES = [
   [
     "attention",
     ({ tokens, task }) =>
-      `The sentence ${spelled(tokens.slice(0, task.k))} ${
+      `The sequence ${spelled(tokens.slice(0, task.k))} ${
         spelled(tokens.slice(task.k))
       } has ${task.length} tokens. Its row is framed.`,
   ],
@@ -341,7 +341,7 @@ const STAGES = [
   [
     "sequence",
     ({ xi }) =>
-      `ξ = (${xi.map((one) => show(one, 2)).join(", ")}) is all that the rest of the model learns of the sentence.`,
+      `ξ = (${xi.map((one) => show(one, 2)).join(", ")}) is all that the rest of the model learns of the sequence.`,
   ],
   [
     "neurons",
@@ -368,7 +368,7 @@ function walk(parent, link, { root }) {
     at = -1;
     timer = null;
     said.textContent = "";
-    start.textContent = "follow one sentence";
+    start.textContent = "follow one sequence";
   };
   const go = () => {
     const now = held(link.state());
@@ -395,7 +395,7 @@ function walk(parent, link, { root }) {
     start.textContent = at === STAGES.length - 1 ? "end" : "next stage";
     if (!matchMedia("(prefers-reduced-motion: reduce)").matches) timer = setTimeout(go, 4000);
   };
-  const start = button("follow one sentence", go);
+  const start = button("follow one sequence", go);
   link.watch((changes) => {
     if (["prefix", "suffix", "run"].some((name) => name in changes)) stop();
   });
@@ -885,7 +885,7 @@ function say(numbers, state, [view]) {
       ? ""
       : ` Invariance: suffix ${show(suffix, 3)}, permutation ${show(permutation, 3)}.`
   }${count} ` +
-    `Sentence ${spelled(tokens.slice(0, task.k))} ${spelled(tokens.slice(task.k))}: ${
+    `Sequence ${spelled(tokens.slice(0, task.k))} ${spelled(tokens.slice(task.k))}: ${
       percent(sum(shares.slice(0, task.k)))
     } of its attention on the prefix; label ${label}, logits ${logits.map((value) => show(value, 2)).join(", ")}, ` +
     `answer ${best} with probability ${show(answers[best], 3)}${answers[label] < answers[best] ? ", wrong" : ""}.`;
@@ -923,7 +923,7 @@ const STEPS = [
   {
     set: { run: OWN, epoch: 0 },
     light: "ao-train",
-    say: "Your turn. Press train; change a setting below; drag a token while it runs.",
+    say: "Your turn. Press train. Change a setting below, or open the other panels and drag a token while the model trains.",
   },
 ];
 const tour = ({ data }) => (STEPS.every(({ set: { run } }) => run === OWN || run in data) ? STEPS : null);

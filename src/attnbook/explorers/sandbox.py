@@ -58,9 +58,10 @@ class Sandbox(Explorer):
 
     module = "sandbox"
     alt = (
-        "Nine pictures of one model at the end of its training: token and position embeddings; their normalized sums on a "
-        "circle with the query; attention, a row a sentence; the values; sequence embeddings, colored by prefix; the "
-        "regions of the classes with the sequence embeddings; receptors and assemblers; loss and accuracy; gradient norms."
+        "Three pictures of one model, and nine more when they are opened: token and position embeddings; their normalized "
+        "sums on a circle with the query; attention, one row per sequence; the values; sequence embeddings, colored by "
+        "prefix; the regions of the classes with the sequence embeddings; receptors and assemblers; loss and accuracy; "
+        "gradient norms."
     )
     runs = traitlets.List(traitlets.Unicode(), minlen=1).tag(sync=True)
     run = traitlets.Unicode().tag(sync=True)
