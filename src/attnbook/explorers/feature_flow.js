@@ -1,4 +1,4 @@
-// The flow of three tokens, or of a pair of tokens from three starts: their ways in the plane, and how far they are, or how high
+// The flow of three tokens, or of a pair of tokens from three starts: their paths in the plane, and how far they are, or how high
 // the cross-entropy is, in time.
 
 import {
@@ -149,11 +149,10 @@ const tip = (weight) => weight.map((value) => value * (1 + 0.3 / Math.max(0.3, M
 const filled = (node, index, at, radius) =>
   mark(node, index, at, radius, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 });
 const hollow = (node, index, at) => mark(node, index, at, 6, { fill: "none", stroke: COLOURS[index], "stroke-width": 2.5 });
-const thing = ({ model }) => (model === "linear" ? "token" : "start");
 
 const pictures = [
   {
-    label: "The plane of features: classes hollow, tokens or starts filled, their ways, and contours of the cross-entropy",
+    label: "The plane of features: classes hollow, tokens or starts filled, their paths, and contours of the cross-entropy",
     box: "0 0 360 364",
   },
   { label: "Distance from 0, or the cross-entropy, in time", box: "0 0 360 364" },
@@ -336,7 +335,7 @@ function drawFront(front, now, state, asking) {
     });
   }
   rests.forEach((rest, index) => {
-    dashed = "dashed: where each comes to rest";
+    dashed = "dashed: where each token comes to rest";
     guide(index, () => rest);
   });
   if (!far && isPair(state)) level(2 * Math.LN2, "equal tokens: 2 log 2", "2 4");
@@ -368,15 +367,17 @@ function sayLinear(now, { time, starts, selected }) {
     show(time, 1)
   } the distances from 0 are ${each(now.distances)}; cross-entropies ${each(now.now_losses, 3)}. `;
   if (now.rests) {
-    return `${distances}Soft labels: each comes to rest, at the distance ${
+    return `${distances}Soft labels: each token comes to rest, at the distances ${
       each(now.rest_distances)
-    }; in the end the way left shrinks like e^(−λt), λ = ${each(now.rates, 3)}.`;
+    }. In the end, the remaining distance shrinks like e^(−λt), with λ = ${each(now.rates, 3)}.`;
   }
   if (!now.margins) return `${distances}The class vectors lie on a line.`;
   if (!now.growth) {
     return `${distances}One-hot labels, margins ${each(now.margins)}: a class vector lies (almost) between the two others.`;
   }
-  return `${distances}One-hot labels: none comes to rest. In the end tenfold time adds log(10)/margin: ${each(now.growth)}.`;
+  return `${distances}One-hot labels: no token comes to rest. In the end, each tenfold time adds log(10)/margin: ${
+    each(now.growth)
+  }.`;
 }
 
 function sayPair(now, { formula, time, starts, selected }) {
@@ -388,36 +389,38 @@ function sayPair(now, { formula, time, starts, selected }) {
   return `Minus the ${formula === "true" ? "gradient" : "paper's formula"}, time ${show(time, 1)}: cross-entropy ${
     each(now.now_losses, 3)
   }; infimum ${show(now.infimum, 3)}. ` +
-    `${MARKS[selected]} at (${pair(starts[selected])}) has come to (${pair(now.now[selected])}), gradient norm ${
+    `${MARKS[selected]} at (${pair(starts[selected])}) has moved to (${pair(now.now[selected])}), gradient norm ${
       show(now.gradient_norms[selected], 3)
     }. ` +
     (risen.length
-      ? `The cross-entropy has risen from ${risen.map((index) => MARKS[index]).join(" and ")}.`
-      : "The cross-entropy has only fallen.");
+      ? `The cross-entropy has risen at some time for ${risen.map((index) => MARKS[index]).join(" and ")}.`
+      : "The cross-entropy has fallen at all times.");
 }
 
 const say = (now, state) => (isLinear(state) ? sayLinear : sayPair)(now, state);
 
 const FATES = {
   tokens: ["all come to rest", "all leave for infinity", "some rest, some leave"],
-  pairs: ["all merge", "all part", "some merge, some part"],
+  pairs: ["all merge", "all separate", "some merge, some separate"],
 };
 const guess = {
   prompt: (
     state,
   ) => (isLinear(state)
-    ? "Each token has its own class as its label, one-hot. Follow minus the gradient for ever: what becomes of the three filled shapes?"
-    : "Each shape is a pair of tokens, and each token has itself as its label. Follow minus the gradient for ever: which pairs part, and which merge on the diagonal?"),
+    ? "Each token has its own class as its label, one-hot. Each token follows minus the gradient forever. What becomes of the three filled shapes?"
+    : "Each shape is a pair of tokens, and each token has itself as its label. Each pair follows minus the gradient forever. Which pairs separate, and which merge on the diagonal?"),
   options: (state) => FATES[isLinear(state) ? "tokens" : "pairs"],
   reveal(guessed, now, state) {
     const rest =
       now.paths.filter((path, index) => Math.hypot(...problems(state)[index].gradient(path.at(-1))) < 1e-7).length;
     const [all, none, some] = FATES[isLinear(state) ? "tokens" : "pairs"], found = rest === 3 ? all : rest ? some : none;
-    return `You said: ${guessed}. ${found === guessed ? "So it is" : `No: ${found}`}; ${
-      isLinear(state)
-        ? `${thing(state)}s leave like the logarithm of time, a straight line on the right. Now soften the labels.`
-        : "one pair has merged, and stays merged; the two others drift apart for ever."
-    }`;
+    const verdict = `${found === guessed ? "Right" : "Not quite"}: ${found}.`;
+    if (!isLinear(state)) {
+      return `${verdict} A pair that has merged stays merged; the tokens of the other pairs drift apart forever.`;
+    }
+    return rest
+      ? `${verdict} A soft label lets its token come to rest.`
+      : `${verdict} Their distances grow like the logarithm of time, a straight line in the right picture. Now soften the labels.`;
   },
 };
 

@@ -39,8 +39,8 @@ class FeatureFlowExplorer(Explorer):
     alt = (
         "Left: the plane of two features. Three hollow shapes are the class vectors, three filled ones the tokens at time "
         "0; a curve leads from each token, past its class vector, toward the edge. Right: the distance of the three tokens "
-        "from 0 against time on a logarithmic axis; all three curves end on straight dashed lines that rise, that of token "
-        "3 less steeply."
+        "from 0 against time on a logarithmic axis; all three curves end on straight dashed lines that rise, the line of "
+        "token 3 less steeply."
     )
     model = traitlets.Enum(["linear", "quadratic"], default_value="linear").tag(sync=True)
     formula = traitlets.Enum(["true", "paper"], default_value="true").tag(sync=True)

@@ -186,46 +186,46 @@ function say(now, { layers, mask, examples: n }) {
   return `After ${layers} ${layers === 1 ? "layer" : "layers"} the query's entry is ${show(entry)}: the prediction is ${
     show(-entry)
   }, the label ${show(now.label)}. ` +
-    `Each entry is the one at the start less ⟨${name}, x⟩, with ${name} = ${pair(w)}${out}. ` +
+    `Each entry is its initial value minus ⟨${name}, x⟩, with ${name} = ${pair(w)}${out}. ` +
     `The loss on the ${n === 1 ? "example" : `${n} examples`} is ${show(now.losses[layers], 3)}; at 0 it was ${
       show(now.losses[0], 3)
     }.` +
     (mask === "on"
       ? ""
-      : " Without the mask the query counts as an example whose label is 0, and the steps descend the loss with that example added.");
+      : " Without the mask, the query counts as an example whose label is 0, and the steps descend the loss with that example added.");
 }
 
 const guess = {
-  prompt: "One layer has been applied. After many, the examples' entries are near 0. Where is the query's entry then?",
+  prompt:
+    "One layer has been applied. After many layers, the examples' entries are near 0. Where is the query's entry then?",
   tells: true,
   options: ["at 0", "at its label", "at minus its label"],
   of: (state) => ({ ...state, mask: "on" }),
   reveal(answer, now, state, { labels, label }) {
     return `${
-      answer === "at minus its label" ? "Yes, at minus its label." : "At minus its label."
-    } The examples' entries start from their labels and lose ⟨w, x⟩ until nothing is left to explain; ` +
-      `the query's starts from 0 and loses the same. After ${DEPTH} layers it is ${
-        show(labels[DEPTH].at(-1))
-      }, and its label is ${show(label)}: the prediction is minus the entry.`;
+      answer === "at minus its label" ? "Right" : "Not quite"
+    }: at minus its label. From each entry, the layers subtract the same ⟨w, x⟩. The examples' entries start from their labels and end near 0, so ⟨w, x⟩ comes to predict labels; ` +
+      `the query's entry starts from 0. After ${DEPTH} layers, it is ${show(labels[DEPTH].at(-1))}, and its label is ${
+        show(label)
+      }: the prediction is minus the entry.`;
   },
 };
 const tour = [
-  { set: { layers: 0 }, say: "Before the first layer the row holds the examples' labels, and 0 for the query." },
-  { set: { layers: 1 }, say: "One layer: from every entry ⟨w₁, x⟩ is taken, where w₁ is one gradient step from 0." },
+  { set: { layers: 0 }, say: "Before the first layer, the row holds the examples' labels, and 0 for the query." },
+  { set: { layers: 1 }, say: "One layer subtracts ⟨w₁, x⟩ from every entry, where w₁ is one gradient step from 0." },
   {
     set: { layers: 8 },
-    say:
-      "Eight layers: what the examples' entries have left is what w₈ does not explain. The query's entry has come near minus its label.",
+    say: "Eight layers: the examples' entries are the residuals of w₈. The query's entry is near minus its label.",
   },
   {
     set: { layers: 8, step: 1.6 },
     say:
-      "Too large a step: entries change their sign at every layer and grow, as w overshoots along the steepest direction.",
+      "The step is too large: entries change their sign at every layer and grow, because w overshoots along the steepest direction.",
   },
   {
     set: { layers: 8, mask: "off" },
     say:
-      "Without the mask the query is taken for an example with the label 0: the path turns away from w⋆, and the prediction stays too small.",
+      "Without the mask, the query counts as an example with the label 0: the path turns away from w⋆, and the prediction stays too small.",
   },
 ];
 

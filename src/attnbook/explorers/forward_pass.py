@@ -30,9 +30,9 @@ class ForwardPassExplorer(Explorer):
 
     module = "forward_pass"
     alt = (
-        "Left: a plane of weights with elliptic contours around a star, and a path from 0 toward it, one point a layer. "
+        "Left: a plane of weights with elliptic contours around a star, and a path from 0 toward it, one point per layer. "
         "Right: the row of labels against the number of layers; the examples' lines shrink toward 0, and the query's line "
-        "goes from 0 toward a dashed level, minus the label that is asked for."
+        "goes from 0 toward a dashed level, minus the query's label."
     )
     weights = Numbers([0.8, 1.6], -REACH, REACH)
     query = Numbers([1.2, 0.9], -3, 3)

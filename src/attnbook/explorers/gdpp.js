@@ -109,7 +109,12 @@ const controls = [
       return clamp(Math.sqrt(Math.max(value, 1e-9) / bulkOf(state.table[state.context]).at(-1)), 0.5, 1.5);
     },
   },
-  { trait: "view", kind: "choice", label: "left", names: { eigenvalues: "eigenvalues in GD++", residual: "error left" } },
+  {
+    trait: "view",
+    kind: "choice",
+    label: "left",
+    names: { eigenvalues: "eigenvalues in GD++", residual: "remaining error" },
+  },
   { trait: "layers", label: "layers k" },
   { trait: "context", label: "examples n", digits: 0 },
   { trait: "scale", label: "scale s", step: 0.01 },
@@ -180,7 +185,7 @@ function legend(parent) {
 function drawResidual(left, now, { layers }) {
   const edge = now.grid.at(-1);
   const put = axes(left, FRAME, { label: "eigenvalue λ (marks: the bulk)", low: 0, high: edge, ticks: ticksUpTo(edge) }, {
-    label: layers === 1 ? "error left after 1 layer" : `error left after ${layers} layers`,
+    label: layers === 1 ? "error after 1 layer" : `error after ${layers} layers`,
     low: -1.1,
     high: 1.1,
     ticks: [-1, -0.5, 0, 0.5, 1],
@@ -266,25 +271,31 @@ const plainWorth = (
 function say(now, { context, layers, scale }) {
   const [low, high] = now.spread,
     at = layers - 1,
-    losses = Object.entries(METHODS).map(([name, { name: title }]) => `${title} ${worded(now.losses[name][at])}`).join(", ");
+    losses = Object.entries(METHODS).map(([name, { name: title }]) => `${worded(now.losses[name][at])} for ${title}`).join(
+      ", ",
+    );
   const harmful = Object.entries(METHODS).filter(([name]) => now.losses[name][at] === null || now.losses[name][at] > 1).map((
     [, { name }],
   ) => name);
-  return `n = ${context}, ${layersOf(layers)}, covariates times ${show(scale)}: loss / d of ${losses}. ` +
+  return `n = ${context}, ${layersOf(layers)}, covariates times ${show(scale)}: the loss / d is ${losses}. ` +
     (now.losses.gdpp[at] !== null && now.losses.gdpp[at] <= 1 ? `${plainWorth(now)} ` : "") +
-    `Bulk of the eigenvalues from ${show(low, 3)} to ${show(high, 3)}. ` +
+    `The bulk of the eigenvalues lies between ${show(low, 3)} and ${show(high, 3)}. ` +
     (harmful.length ? `Worse than predicting 0: ${harmful.join(", ")}.` : "All better than predicting 0.");
 }
 
+const RANGES = { "3 or 4": [3, 4], "5 to 8": [5, 8], "9 to 12": [9, 12], more: [13, Infinity] };
 const guess = {
   tells: true,
   prompt:
-    "Left, layers that move the covariates: each removes the error of eigenvalues at its bar, and carries the others on. How many plain layers, each with its best step, leave as little?",
-  options: ["3 or 4", "5 to 8", "9 to 12", "more"],
-  reveal(_, now, { layers }) {
-    return `${layersOf(layers)} of GD++ leave ${worded(100 * now.losses.gdpp[layers - 1])}% of the loss. ${
-      plainWorth(now)
-    } Now drag the largest eigenvalue up, as if the covariates had grown after training.`;
+    "The left picture shows three layers that move the covariates: each removes the error of the eigenvalues at its bar and passes the others on. How many plain layers, each with its best step, reach as small a loss?",
+  options: Object.keys(RANGES),
+  reveal(answer, now, { layers }) {
+    const [low, high] = RANGES[answer], worth = now.worth ?? FAR + 1, said = plainWorth(now);
+    return `${low <= worth && worth <= high ? "Right" : "Not quite"}: ${said[0].toLowerCase()}${said.slice(1)} With ${
+      layersOf(layers)
+    } of GD++, ${
+      worded(100 * now.losses.gdpp[layers - 1])
+    }% of the loss remains. Now drag the largest eigenvalue up, as if the covariates had grown after training.`;
   },
 };
 

@@ -62,10 +62,11 @@ class GdppExplorer(Explorer):
 
     module = "gdpp"
     alt = (
-        "Left: the eigenvalues of a prompt's Gram matrix before each of three layers of GD++, on a logarithmic axis. A ring "
-        "is as large as the error left before the layer, a disk as that after it. Most lines are drawn together where the "
-        "last layer has its bar; the lines of errors already removed fall away. Right: losses on a logarithmic axis against "
-        "the number of layers. GD++ with three layers is as low as optimal steps with eleven."
+        "Left: the eigenvalues of a prompt's Gram matrix before each of three layers of GD++, on a logarithmic axis. The "
+        "size of a ring shows the error before the layer, and the size of a disk the error after it. Most lines are drawn "
+        "together where the last layer has its bar; the lines of errors already removed fall away. Right: losses on a "
+        "logarithmic axis against the number of layers. GD++ with three layers is about as low as optimal steps with "
+        "eleven."
     )
     context = traitlets.Int(20).tag(sync=True)
     layers = traitlets.Int(3, min=1, max=4).tag(sync=True)

@@ -223,7 +223,7 @@ function say({ probabilities, predicted, moved, shares, start_norm: norm, impose
     ? `, ${digits(100 * shares[iteration], 3)}% of the start's norm ${show(norm)}`
     : "; the norm of the start is 0";
   const travel = chosen < 0
-    ? `The label is what the classifier says already: the update is exactly zero, and the image does not move from its start of norm ${
+    ? `The label is the classifier's own prediction, so the update is exactly zero, and the image does not move from its start of norm ${
       show(norm)
     }`
     : `It has moved by ${digits(moved[iteration], 3)}${share}`;
@@ -233,21 +233,25 @@ function say({ probabilities, predicted, moved, shares, start_norm: norm, impose
 
 const guess = {
   prompt:
-    "Bars: what a classifier sees in the image. Blocks with the label at the star now move it. What does it see after five of them?",
+    "The bars show what a classifier sees in the image. Five blocks with the label at the star now move the image. What does the classifier see then?",
   tells: true,
   options: ["what it sees now", "the label at the star", "something else"],
   reveal(answer, { probabilities, predicted, imposed }, { classes, label }) {
     const ends = classes[predicted[ITERATIONS]], share = show(probabilities[ITERATIONS][predicted[ITERATIONS]], 2);
-    if (label === "soft") return `It sees ${ends} as before: the image does not move.`;
+    if (label === "soft") {
+      return `${
+        answer === "what it sees now" ? "Right" : "Not quite"
+      }: it sees ${ends} as before, because the image does not move.`;
+    }
     const put = classes[largest(imposed)],
       right = ends === put
         ? "the label at the star"
         : ends === classes[predicted[0]]
         ? "what it sees now"
         : "something else";
-    return `${answer === right ? "Yes: " : ""}${ends}, with probability ${share}${
-      ends === put ? ", the label that was put in" : `; put in was ${put}`
-    }. It saw ${classes[predicted[0]]} at the start.`;
+    return `${answer === right ? "Right" : "Not quite"}: it sees ${ends}, with probability ${share}${
+      ends === put ? ", which is the label at the star" : `; the label at the star is ${put}`
+    }. At the start, it saw ${classes[predicted[0]]}.`;
   },
 };
 

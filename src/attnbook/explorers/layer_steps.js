@@ -188,9 +188,9 @@ function draw([left, right], now, { method, layers }) {
 function say(now, { method, layers }) {
   const { low, span } = frameOf(now.target), errors = now.errors[method];
   const outside = now.path.filter((point) => point.some((value, f) => value < low[f] || value > low[f] + span)).length;
-  return `${LABELS[method]}, ${layers} ${layers === 1 ? "layer" : "layers"}: excess error ${worded(errors[0])} at first, ${
-    worded(errors[layers])
-  } at the end` +
+  return `${LABELS[method]}, ${layers} ${layers === 1 ? "layer" : "layers"}: excess error ${
+    worded(errors[0])
+  } at the start, ${worded(errors[layers])} at the end` +
     ` (${
       METHODS.filter((name) => name !== method).map((name) => `${STYLES[name].name} ${worded(now.errors[name][layers])}`)
         .join(", ")
@@ -204,15 +204,15 @@ function say(now, { method, layers }) {
 
 const guess = {
   prompt: ({ conditioning }) =>
-    `Σ has the condition number ${
+    `Σ now has the condition number ${
       show(conditioning, 0)
-    } here. Were it 30, for which layers would the error after the last layer be another?`,
+    }. If it were 30, for which layers would the error after the last layer be different?`,
   tells: true,
   options: ["for −γ I only", "for all but Newton", "for all four"],
   of: (state) => ({ ...state, conditioning: 30 }),
   reveal(answer, now, state, then) {
     const [here, long] = [now, then].map(({ errors }) => METHODS.map((name) => worded(errors[name].at(-1))));
-    return `${answer === "for −γ I only" ? "Yes, for −γ I only." : "For −γ I only."} Their error goes from ${here[0]} to ${
+    return `${answer === "for −γ I only" ? "Right" : "Not quite"}: for −γ I only. Their error goes from ${here[0]} to ${
       long[0]
     }. ` +
       METHODS.slice(1).map((name, index) => `${STYLES[name].name} stays at ${long[index + 1]}`).join(", ") + ".";

@@ -37,7 +37,7 @@ class LayerStepsExplorer(Explorer):
     module = "layer_steps"
     alt = (
         "Left: the plane of weights with ellipses of equal least-squares loss around the true weights, and the path of the "
-        "iterates from zero, one point a layer. Right: the excess error after each layer on a logarithmic axis, one curve "
+        "iterates from zero, one point per layer. Right: the excess error after each layer on a logarithmic axis, one curve "
         "for each of four preconditioners."
     )
     method = traitlets.Enum(METHODS, default_value="plain").tag(sync=True)

@@ -526,13 +526,14 @@ function say(now, state) {
   }, started at ${shown(startsOf(state))}. ` +
     `At time ${clock(now.moment)} ${one ? "the size is" : "the sizes are"} ${shown(now.now)} and the loss is ${
       number(now.loss)
-    }, ${times(now.times_floor.now)} the least; ` +
+    }, ${times(now.times_floor.now)} the least loss; ` +
     (most < 5e-4
-      ? `${one ? "it has" : "all have"} come to ${one ? place : "their places in the optimum"}. `
+      ? `${one ? "it has" : "all have"} reached ${one ? place : "their places in the optimum"}. `
       : `${one ? "it" : `layer ${away.indexOf(most) + 1}`} is ${three(most)} from ${place}. `) +
     ended(now, state);
 }
 
+const lowered = (sentence) => sentence[0].toLowerCase() + sentence.slice(1);
 const OPTIONS = ["together, at the best equal size", "apart, in the order of their starts", "apart, in the opposite order"];
 const guess = {
   prompt: (state) =>
@@ -541,20 +542,20 @@ const guess = {
     } and follow minus the gradient of the exact loss. Where do they end?`,
   options: OPTIONS,
   reveal: (said, now, state) =>
-    `${said === OPTIONS[!state.tied && new Set(startsOf(state)).size === state.layers ? 1 : 0] ? "So it is." : "No."} ${
-      ended(now, state)
+    `${said === OPTIONS[!state.tied && new Set(startsOf(state)).size === state.layers ? 1 : 0] ? "Right" : "Not quite"}: ${
+      lowered(ended(now, state))
     }`,
 };
 const tour = [
   {
     set: { starts: [0.3, 0.3, 0.9, 0], time: 1 },
     say:
-      "Equal starts: nothing tells the layers apart, and they stay equal for ever. They end on the dotted line, at a saddle.",
+      "Equal starts: nothing distinguishes the layers, and they stay equal forever. They end on the dotted line, at a saddle.",
   },
   {
     set: { starts: [0.3, 0.301, 0.9, 0], time: 0.55 },
     say: ({ tenfold }) =>
-      `A thousandth between them: first the same plateau, then they part. A tenth of the difference would make the plateau longer by log 10 over the rate, ${
+      `A thousandth between them: they first reach the same plateau, then they separate. A tenth of the difference would make the plateau longer by log 10 over the rate, ${
         show(tenfold)
       }.`,
   },
@@ -566,7 +567,7 @@ const tour = [
   {
     set: { layers: 3, n_context: 100, starts: [0.3, 0.31, 0.32, 0], time: 0.7 },
     say:
-      "More examples, a narrower spectrum: the best sizes lie closer, differences matter less, and training takes longer to tell the layers apart.",
+      "More examples, a narrower spectrum: the best sizes lie closer, differences matter less, and training takes longer to separate the layers.",
   },
 ];
 

@@ -60,7 +60,7 @@ class LayerTrainingExplorer(SpectrumExplorer):
     module = "layer_training"
     alt = (
         "Left: the sizes of two steps against time. Both start near 0.3, run together to a plateau on a dotted line, the "
-        "best size for both, and part there: one ends on the lower, one on the upper of two dashed lines. Right, above: "
+        "best size for both, and separate there: one ends on the lower, one on the upper of two dashed lines. Right, above: "
         "the loss against time, a fall to the dotted line, a plateau, and a second fall to the dashed line, the optimum. "
         "Below: the mean spectrum as a gray area, and colored what the layers leave of it at the marked time."
     )

@@ -171,11 +171,11 @@ const isPair = ({ model }) => model !== "linear";
 
 const pictures = [
   {
-    label: "The plane of features: classes hollow, tokens filled, their ways along the flow and from layer to layer",
+    label: "The plane of features: classes hollow, tokens filled, their paths along the flow and from layer to layer",
     box: "0 0 360 374",
   },
   {
-    label: "The cross-entropy after each layer beside that of the flow, or the distance between the two by step",
+    label: "The cross-entropy after each layer next to that of the flow, or the distance between the two by step size",
     box: "0 0 360 374",
   },
 ];
@@ -357,32 +357,32 @@ function say(now, { model, scheme, step, layers, tokens }) {
   ).join(", ");
   const bound = model === "linear" && ["euler", "printed"].includes(scheme)
     ? `, times the step ${show(now.stretch)}: ${
-      now.stretch <= 4 ? "at most 4, so no layer can climb" : "above 4, so a layer may climb"
+      now.stretch <= 4
+        ? "at most 4, so no layer can raise the cross-entropy"
+        : "above 4, so a layer may raise the cross-entropy"
     }`
     : "";
   return `${style.name}, ${layers} ${layers === 1 ? "layer" : "layers"} of step ${show(step, 3)}, time ${
     show(now.times.at(-1))
   }: cross-entropy ${worded(now.losses.at(-1))}; exact flow ${worded(now.exact.at(-1))}. ` +
     `‖θ‖² = ${show(now.operator_norm_squared)}${bound}. ` +
-    `${
-      rise < 0 ? "No layer raised the cross-entropy." : `Layer ${rise} is the first after which the cross-entropy has risen.`
-    } ` +
+    `${rise < 0 ? "No layer raised the cross-entropy." : `Layer ${rise} is the first that raised the cross-entropy.`} ` +
     `From ${
       tokens.map((token, index) => `${MARKS[index]} (${token.map((value) => show(value)).join(", ")})`).join(", ")
     } to ${ends}.`;
 }
 
-const OUTCOMES = ["come to rest as well", "jump to and fro", "go off to infinity"];
+const OUTCOMES = ["also come to rest", "jump back and forth", "escape to infinity"];
 const guess = {
   prompt:
-    "The curves are the flow: with soft labels (0.8 for a token's own class, 0.1 for each other) every filled token comes to rest at its cross. A layer takes a step of size 1 instead. After many layers, what do the tokens do?",
+    "The curves show the flow: with soft labels (0.8 for a token's own class, 0.1 for each other) every filled token comes to rest at its cross. A layer takes a step of size 1 instead. What do the tokens do after many layers?",
   options: OUTCOMES,
   reveal(guessed, now) {
     const [last, before] = [now.path.at(-1), now.path.at(-2)];
     const away = last.some(([x]) => x === null),
       moving = !away && last.some((end, index) => Math.hypot(end[0] - before[index][0], end[1] - before[index][1]) > 0.05);
     const found = OUTCOMES[away ? 2 : moving ? 1 : 0];
-    return `You said: they ${guessed}. ${found === guessed ? "So it is." : `No: they ${found}.`} ` +
+    return `${found === guessed ? "Right" : "Not quite"}: they ${found}. ` +
       (moving
         ? "The steps are too long for class vectors of this length. Pull the hollow square toward 0 until they come to rest."
         : "");

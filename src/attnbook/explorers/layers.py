@@ -35,9 +35,9 @@ class LayersExplorer(Explorer):
     module = "layers"
     alt = (
         "Left: the plane of two features. Three hollow shapes are the class vectors, three filled ones the tokens before "
-        "the first layer. A curve, the flow, leads from each token to a cross, where it rests; a broken line with a dot at "
-        "every layer, the network, jumps to and fro beside it. Right: the cross-entropy after each of twelve layers, as "
-        "dots that rise, fall and go up and down above the falling curve of the flow."
+        "the first layer. A curve, the flow, leads from each token to a cross, where it comes to rest; a broken line with "
+        "a dot at every layer, the network, jumps back and forth next to it. Right: the cross-entropy after each of "
+        "twelve layers, as dots that rise, fall and go up and down above the falling curve of the flow."
     )
     model = traitlets.Enum(["linear", "quadratic"], default_value="linear").tag(sync=True)
     scheme = traitlets.Enum(SCHEMES, default_value="euler").tag(sync=True)

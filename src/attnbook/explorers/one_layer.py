@@ -21,7 +21,7 @@ class OneLayerExplorer(Explorer):
 
     module = "one_layer"
     alt = (
-        "Left, on logarithmic axes: the optimal step against the eigenvalue, a curve that joins the line one over "
+        "Left: on logarithmic axes, the optimal step against the eigenvalue, a curve that joins the line one over "
         "lambda for large eigenvalues to the level n over the trace for small ones, with marks at three eigenvalues. "
         "Right: exact losses against the number of examples for the optimal layer and for the best multiples of the "
         "inverse covariance and of the identity."

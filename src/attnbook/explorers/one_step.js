@@ -229,32 +229,33 @@ function say(now, { examples: n, step }) {
     }: one step of size ${show(step)} from 0, which ${moves} the ${n === 1 ? "example" : `${n} examples`} ` +
     (figures(reached) === figures(start) ? `at ${figures(start)}. ` : `from ${figures(start)} to ${figures(reached)}. `) +
     (beyond
-      ? `Beyond ${
+      ? `A step size beyond ${
         show(now.longest)
-      }, two over the largest curvature, a step overshoots so far that the error in that direction grows. `
+      }, which is two over the largest curvature, overshoots so far that the error in that direction grows. `
       : "") +
-    `The best layer for prompts of this kind (Theorem 1) comes to ${figures(trained)} and predicts ${
+    `The best layer for prompts of this kind (Theorem 1) has the loss ${figures(trained)} and predicts ${
       show(now.predictions.trained)
     }. ` +
-    (n === 1 ? "One example leaves w⋆ open across x₁." : "Least squares would find w⋆.");
+    (n === 1 ? "One example does not determine w⋆ in the direction across x₁." : "Least squares would find w⋆.");
 }
 
 const guess = {
   prompt:
-    "What the layer predicts with is where one gradient step of size η from 0 lands, on the loss whose contours are drawn. Where is that? Drag the cross.",
+    "The layer predicts with the weights w₁ that one gradient step of size η from 0 reaches, on the loss whose contours are drawn. Where is w₁? Drag the cross.",
   picture: 1,
   start: WEIGHTS.place([-1, -1]),
   reveal(point, { reached, turned }, { weights }) {
     const marked = WEIGHTS.back(...point), away = Math.hypot(marked[0] - reached[0], marked[1] - reached[1]);
-    return `You marked ${pair(marked)}, ${show(away)} away from w₁ = ${
+    return `Your cross at ${pair(marked)} is ${show(away)} away from w₁ = ${
       pair(reached)
-    }. The step leaves 0 at a right angle to the contour there, ${show(turned, 0)}° off the way to w⋆ = ${pair(weights)}.`;
+    }. The step leaves 0 at a right angle to the contour, ${show(turned, 0)}° off the direction of w⋆ = ${pair(weights)}.`;
   },
 };
 const tour = [
   {
     set: { examples: 1 },
-    say: "One example: w₁ lies on the line through 0 along x₁. Along the contours, across x₁, nothing is known.",
+    say:
+      "One example: w₁ lies on the line through 0 along x₁. Across x₁, along the contours, the example tells nothing about the weights.",
   },
   {
     set: { examples: 30, spread: 1, step: 1 },
@@ -263,7 +264,7 @@ const tour = [
   {
     set: { examples: 30, spread: 1, step: 2.5 },
     say:
-      "Too large a step: w₁ flies past w⋆ and leaves the dashed contour, on which the loss is that at 0. The loss has risen.",
+      "The step is too large: w₁ flies past w⋆ and leaves the dashed contour, on which the loss is the same as at 0. The loss has risen.",
   },
   {
     set: { examples: 30, spread: 0.1, step: 1 },
@@ -273,9 +274,9 @@ const tour = [
   {
     set: { examples: 30, spread: 0.1, step: 1, weights: [-1.4, 1.6] },
     say: ({ steps: [first, second] }) =>
-      `The best layer (diamond) has a step for each direction, whatever w⋆ is: here ${
-        show(first)
-      } along the first weight and ${show(second)} along the second.`,
+      `The best layer (diamond) has a step for each direction, whatever w⋆ is: ${show(first)} along the first weight and ${
+        show(second)
+      } along the second.`,
   },
 ];
 

@@ -166,10 +166,13 @@ function color(group, points) {
 const square = (parent, at) => mark(parent, 2, at, 7, { fill: PURPLE, stroke: "currentColor", "stroke-width": 1.5 });
 const pictures = [
   {
-    label: "The plane of starts, by the valley in which training ends, and the way from the marked start",
+    label: "The plane of starts, by the valley in which training ends, and the path from the marked start",
     box: "0 0 320 324",
   },
-  { label: "The loss against the angle: the least at each angle, both floors, and the way of training", box: "0 0 320 324" },
+  {
+    label: "The loss against the angle: the least at each angle, both floors, and the path of training",
+    box: "0 0 320 324",
+  },
 ];
 const controls = [
   {
@@ -273,27 +276,27 @@ const degrees = (value) => `${show(value, 1)}°`;
 function ended(now, [b, beta]) {
   const end = now.losses.at(-1), angle = degrees(now.end_angle);
   if (b === 0 && beta === 0) {
-    return `At b = 0 and A = 0 the gradient is 0: nothing moves, and the loss stays ${three(end)}. This is a saddle.`;
+    return `At b = 0 and A = 0, the gradient is 0: nothing moves, and the loss stays ${three(end)}. This is a saddle.`;
   }
   if (now.valley === 0) {
     return `Training ends at the optimum, ${three(end)}. ` +
       (now.second_floor === null
-        ? "There is no second valley here."
+        ? "There is no second valley."
         : `The second valley's floor, ${three(now.second_floor)}, is ${times(now)} times as high.`);
   }
   if (beta === 0 && now.second_angle !== null && now.second_angle < 90) {
-    return `From β = 0 training ends at ${
+    return `From β = 0, training ends at ${
       three(end)
-    } and 90°: symmetry keeps β at 0. This point is a saddle; a start beside it leaves for the second valley's floor, ${
+    } and 90°: symmetry keeps β at 0. This point is a saddle; a start next to it leads to the second valley's floor, ${
       three(now.second_floor)
     }.`;
   }
   if (now.valley === 1) {
     return `Training ends in the second valley, at ${three(end)} and ${angle}: ${times(now)} times the optimum, ${
       three(now.floor)
-    }, though the loss is exact and nothing is noisy.`;
+    }, although the loss is exact, without any noise.`;
   }
-  return `At time ${HORIZON} training has come to neither floor: the loss is ${three(end)}, the optimum ${
+  return `At time ${HORIZON}, training has reached neither floor: the loss is ${three(end)}, the optimum ${
     three(now.floor)
   }.`;
 }
@@ -304,31 +307,32 @@ function say(now, { start, second, examples: n }) {
   }, β = ${show(start[1])} with loss ${three(now.losses[0])}. ${ended(now, start)}`;
 }
 
+const lowered = (sentence) => sentence[0].toLowerCase() + sentence.slice(1);
 const guess = {
   prompt:
-    "Training starts at the mark with A = 0 and follows minus the gradient of the exact loss, without noise, until it stands still. Where does it end?",
+    "Training starts at the mark with A = 0 and follows minus the gradient of the exact loss, without noise, until it stops. Where does it end?",
   options: ["at the optimum", "somewhere else"],
   reveal: (said, now, { start }) =>
-    `${(said === "at the optimum") === (now.valley === 0) ? "Yes." : "No."} ${ended(now, start)}`,
+    `${(said === "at the optimum") === (now.valley === 0) ? "Right" : "Not quite"}: ${lowered(ended(now, start))}`,
 };
 const tour = [
   { set: { start: [0.4, 1.2] }, say: "A start near the β axis: training ends at the optimum, where b₁ = 0." },
   {
     set: { start: [1.2, 0.4] },
     say:
-      "A start near the b₁ axis: training ends on the dashed ray, in the second valley, where the layer hardly reads the second coordinate. A hill lies between.",
+      "A start near the b₁ axis: training ends on the dashed ray, in the second valley, where the layer hardly reads the second coordinate. A hill separates the two.",
   },
   {
     set: { start: [1.2, 0.4], second: 1 },
     say: ({ end_angle: angle }) =>
-      `Equal eigenvalues: with two directions and 20 examples the second valley stays, at ${degrees(angle)}.`,
+      `Equal eigenvalues: with two directions and 20 examples, the second valley remains, at ${degrees(angle)}.`,
   },
   {
     set: { examples: 200 },
     say: (now) =>
-      `More examples lower both floors, the optimum's faster: the second valley is ${
+      `More examples lower both floors, but the optimum's faster: the second valley is now ${
         times(now)
-      } times as high, with 20 examples 2.9 times.`,
+      } times as high as the optimum; with 20 examples, it was 2.9 times as high.`,
   },
 ];
 

@@ -31,7 +31,7 @@ class SecondValleyExplorer(Explorer):
         "Left: a quarter of a plane, split by a line through 0: starts near the upright axis end at the optimum, those near "
         "the level axis, hatched, in the second valley; from a square there a curve leads to a dashed ray in the hatched "
         "part. Right: the loss against the angle, a curve with a low end at 0 degrees, a hill, and a higher dip near 80 "
-        "degrees; the way of training comes from above and ends in that dip."
+        "degrees; the path of training comes from above and ends in that dip."
     )
     start = Numbers([1.2, 0.6], 0, REACH)
     second = Interval(0.5, 0.1, 1)

@@ -83,7 +83,10 @@ function put(index) {
 }
 
 const pictures = [
-  { label: "The residual polynomial with its roots, and below it the mean spectrum and what is left of it", box: BOX },
+  {
+    label: "The residual polynomial with its roots, and below it the mean spectrum and the part of it that remains",
+    box: BOX,
+  },
   {
     label: "The loss per dimension for one to four layers; a click chooses their number",
     box: BOX,
@@ -264,23 +267,25 @@ function say(now, { dim, n_context: context, layers, scheme }) {
     (above < 0.005
       ? "That is the optimum. "
       : `The optimum is ${number(now.best)}; this is ${
-        above < 1000 ? `${show(above, above < 10 ? 2 : 0)}% above` : `${number(now.ratio)} times as much`
+        above < 1000 ? `${show(above, above < 10 ? 2 : 0)}% above it` : `${number(now.ratio)} times as much`
       }. `) +
     `Errors of curvature ${roots} are removed.` +
-    (context < dim ? ` No steps come below ${dim - context}: the examples leave as many directions unseen.` : "");
+    (context < dim
+      ? ` No steps reach a loss below ${dim - context} because the examples leave as many directions unseen.`
+      : "");
 }
 
 const guess = {
   prompt:
-    "An error component of curvature λ is multiplied by r(λ), the colored curve, which is 1 at 0. Drag its three roots, one a layer, until the colored area is as small as you can make it.",
+    "An error component of curvature λ is multiplied by r(λ), the colored curve, which is 1 at 0. Drag its three roots, one per layer, until the colored area is as small as you can make it.",
   options: ["these are my roots"],
   tells: true,
   reveal(own, { roots, best_roots: best, shares }) {
     const sorted = (values) => [...values].sort((a, b) => a - b).map((value) => show(value)).join(", ");
     return `${own ? "Your roots" : "The roots"} ${sorted(roots)} leave ${
       percent(100 * shares.own)
-    }% of the error; the best, ${sorted(best)}, leave ${percent(100 * shares.best)}%. ` +
-      `One root for all layers leaves at least ${percent(100 * shares.constant)}%.`;
+    }% of the loss; the best roots, ${sorted(best)}, leave ${percent(100 * shares.best)}%. ` +
+      `If all layers share one root, at least ${percent(100 * shares.constant)}% remains.`;
   },
 };
 

@@ -103,7 +103,7 @@ class StepSizesExplorer(SpectrumExplorer):
     module = "step_sizes"
     alt = (
         "Left, above: the polynomial by which layers multiply an error, against the eigenvalue, its roots marked. Below: "
-        "the mean spectrum of the whitened Gram matrix as a gray area, and as a colored area what is left of it when it is "
+        "the mean spectrum of the whitened Gram matrix as a gray area, and as a colored area the same spectrum "
         "weighted with the polynomial's square. Right: on a logarithmic axis, the loss per dimension for one to four layers "
         "with optimal, best equal and Chebyshev's steps, and a ring at the present choice."
     )
