@@ -22,7 +22,8 @@ EXPLORER = re.compile(rf"(?:{'|'.join(NAMES)})(?:-[2-9])?=")  # an explorer's st
 EVERY = sorted(path.relative_to(HTML).as_posix() for path in HTML.rglob("*.html") if "_static" not in path.parts)
 LISTINGS = ("_modules/", "_evidence/")  # of the sources, all alike: one of them stands for all
 ONE = "_evidence/tests/test_softmax.html"
-PAGES = [page for page in EVERY if not page.startswith(LISTINGS) or page == ONE]
+ALONE = "embed/"  # explorers without the theme, which test_embed.py opens
+PAGES = [page for page in EVERY if not page.startswith((*LISTINGS, ALONE)) or page == ONE]
 CONTENT = [page for page in PAGES if page not in ("genindex.html", "search.html", "404.html", ONE)]
 
 # Of text that looks alike by its elements, classes and the attributes that styles ask for, three specimens are enough for
