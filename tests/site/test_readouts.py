@@ -175,7 +175,7 @@ ASKED = [
     ("one_head", "it turns", "Make every cluster twice as wide", "limit", "Not quite: the arrow stays"),
     ("one_layer_knows", "7,000 and 7", "how far to the right?", "6,592", "6,592 if its scores are sharp, and 7"),
     ("one_picture", "linear", "attention is the gradient of a function K: ?", "Σq", "Yes. Attention to a normal"),
-    ("one_step", "that is my guess", "Where is w₁? Drag the cross.", "w₁", "The step leaves 0 at a right angle"),
+    ("one_step", "that is my guess", "Where are they? Drag the cross.", "w₁", "The step leaves 0 at a right angle"),
     ("oracle_value", "nothing", "how much can it be worth?", "what it leaves", "Right: such labels gain nothing"),
     ("plateaus", "later by a fixed amount", "two step sizes that start 10⁻⁶ apart", "2.392", "Yes: a start that is"),
     ("product", "with the first", "When will the loss, which is still", "its cost", "Not quite. Token 4 is the last one"),

@@ -8,6 +8,7 @@ import {
   dot,
   drawn,
   ellipse,
+  judged,
   line,
   mark,
   pair,
@@ -202,9 +203,8 @@ const guess = {
   options: ["at 0", "at its label", "at minus its label"],
   of: (state) => ({ ...state, mask: "on" }),
   reveal(answer, now, state, { labels, label }) {
-    return `${
-      answer === "at minus its label" ? "Right" : "Not quite"
-    }: at minus its label. From each entry, the layers subtract the same ⟨w, x⟩. The examples' entries start from their labels and end near 0, so ⟨w, x⟩ comes to predict labels; ` +
+    return judged(answer, answer === "at minus its label", "At minus its label.") +
+      ` From each entry, the layers subtract the same ⟨w, x⟩. The examples' entries start from their labels and end near 0, so ⟨w, x⟩ comes to predict labels; ` +
       `the query's entry starts from 0. After ${DEPTH} layers, it is ${show(labels[DEPTH].at(-1))}, and its label is ${
         show(label)
       }: the prediction is minus the entry.`;

@@ -1,6 +1,20 @@
 // Plain steps beside GD++: what its layers do to eigenvalues and errors, and the losses by depth.
 
-import { axes, clamp, clipped, COLOURS, curve, drawn, line, mark, power, powers, show, ticksUpTo } from "./common.js";
+import {
+  axes,
+  clamp,
+  clipped,
+  COLOURS,
+  curve,
+  drawn,
+  judged,
+  line,
+  mark,
+  power,
+  powers,
+  show,
+  ticksUpTo,
+} from "./common.js";
 import { explorer } from "./shell.js";
 
 const DIM = 5, POINTS = 181, REACH = 1.5, BEYOND = 1e30, FAR = 14;
@@ -287,15 +301,14 @@ const RANGES = { "3 or 4": [3, 4], "5 to 8": [5, 8], "9 to 12": [9, 12], more: [
 const guess = {
   tells: true,
   prompt:
-    "The left picture shows three layers that move the covariates: each removes the error of the eigenvalues at its bar and passes the others on. How many plain layers, each with its best step, reach as small a loss?",
+    "The left picture shows layers that move the covariates: each removes the error of the eigenvalues at its bar and passes the others on. How many plain layers, each with its best step, reach as small a loss?",
   options: Object.keys(RANGES),
   reveal(answer, now, { layers }) {
-    const [low, high] = RANGES[answer], worth = now.worth ?? FAR + 1, said = plainWorth(now);
-    return `${low <= worth && worth <= high ? "Right" : "Not quite"}: ${said[0].toLowerCase()}${said.slice(1)} With ${
-      layersOf(layers)
-    } of GD++, ${
-      worded(100 * now.losses.gdpp[layers - 1])
-    }% of the loss remains. Now drag the largest eigenvalue up, as if the covariates had grown after training.`;
+    const [low, high] = RANGES[answer] ?? [0, 0], worth = now.worth ?? FAR + 1;
+    return judged(answer, low <= worth && worth <= high, plainWorth(now)) +
+      ` With ${layersOf(layers)} of GD++, ${
+        worded(100 * now.losses.gdpp[layers - 1])
+      }% of the loss remains. Now drag the largest eigenvalue up, as if the covariates had grown after training.`;
   },
 };
 

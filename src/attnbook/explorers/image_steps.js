@@ -1,6 +1,6 @@
 // An image moved by gradient steps z <- z + h (C - softmax(θz + b)) θ: what moves it, the picture or the imposed label C?
 
-import { bytesOf, clamp, COLOURS, drawn, element, line, show, softmaxOf } from "./common.js";
+import { bytesOf, clamp, COLOURS, drawn, element, judged, line, show, softmaxOf } from "./common.js";
 import { explorer } from "./shell.js";
 
 const SIDE = 28, PIXELS = SIDE * SIDE, COUNT = 10, ITERATIONS = 5;
@@ -239,9 +239,7 @@ const guess = {
   reveal(answer, { probabilities, predicted, imposed }, { classes, label }) {
     const ends = classes[predicted[ITERATIONS]], share = show(probabilities[ITERATIONS][predicted[ITERATIONS]], 2);
     if (label === "soft") {
-      return `${
-        answer === "what it sees now" ? "Right" : "Not quite"
-      }: it sees ${ends} as before, because the image does not move.`;
+      return judged(answer, answer === "what it sees now", `It sees ${ends} as before, because the image does not move.`);
     }
     const put = classes[largest(imposed)],
       right = ends === put
@@ -249,9 +247,10 @@ const guess = {
         : ends === classes[predicted[0]]
         ? "what it sees now"
         : "something else";
-    return `${answer === right ? "Right" : "Not quite"}: it sees ${ends}, with probability ${share}${
+    const seen = `It sees ${ends}, with probability ${share}${
       ends === put ? ", which is the label at the star" : `; the label at the star is ${put}`
-    }. At the start, it saw ${classes[predicted[0]]}.`;
+    }. `;
+    return judged(answer, answer === right, seen) + `At the start, it saw ${classes[predicted[0]]}.`;
   },
 };
 

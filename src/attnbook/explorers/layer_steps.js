@@ -1,6 +1,6 @@
 // Layers as steps on one prompt in the plane: the path of the weights, and the excess error for four preconditioners.
 
-import { axes, clipped, COLOURS, curve, dot, drawn, ellipse, line, minus, power, show } from "./common.js";
+import { axes, clipped, COLOURS, curve, dot, drawn, ellipse, judged, line, minus, power, show } from "./common.js";
 import { explorer } from "./shell.js";
 
 const PROMPTS = [
@@ -212,9 +212,8 @@ const guess = {
   of: (state) => ({ ...state, conditioning: 30 }),
   reveal(answer, now, state, then) {
     const [here, long] = [now, then].map(({ errors }) => METHODS.map((name) => worded(errors[name].at(-1))));
-    return `${answer === "for −γ I only" ? "Right" : "Not quite"}: for −γ I only. Their error goes from ${here[0]} to ${
-      long[0]
-    }. ` +
+    return judged(answer, answer === "for −γ I only", "For −γ I only.") +
+      ` Their error goes from ${here[0]} to ${long[0]}. ` +
       METHODS.slice(1).map((name, index) => `${STYLES[name].name} stays at ${long[index + 1]}`).join(", ") + ".";
   },
 };

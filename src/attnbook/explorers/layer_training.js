@@ -7,6 +7,7 @@ import {
   COLOURS,
   curve,
   drawn,
+  judged,
   line,
   mark,
   power,
@@ -533,7 +534,6 @@ function say(now, state) {
     ended(now, state);
 }
 
-const lowered = (sentence) => sentence[0].toLowerCase() + sentence.slice(1);
 const OPTIONS = ["together, at the best equal size", "apart, in the order of their starts", "apart, in the opposite order"];
 const guess = {
   prompt: (state) =>
@@ -542,9 +542,11 @@ const guess = {
     } and follow minus the gradient of the exact loss. Where do they end?`,
   options: OPTIONS,
   reveal: (said, now, state) =>
-    `${said === OPTIONS[!state.tied && new Set(startsOf(state)).size === state.layers ? 1 : 0] ? "Right" : "Not quite"}: ${
-      lowered(ended(now, state))
-    }`,
+    judged(
+      said,
+      said === OPTIONS[!state.tied && new Set(startsOf(state)).size === state.layers ? 1 : 0],
+      ended(now, state),
+    ),
 };
 const tour = [
   {

@@ -1,6 +1,6 @@
 // Training from any start of a plane: gradient flow on the exact loss of one layer ends in one of two valleys.
 
-import { axes, clamp, clipped, COLOURS, curve, drawn, integrate, line, mark, show, unique } from "./common.js";
+import { axes, clamp, clipped, COLOURS, curve, drawn, integrate, judged, line, mark, show, unique } from "./common.js";
 import { explorer } from "./shell.js";
 
 const REACH = 2, HORIZON = 1000, NEAR = 0.1, DEGREE = Math.PI / 180;
@@ -307,13 +307,11 @@ function say(now, { start, second, examples: n }) {
   }, β = ${show(start[1])} with loss ${three(now.losses[0])}. ${ended(now, start)}`;
 }
 
-const lowered = (sentence) => sentence[0].toLowerCase() + sentence.slice(1);
 const guess = {
   prompt:
     "Training starts at the mark with A = 0 and follows minus the gradient of the exact loss, without noise, until it stops. Where does it end?",
   options: ["at the optimum", "somewhere else"],
-  reveal: (said, now, { start }) =>
-    `${(said === "at the optimum") === (now.valley === 0) ? "Right" : "Not quite"}: ${lowered(ended(now, start))}`,
+  reveal: (said, now, { start }) => judged(said, (said === "at the optimum") === (now.valley === 0), ended(now, start)),
 };
 const tour = [
   { set: { start: [0.4, 1.2] }, say: "A start near the β axis: training ends at the optimum, where b₁ = 0." },

@@ -202,6 +202,10 @@ export function ellipse([x, y], [a, b, c], level) {
 }
 
 export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
+// The answer to a guess begins with its verdict; without a guess it is the sentence alone.
+export const judged = (guessed, right, sentence) =>
+  guessed === undefined ? sentence : `${right ? "Right" : "Not quite"}: ${sentence[0].toLowerCase()}${sentence.slice(1)}`;
+
 export const show = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
 
 export const pair = (values) => `(${values.map((value) => show(value)).join(", ")})`;
