@@ -303,6 +303,41 @@ def test_the_gate_names_every_cell_that_is_not_compared(gate, names, spread):
 GOOD = (ROOT / "tools" / "chapter_template.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("phrase", "advice"),
+    [
+        ("It is 3 in the mean.", "on average"),
+        ("The data are drawn anew.", "redrawn"),
+        ("It runs for ever.", "forever"),
+        ("It holds exactly if $a = b$.", "if and only if"),
+        ("At which rate does it fall?", "at what rate"),
+        ("Which share of it remains?", "what share"),
+        ("You said 3.", "whether the answer was right"),
+        ("It holds. So it is, too, for two.", "name what holds"),
+        ("It is 12 % of all.", "12%"),
+        ("It is 12 per cent of all.", "12%"),
+        ("The proof uses that it is convex.", "the fact that"),
+        ("Two numbers a layer suffice.", "per"),
+        ("The initialisation is drawn.", "American"),
+        ("The colours differ.", "American"),
+    ],
+)
+def test_phrases_that_are_always_wrong_are_refused(phrase, advice):
+    (fault,) = prose.wrong(f"A sentence.\n{phrase}\n")
+    assert fault.startswith("line 2: ")
+    assert advice in fault
+    assert prose.wrong(f"```{{code-cell}} ipython3\n# {phrase}\n```\n") == []
+    cell = f"```{{code-cell}} ipython3\n---\nmystnb:\n  figure:\n    caption: {phrase}\n---\n```\n"
+    assert advice in prose.wrong(cell)[0]
+
+
+def test_names_and_right_phrases_are_not_refused():
+    assert (
+        prose.wrong("See `odonnat-initialisation`, {ref}`x <fold-colour>`, in the mean of $x$, and in the mean spectrum.")
+        == []
+    )
+
+
 def test_the_template_and_the_book_are_in_style():
     assert prose.faults(GOOD, chapter=True) == []
     for path in notebooks.sources():

@@ -24,6 +24,27 @@ LABEL = re.compile(r" \(eq-[\w-]+\)")
 FENCED = re.compile(r"^```(\{(?:prf:[a-z]+|exercise|solution-start|solution-end|container|include)\})", re.M)
 LIST = re.compile(r"^\d+\. ")
 TWO_SENTENCES = re.compile(r"[a-z0-9)\]$*`}][.?!] [A-Z$*`]")
+# What is always wrong in these texts, and what to write.
+EACH = "rows? values? points? bars? columns? curves? runs? seeds? models? vectors? steps? numbers? tests? claims?".replace(
+    " ", "|"
+)
+ONE = "token|layer|row|class|model|run|setting|seed|sequence|column|position|vector|query|head|epoch|feature|chapter"
+ISE = "(?:general|initial|maxim|memor|minim|normal|optim|quant|regular)is(?:e[drs]?|ers|ing|ation)"
+BRITISH = r"colour\w*|neighbour\w*|favour\w*|centred?|labelled|towards|learnt|greys?"
+WRONG = {
+    r"\bin the mean\b(?! (?:of|spectrum)\b)": "on average",
+    r"\banew\b": "again, redrawn, or separately",
+    r"\bfor ever\b": "forever",
+    r"\bexactly if\b": "if and only if",
+    r"\b[Aa]t which rate\b": "at what rate",
+    r"\b[Ww]hich share (?:of|does|is)\b": "what share",
+    r"\bYou said\b": "say whether the answer was right",
+    r"(?:^|[.:] )So it is[.,;]": "name what holds",
+    r"\bper cent\b|\d %(?! \d)": "12%",
+    r"\buses that\b": "uses the fact that",
+    rf"\b(?!run a chapter)(?:{EACH}) an? (?:{ONE})\b": "per",
+    rf"(?<![\w-])(?:{ISE}|{BRITISH})\b(?!-)": "American spelling",
+}
 
 
 def ruff(arguments: list, **options) -> subprocess.CompletedProcess:
@@ -107,6 +128,7 @@ def faults(text: str, chapter: bool) -> list[str]:
         for at in DISPLAY.finditer(text)
         if not LABEL.fullmatch(at[1])
     ]
+    found += wrong(text)
     found += [
         f"line {number}: one sentence a line: break it where a sentence ends"
         for number, line in prose_lines(text)
@@ -146,9 +168,28 @@ def faults(text: str, chapter: bool) -> list[str]:
     return found
 
 
+def wrong(text: str) -> list[str]:
+    """Phrases that are always wrong, outside code, links, and names."""
+    blank = lambda match: re.sub(r"[^\n]", " ", match[0])  # noqa: E731
+    code = lambda match: "".join(  # noqa: E731
+        line if re.match(r" *(caption|alt):", line) else re.sub(r"[^\n]", " ", line)
+        for line in match[0].splitlines(keepends=True)
+    )
+    plain = re.sub(r"`[^`\n]*`|\{[a-z:]+\}`[^`]*`|<[^>]*>|\([\w-]+\)=", blank, CELL.sub(code, text))
+    return [
+        f"line {text[: at.start()].count(chr(10)) + 1}: “{at[0].strip()}”: write {advice}"
+        for pattern, advice in WRONG.items()
+        for at in re.finditer(pattern, plain, re.M)
+    ]
+
+
 def main() -> None:
-    """Check, or with `--fix` format, every text of the book."""
+    """Check, or with `--fix` format, every text of the book; phrases also in its tables and beside it."""
     bad = 0
+    for path in sorted([*BOOK.glob("*.toml"), *ROOT.glob("*.md")]):
+        for fault in wrong(path.read_text(encoding="utf-8")):
+            print(f"{path.relative_to(ROOT)}: {fault}")
+            bad += 1
     with_kernel = set(sources())
     for path in sorted(BOOK.rglob("*.md")):
         text = path.read_text(encoding="utf-8")

@@ -30,7 +30,7 @@ const CELLS = 24, SEEDS = 20, MOST = 200, SUCCESS = 0.9, REPLAY = 300; // epochs
 const PACES = [["as fast as it goes", Infinity], ["25 epochs a second", 25], ["5 epochs a second", 5], [
   "1 epoch a second",
   1,
-], ["10 steps a second", null]];
+], ["10 steps per second", null]];
 const SPLITS = [
   ["rate", "learning rate", "0.001"],
   ["decay", "weight decay", "0.1"],

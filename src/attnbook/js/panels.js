@@ -121,7 +121,7 @@ const PANELS = [
     "Influence of each position, those of the prefix bold, and the parity coefficient against the epoch",
     {},
   ],
-  ["gradients", "gradient norms", "Norms of the loss's gradient, one curve a layer", {
+  ["gradients", "gradient norms", "Norms of the loss's gradient, one curve per layer", {
     key: LAYERS.map(([, letter], index) => ["━", letter, HUES[index]]),
   }],
 ];
