@@ -351,7 +351,7 @@ def whereabouts() -> dict:
         parts = _, state, _, record = begin(
             list(range(RUNS)), PAPER.each(RUNS), Watch(), initial_models(range(RUNS)), compiled
         )
-        pass_through, evaluate = partial(advance, *parts), partial(record.keep, state.rows)
+        pass_through, evaluate = partial(advance, *parts), partial(record.keep, state)
         each = RUNS * 1e-3
         spent = median_seconds(pass_through) / each
         entry = {"milliseconds of a model's epoch": spent, "of its evaluation": median_seconds(evaluate) / each}
