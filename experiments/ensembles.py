@@ -38,11 +38,11 @@ class Plan(NamedTuple):
 def settings() -> dict[str, Plan]:
     """The plan of each ensemble."""
     found = {
-        "main": Plan(200, watch=Watch(snapshots=EVERY_TENTH)),
-        "full_batch": Plan(200, Settings(batch_size=2048), Watch(snapshots=EVERY_TENTH)),
-        "unit": Plan(100, Settings(norm="unit"), Watch(snapshots=ENDS)),
-        "clip": Plan(100, Settings(clip=0.1), Watch(snapshots=ENDS)),
-        "decay": Plan(100, Settings(weight_decay=0.1), Watch(snapshots=ENDS)),
+        "main": Plan(200, watch=Watch(every=1, snapshots=EVERY_TENTH)),
+        "full_batch": Plan(200, Settings(batch_size=2048), Watch(every=1, snapshots=EVERY_TENTH)),
+        "unit": Plan(100, Settings(norm="unit"), Watch(every=1, snapshots=ENDS)),
+        "clip": Plan(100, Settings(clip=0.1), Watch(every=1, snapshots=ENDS)),
+        "decay": Plan(100, Settings(weight_decay=0.1), Watch(every=1, snapshots=ENDS)),
         "vocabulary_10": Plan(100, Settings(vocabulary=10)),
     }
     for p in range(3, 11):
@@ -106,7 +106,9 @@ def record(name: str, progress: bool = False) -> Training:
             tokens = torch.cat([tokens, torch.stack(new)], 1)
         start = start.replace(token=tokens)
     seeds = range(plan.runs)
-    return ensemble(seeds, plan.settings, CACHE / name, watch=plan.watch, start=start, chunk=CHUNK, progress=progress)
+    return ensemble(
+        seeds, plan.settings, CACHE / name, watch=plan.watch, start=start, chunk=CHUNK, progress=progress, compiled=False
+    )
 
 
 def complete(name: str) -> bool:

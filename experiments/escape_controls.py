@@ -120,7 +120,7 @@ def freezing_part(training: Training, escape: list[int | None], solved: list[int
     reached = {}
     for arm, (rate, discount) in ARMS.items():
         own = Settings(learning_rate=rate, mlp_discount=discount, epochs=EPOCHS)
-        done = train([FIRST + run for run in runs], own, Watch(every=10), start=start)
+        done = train([FIRST + run for run in runs], own, Watch(every=10), start=start, compiled=False)
         reached[arm] = (done.history["accuracy_all"].amax(0) > SOLVED).numpy()
     found: dict = {"ready": len(ready)}
     chances = {}

@@ -18,7 +18,6 @@ from lab import guarded, provenance, rounded, store
 
 from attnbook.printing import wilson
 from attnopt.clustering import PAPER, Models, Settings, Training, Watch, ensemble
-from attnopt.clustering.training.settings import EACH_EPOCH
 
 FIRST, RUNS = 1000, 300
 SUCCESS, LEVEL = 0.9, 0.05
@@ -28,7 +27,7 @@ def trained(
     name: str,
     runs: int,
     settings: Settings = PAPER,
-    watch: Watch = EACH_EPOCH,
+    watch: Watch = Watch(every=1),  # noqa: B008
     start: Models | None = None,
     first: int = FIRST,
     compiled: bool = False,
@@ -41,7 +40,7 @@ def trained(
 
 def usual() -> Training:
     """The ensemble at the defaults that most controls start from."""
-    return trained("usual", RUNS, watch=Watch(snapshots=EVERY_TENTH))
+    return trained("usual", RUNS, watch=Watch(every=1, snapshots=EVERY_TENTH))
 
 
 def holm(values: dict[str, float]) -> dict[str, float]:

@@ -40,6 +40,7 @@ from attnopt.clustering import (
     State,
     Task,
     Training,
+    Watch,
     dissect,
     ensemble,
     find_spikes,
@@ -114,7 +115,10 @@ def wider() -> dict:
     """Gradient norms around the spikes of wider embeddings."""
     found = {}
     for dim, (runs, epochs) in WIDER.items():
-        training = ensemble(range(runs), Settings(dim=dim, epochs=epochs), OWN / f"dim_{dim}", chunk=runs, jobs=1)
+        training = ensemble(
+            range(runs), Settings(dim=dim, epochs=epochs), OWN / f"dim_{dim}", watch=Watch(every=1), chunk=runs, jobs=1,
+            compiled=False,
+        )  # fmt: skip
         found[f"dim_{dim}"] = around(training)
     return found
 

@@ -114,7 +114,7 @@ def variants(runs: list[Models], k: int) -> dict:
 
 def whole() -> dict:
     """The ensemble, trained unless it has been, and what is measured of it."""
-    watch = Watch(snapshots=range(0, 1001, EVERY))
+    watch = Watch(every=1, snapshots=range(0, 1001, EVERY))
     training = trained("product_and_readout", RUNS, watch=watch, first=FIRST, compiled=True)
     escape = first(training.history["loss"] < LEFT, training.history["epoch"])
     won = [run for run, accuracy in enumerate(training.history["accuracy_all"][-1]) if accuracy > SOLVED]

@@ -210,8 +210,8 @@ def main() -> None:
     spurious = spurious_share(trained.models)
     kinds = choose(trained, spurious)
     seeds = sorted(set(kinds.values()))
-    watch = Watch(snapshots=range(EPOCHS + 1))
-    again = train(seeds, watch=watch, checkpoint=CACHE / "sandbox.npz", progress=True)
+    watch = Watch(every=1, snapshots=range(EPOCHS + 1))
+    again = train(seeds, watch=watch, checkpoint=CACHE / "sandbox.npz", progress=True, compiled=False)
     assert torch.equal(again.history["loss"], trained.history["loss"][:, seeds])
     runs = [recorded(kind, again, seeds.index(seed), seed) for kind, seed in kinds.items()]
 
@@ -221,7 +221,7 @@ def main() -> None:
     start = before.models[seed]
     start = start.replace(token=start.weights["token"][:, :3])
     file = CACHE / "sandbox_p3.npz"
-    tuned = train([seed], Settings(Task(3)), watch, start=start, checkpoint=file, progress=True)
+    tuned = train([seed], Settings(Task(3)), watch, start=start, checkpoint=file, progress=True, compiled=False)
     assert tuned.history["loss"][-1, 0] == loss[seed]
     runs.append(recorded("fine_tuning", tuned, 0, seed, Task(3)))
     for run in runs:

@@ -83,7 +83,7 @@ from scipy.stats import binomtest, wilcoxon
 from smooth_normalisation import rates, ratio
 from torch import Tensor
 
-from attnopt.clustering import PAPER, Course, Settings, State, ensemble, find_spikes
+from attnopt.clustering import PAPER, Course, Settings, State, Watch, ensemble, find_spikes
 from attnopt.clustering.sharpness import gradients, sharpness
 from attnopt.clustering.spikes import stages
 from attnopt.clustering.training.record import Evaluation
@@ -156,7 +156,9 @@ def ensembles() -> dict:
     counts = {}
     for name, settings in points().items():
         folder = CACHE / name.replace(" ", "_")
-        training = ensemble(range(FIRST, FIRST + RUNS), settings, folder, chunk=RUNS, jobs=1, progress=False)
+        training = ensemble(
+            range(FIRST, FIRST + RUNS), settings, folder, watch=Watch(every=1), chunk=RUNS, jobs=1, compiled=False
+        )
         counts[name] = rates(training)
         print(name, {key: int(value.sum()) for key, value in counts[name].items()}, flush=True)
     found = {name: summary(entry) for name, entry in counts.items()}

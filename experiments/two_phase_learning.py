@@ -288,14 +288,14 @@ def parts_part(training: Training, found: dict) -> dict:
     result["accuracy_before"] = measure(start.double())["accuracy"]
     for arm, (rate, discount) in ARMS.items():
         own = Settings(learning_rate=rate, mlp_discount=discount)
-        done = train(seeds, replace(own, epochs=EPOCHS), Watch(every=10), start=start)
+        done = train(seeds, replace(own, epochs=EPOCHS), Watch(every=10), start=start, compiled=False)
         result[arm] = {
             "best": done.history["accuracy_all"].amax(0).tolist(),
             "loss": done.history["loss"][-1].tolist(),
         }
         if arm == "all":
             continue
-        done = train(range(STARTED), replace(own, epochs=START_EPOCHS), Watch(every=10))
+        done = train(range(STARTED), replace(own, epochs=START_EPOCHS), Watch(every=10), compiled=False)
         result[f"start: {arm}"] = {
             "best": done.history["accuracy_all"].amax(0).tolist(),
             "least_loss": done.history["loss"].amin(0).tolist(),
@@ -316,7 +316,7 @@ def noise_part(training: Training, found: dict) -> dict:
     steps = NOISE_EPOCHS * STEPS_AN_EPOCH
     result: dict = {"runs": runs, "from": begun, "steps": steps}
     for name, own in (("mini", Settings(epochs=NOISE_EPOCHS)), ("full", Settings(epochs=steps, batch_size=2048))):
-        done = train(runs, own, Watch(every=own.epochs // NOISE_EPOCHS), start=start)
+        done = train(runs, own, Watch(every=own.epochs // NOISE_EPOCHS), start=start, compiled=False)
         end = done.models.weights["token"]
         result[name] = {
             "apart": (end[:, 1] - end[:, 0]).norm(dim=1).tolist(),

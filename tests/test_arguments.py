@@ -100,6 +100,7 @@ class Flag:
     """True or False."""
 
     value: bool
+    instead: tuple[type, ...] = ()  # what may be given instead: None
 
 
 @dataclass(frozen=True)
@@ -303,11 +304,11 @@ TABLE = {
     clustering.training_data: {"seeds": Wholes((0, 1)), "task": OfTask(), "n_train": Whole(5)},
     clustering.train: {
         "seeds": Wholes((0, 1)), "settings": Given(SMALL), "watch": Given(Watch(snapshots=[0])),
-        "checkpoint_every": Whole(1), "dtype": Kind(), "progress": Flag(False), "compiled": Flag(False),
+        "checkpoint_every": Whole(1), "dtype": Kind(), "progress": Flag(False), "compiled": Flag(False, (type(None),)),
     },
     clustering.ensemble: {
         "seeds": Wholes((0, 1)), "settings": Given(SMALL), "chunk": Whole(1), "jobs": Given(1),
-        "dtype": Given(torch.float64), "progress": Flag(False), "compiled": Flag(False),
+        "dtype": Given(torch.float64), "progress": Flag(False), "compiled": Flag(False, (type(None),)),
     },
     clustering.margins: {"models": Ensemble()},
     clustering.parity_coefficient: {"margin": Given(torch.arange(16.0, dtype=torch.float64)), "k": Whole(2, 1, 4)},
@@ -509,7 +510,7 @@ def spoiled(rule, value, others) -> Iterator[tuple[str, object]]:
             if not rule.infinite:
                 yield "inf", math.inf
         case Flag():
-            for bad in (0, 1, None, "yes", [], torch.tensor(True)):
+            for bad in (0, 1, *([] if rule.instead else [None]), "yes", [], torch.tensor(True)):
                 yield repr(bad), bad
         case Word():
             yield from (("another word", "nonsense"), ("None", None), ("a number", 3), ("a list", [value]))

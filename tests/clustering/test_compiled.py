@@ -121,7 +121,7 @@ def test_neither_company_nor_interruption_changes_a_compiled_training(tmp_path, 
     )
     assert_same(together, ensemble(range(3), settings, tmp_path / "chunks", chunk=1, jobs=1, compiled=True))
     with pytest.raises(ValueError, match="other settings"):
-        ensemble(range(3), settings, tmp_path / "chunks", chunk=1, jobs=1)
+        ensemble(range(3), settings, tmp_path / "chunks", chunk=1, jobs=1, compiled=False)
     passes, epoch = [], compiled.Kernel.epoch
 
     def until_three(self, *given, **named):
@@ -136,7 +136,7 @@ def test_neither_company_nor_interruption_changes_a_compiled_training(tmp_path, 
         train(range(3), settings, compiled=True, **file)
     monkeypatch.setattr(compiled.Kernel, "epoch", epoch)
     with pytest.raises(ValueError, match="other settings"):
-        train(range(3), settings, **file)
+        train(range(3), settings, compiled=False, **file)
     assert_same(together, train(range(3), settings, compiled=True, **file))
 
 

@@ -4,6 +4,7 @@ import ctypes
 import shutil
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_double, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,12 @@ ORDER = "token", "position", "query", "value", "receptors", "assemblers", "recep
 def compiler() -> str | None:
     """The C compiler of this machine, if there is one."""
     return next(filter(None, map(shutil.which, COMPILERS)), None)
+
+
+def too_large(vocabulary: int, length: int, dim: int, width: int) -> bool:
+    """Whether models of these sizes are too large for compiled steps."""
+    pairs = vocabulary * length
+    return max(pairs * (7 * dim + 12), width * (64 + 4 * dim), vocabulary * 64) > MOST or pairs > 2**16
 
 
 @cache
@@ -60,20 +67,23 @@ class Kernel:
         norm: their normalization.
         tokens: training sequences, shape (M, n, L).
         targets: their labels, shape (M, n).
+        threads: that share the models; this changes no number.
 
     Raises:
         RuntimeError: if there is no compiler, or it fails.
         ValueError: if the models are too large.
     """
 
-    def __init__(self, layout: Layout, norm: Norm, tokens: Tensor, targets: Tensor):
+    def __init__(self, layout: Layout, norm: Norm, tokens: Tensor, targets: Tensor, threads: int = 1):
         (vocabulary, dim), (width, _) = layout.shapes["token"], layout.shapes["receptors"]
         self.layout, self.norm, self.dtype = layout, norm, torch.float32
         self.dim, self.length = dim, tokens.shape[-1]
-        pairs = vocabulary * self.length
-        if max(pairs * (7 * dim + 12), width * (64 + 4 * dim), vocabulary * 64) > MOST or pairs > 2**16:
-            raise ValueError(f"compiled must be False for models as large as these, with {pairs} pairs and {width} neurons")
+        if too_large(vocabulary, self.length, dim, width):
+            sizes = f"with {vocabulary * self.length} pairs and {width} neurons"
+            raise ValueError(f"compiled must be False for models as large as these, {sizes}")
         self.functions = library(vocabulary, self.length, dim, width, norm)
+        self.threads = min(threads, len(tokens))
+        self.pool = ThreadPoolExecutor(self.threads)
         spans = layout.spans()
         self.starts = torch.tensor([spans[name].start for name in ORDER], dtype=torch.int32)
         self.ends = torch.tensor([span.stop for span in spans.values()], dtype=torch.int32)
@@ -86,8 +96,9 @@ class Kernel:
 
     def epoch(self, state: State, order: Tensor, pace: Pace, squares: Tensor, spread: Tensor | None = None) -> None:
         """What `Plain.epoch` does; ``spread`` as for `call`."""
-        count, width = len(order), state.rows.shape[1]
-        what = count, width, self.starts, self.ends, *self.data, order.to(torch.int32), pace.size, state.steps
+        count, width = order.shape[-1], state.rows.shape[1]
+        order = order.to(torch.int32).contiguous(), count * (order.ndim - 1)
+        what = count, width, self.starts, self.ends, *self.data, *order, pace.size, state.steps
         how = *pace.betas, pace.eps, pace.rates, pace.shrink, pace.clip
         self.call("epoch", len(state.rows), *what, *how, *state[:3], squares, spread=spread)
 
@@ -98,8 +109,8 @@ class Kernel:
         apart = 0 if labels.ndim == 1 else count  # from model to model
         losses, right = rows.new_empty(models, count), rows.new_empty(models, count)
         sequence = rows.new_empty(models, self.dim, count)
-        what = models, count, width, self.starts, pairs, apart * self.length, labels, apart
-        self.call("predict", *what, rows, losses, right, sequence, spread=spread)
+        what = count, width, self.starts, pairs, apart * self.length, labels, apart
+        self.call("predict", models, *what, rows, losses, right, sequence, spread=spread)
         return losses, right, sequence
 
     def call(self, name: str, models: int, *values: Tensor | float | None, spread: Tensor | None) -> None:
@@ -116,14 +127,19 @@ class Kernel:
             ValueError: if the scores of a model spread too far and ``spread`` is not given.
         """
         found, given = torch.zeros(models), []
-        for value in (models, *values):
+        for value in values:
             if isinstance(value, Tensor):
                 if not value.is_contiguous():
                     raise ValueError(f"{name} must get contiguous tensors, got one of strides {value.stride()}")
                 given.append(c_void_p(value.data_ptr()))
             else:
                 given.append(value if value is None else c_double(value) if isinstance(value, float) else c_int64(value))
-        getattr(self.functions, name)(*given, c_void_p(found.data_ptr()))
+        function, ends = getattr(self.functions, name), [models * at // self.threads for at in range(self.threads + 1)]
+        part = lambda begin, end: function(c_int64(begin), c_int64(end), *given, c_void_p(found.data_ptr()))  # noqa: E731
+        if self.threads == 1:
+            part(0, models)
+        else:  # the lock of the interpreter is open while a compiled function runs
+            list(self.pool.map(part, ends[:-1], ends[1:]))
         if spread is not None:
             torch.maximum(spread, found, out=spread)
         elif found.any():

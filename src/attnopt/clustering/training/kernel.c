@@ -312,16 +312,17 @@ static float gradient_of(
     return 0;
 }
 
-/* An epoch of Adam. `spread` gets how far a model's scores spread, if too far, else 0, here and in `predict`; such a model goes
-   no further. `bounds` are the ends of the parameters in a row, in its order, for their gradients' squared norms;
-   `shrink` and `clip` may be null. */
+/* An epoch of Adam for the models from `from` to before `until`; the same in `predict`. `spread` gets how far a model's scores
+   spread, if too far, else 0; such a model goes no further. `apart` is the distance from one model's order to the next one's,
+   0 where all have the same. `bounds` are the ends of the parameters in a row, in its order, for their gradients' squared
+   norms; `shrink` and `clip` may be null. */
 void epoch(
-    int64_t models, int64_t count, int64_t width, const int32_t *at, const int32_t *bounds, const uint16_t *pairs,
-    const int32_t *labels, const int32_t *order, int64_t size, int64_t *steps, double slow, double slower, double eps,
-    const float *rates, const float *shrink, const float *clip, float *rows, float *first, float *second, float *squares,
+    int64_t from, int64_t until, int64_t count, int64_t width, const int32_t *at, const int32_t *bounds, const uint16_t *pairs,
+    const int32_t *labels, const int32_t *order, int64_t apart, int64_t size, int64_t *steps, double slow, double slower,
+    double eps, const float *rates, const float *shrink, const float *clip, float *rows, float *first, float *second, float *squares,
     float *spread
 ) {
-    for (int64_t m = 0; m < models; m++) {
+    for (int64_t m = from; m < until; m++) {
         float *restrict row = rows + m * width, *restrict one = first + m * width, *restrict two = second + m * width;
         const float *restrict rate = rates + m * width;
         float gradient[width];
@@ -329,7 +330,7 @@ void epoch(
         for (int64_t begin = 0; begin < count; begin += size) {
             int some = count - begin < size ? count - begin : size;
             memset(gradient, 0, sizeof gradient);
-            spread[m] = gradient_of(row, at, pairs + m * count * T, labels + m * count, order + begin, some, gradient);
+            spread[m] = gradient_of(row, at, pairs + m * count * T, labels + m * count, order + m * apart + begin, some, gradient);
             if (spread[m] > 0) break;
             float length = 0;
             for (int k = 0, n = 0; k < PARAMETERS; k++) {
@@ -362,11 +363,11 @@ void epoch(
 /* Losses, whether the label's logit exceeds all others, (M, n), and ξ (M, D, n), of sequences that all models share where the
    strides from model to model are 0. */
 void predict(
-    int64_t models, int64_t count, int64_t width, const int32_t *at, const uint16_t *pairs, int64_t stride,
+    int64_t from, int64_t until, int64_t count, int64_t width, const int32_t *at, const uint16_t *pairs, int64_t stride,
     const int32_t *labels, int64_t label_stride, const float *rows, float *losses, float *right, float *sequence,
     float *spread
 ) {
-    for (int64_t m = 0; m < models; m++) {
+    for (int64_t m = from; m < until; m++) {
         Pairs known;
         Batch batch;
         spread[m] = pair_table(rows + m * width, at, &known);

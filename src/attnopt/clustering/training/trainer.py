@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ from tqdm import tqdm
 from attnopt.checks import check_count, check_device, check_entries, check_flag, is_truth
 from attnopt.clustering.model import Models
 from attnopt.clustering.training.backward import SPREAD, Layout, too_far
-from attnopt.clustering.training.compiled import Kernel
+from attnopt.clustering.training.compiled import Kernel, library, too_large
 from attnopt.clustering.training.draws import check_seeds, initial_models, training_data
 from attnopt.clustering.training.laboratory import Orders
 from attnopt.clustering.training.record import (
@@ -29,7 +30,7 @@ from attnopt.clustering.training.record import (
     load_training,
     save_training,
 )
-from attnopt.clustering.training.settings import EACH_EPOCH, PAPER, PER_MODEL, Grid, Settings, Watch
+from attnopt.clustering.training.settings import PAPER, PER_MODEL, USUAL, Grid, Settings, Watch
 from attnopt.clustering.training.step import Pace, Plain, State
 
 Each = Callable[[int, Models, dict[str, Tensor]], bool | None]
@@ -38,7 +39,7 @@ Each = Callable[[int, Models, dict[str, Tensor]], bool | None]
 def train(
     seeds: Sequence[int],
     settings: Settings = PAPER,
-    watch: Watch = EACH_EPOCH,
+    watch: Watch = USUAL,
     *,
     each: Each | None = None,
     start: Start = None,
@@ -47,15 +48,16 @@ def train(
     progress: bool = False,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-    compiled: bool = False,
+    compiled: bool | None = None,
 ) -> Training:
     """Train one model a seed, all at once, with Adam on shuffled mini-batches.
 
     A model's initial weights and data follow from its seed alone; the order of the mini-batches is drawn anew each epoch,
     the same for all models, whose data are independent. Who else is in the ensemble does not change a model's numbers: not
-    a bit of them at the paper's sizes, on the processors tried; at other sizes, and beside wider models, products are
-    rounded by the shapes of matrices and by how they happen to be aligned in memory. One thread of the CPU is used;
-    `ensemble` uses all cores. A model takes less than 1 MB of memory at the defaults.
+    a bit of them at the paper's sizes, on the processors tried; in plain steps at other sizes, and beside wider models,
+    products are rounded by the shapes of matrices and by how they happen to be aligned in memory. Compiled steps use as many
+    threads as PyTorch does (`torch.get_num_threads`), which changes no number; plain ones use one, and `ensemble` all cores.
+    A model takes less than 1 MB of memory at the defaults.
 
     A model diverges if its attention scores come to lie more than 80 apart, where single precision loses the smaller ones,
     or a number is no longer finite. It keeps the weights of the last epoch that it completed, its later history is nan,
@@ -77,25 +79,25 @@ def train(
         progress: show a progress bar on stderr.
         device: where to compute. No GPU has been tried; the tests pretend a device and find nothing left behind on the CPU.
         dtype: of the weights.
-        compiled: take the steps in C, which a C compiler of this machine translates within a second or two: several times as
-            fast, above all for few models, in float32 on the CPU. The numbers are those of the plain steps but for rounding,
-            and training magnifies rounding: most models soon differ visibly from those trained without. They are the same
-            each time on one machine, not on another; so this is off unless asked for, and numbers do not depend on whether
-            a machine has a compiler.
+        compiled: whether to take the steps in C, which this machine's compiler translates within a second or two; unless
+            given, wherever that can be done: on the CPU, in float32, if there is a compiler. C is several times as fast,
+            above all for few models. The numbers are those of the plain steps up to rounding, but training magnifies
+            rounding, so most models soon differ visibly. Compiled steps repeat to the last bit on one machine, not on
+            another; ``compiled=False`` gives numbers that do not depend on a compiler.
 
     Returns:
         What `Training` says, on the CPU.
 
     Raises:
         ValueError: if ``start`` has scores more than 80 apart, or the checkpoint cannot be read or is of other settings.
-        RuntimeError: if ``compiled`` is asked for and there is no C compiler, or it fails.
+        RuntimeError: if ``compiled`` is True and there is no C compiler, or it fails.
 
     Warns:
-        RuntimeWarning: if models diverged.
+        RuntimeWarning: if models diverged; and once, if ``compiled`` is not given and there is no C compiler, or it fails.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.
     """
-    seeds, grid = checked(seeds, settings, watch, start, device, dtype, compiled, progress)
+    seeds, grid, compiled = checked(seeds, settings, watch, start, device, dtype, compiled, progress)
     if each is not None and not callable(each):
         raise TypeError(f"each must be None or a function, got {each!r}")
     if each is not None and len(set(grid.batch_size)) > 1:
@@ -115,33 +117,36 @@ def train_quietly(
     start = initial_models(seeds, settings, dtype) if start is None else start
     start = fitting(start, settings, device, dtype)
     parts, order = [], []
-    for size in sorted(set(settings.batch_size)):
-        members = [at for at, other in enumerate(settings.batch_size) if other == size]
-        file = Path(f"{checkpoint}.{size}.npz") if checkpoint else None
-        group = [seeds[at] for at in members], settings.of(members), watch, start[members], compiled
-        parts.append(train_together(*group, each, file=file, every=every, progress=progress))
-        order += members
+    with one_thread() as threads:
+        for size in sorted(set(settings.batch_size)):
+            members = [at for at, other in enumerate(settings.batch_size) if other == size]
+            file = Path(f"{checkpoint}.{size}.npz") if checkpoint else None
+            group = [seeds[at] for at in members], settings.of(members), watch, start[members], compiled, threads
+            parts.append(train_together(*group, each, file=file, every=every, progress=progress))
+            order += members
     return join(parts, torch.tensor(order).argsort())
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one thread of the CPU: several divide an array where its length says, and rounding follows."""
+def one_thread() -> Iterator[int]:
+    """Let PyTorch compute on one thread of the CPU: several divide an array where its length says, and rounding follows.
+
+    What is bound is how many it computed on before.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        yield threads
     finally:
         torch.set_num_threads(threads)
 
 
-@one_thread()
 def train_together(
-    seeds: list[int], settings: Grid, watch: Watch, start: Models | TrainingState, compiled: bool, each: Each | None, *,
-    file: Path | None, every: int, progress: bool,
+    seeds: list[int], settings: Grid, watch: Watch, start: Models | TrainingState, compiled: bool, threads: int,
+    each: Each | None, *, file: Path | None, every: int, progress: bool,
 ) -> Training:  # fmt: skip
     """Train models of one batch size to the end, or until ``each`` stops it, from the checkpoint if there is one."""
-    engine, state, pace, record = begin(seeds, settings, watch, start, compiled)
+    engine, state, pace, record = begin(seeds, settings, watch, start, compiled, threads)
     if file and file.exists():
         record.restore(file, state)
     elif not isinstance(start, TrainingState):
@@ -168,7 +173,7 @@ def stops(each: Each, record: Record, rows: Tensor) -> bool:
 
 
 def begin(
-    seeds: list[int], settings: Grid, watch: Watch, start: Models | TrainingState, compiled: bool
+    seeds: list[int], settings: Grid, watch: Watch, start: Models | TrainingState, compiled: bool, threads: int = 1
 ) -> tuple[Plain | Kernel, State, Pace, Record]:
     """What steps, what it steps, how, and what is kept."""
     # Filled up with copies of the last model, every array is a multiple of 32 numbers long, and no model is alone: a
@@ -183,7 +188,7 @@ def begin(
     what = seeds, settings.task, settings.n_train, settings.draws
     tokens, targets = (part[members].to(rows.device) for part in training_data(*what))
     data = layout, first.norm, tokens, targets
-    engine = Kernel(*data) if compiled else Plain(*data, rows.dtype)
+    engine = Kernel(*data, threads) if compiled else Plain(*data, rows.dtype)
     description = describe(seeds, settings, watch, start[members], rows.dtype, compiled)
     record = Record(engine, settings, watch, tokens, targets, models, description)
     if settings.draws == "laboratory":
@@ -213,14 +218,14 @@ def ensemble(
     settings: Settings = PAPER,
     folder: Path | str | None = None,
     *,
-    watch: Watch = EACH_EPOCH,
+    watch: Watch = USUAL,
     start: Start = None,
     chunk: int = 50,
     jobs: int = -1,
     checkpoint_every: int = 100,
     progress: bool = False,
     dtype: torch.dtype = torch.float32,
-    compiled: bool = False,
+    compiled: bool | None = None,
 ) -> Training:
     """Train one model a seed, some at a time, on all cores; a chunk that was finished before is read, not trained again.
 
@@ -248,7 +253,7 @@ def ensemble(
     Warns:
         RuntimeWarning: as `train`, also of models in chunks that are read.
     """
-    seeds, grid = checked(seeds, settings, watch, start, "cpu", dtype, compiled, progress)
+    seeds, grid, compiled = checked(seeds, settings, watch, start, "cpu", dtype, compiled, progress)
     if start is not None:
         fitting(start, grid, "cpu", dtype)  # before the first task begins
     check_count("chunk", chunk)
@@ -302,9 +307,9 @@ def warn_of_stopped(training: Training, seeds: Sequence[int], settings: Grid) ->
 
 def checked(
     seeds: Sequence[int], settings: Settings, watch: Watch, start: Start, device: torch.device | str, dtype: torch.dtype,
-    compiled: bool, progress: bool,
-) -> tuple[list[int], Grid]:  # fmt: skip
-    """The seeds as a list and the settings with a value for each, if a training can be made of all this."""
+    compiled: bool | None, progress: bool,
+) -> tuple[list[int], Grid, bool]:  # fmt: skip
+    """The seeds as a list, settings with a value for each, and whether steps are compiled, if all this makes a training."""
     seeds = check_seeds(seeds)
     for name, value, kind in (("settings", settings, Settings), ("watch", watch, Watch)):
         if not isinstance(value, kind):
@@ -320,14 +325,33 @@ def checked(
     grid = settings.each(len(seeds))
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
-    check_flag("compiled", compiled)
     check_flag("progress", progress)
-    if compiled and (str(device).partition(":")[0] != "cpu" or dtype != torch.float32):
+    possible = str(device).partition(":")[0] == "cpu" and dtype == torch.float32
+    if compiled is not None:
+        check_flag("compiled", compiled)
+    if compiled and not possible:
         raise ValueError(f"compiled must be False except on the CPU in torch.float32, got {device} and {dtype}")
-    if compiled and settings.draws == "laboratory":
-        raise ValueError('compiled must be False with draws "laboratory", where each model has an order of its own')
     check_device("device", device)
-    return seeds, grid
+    return seeds, grid, possible and compilable(grid) if compiled is None else compiled
+
+
+def compilable(settings: Grid) -> bool:
+    """Whether steps of models of these settings can be compiled; if that is for want of a compiler, warn once."""
+    sizes = settings.tokens, settings.task.length, settings.dim, max(settings.width)
+    if too_large(*sizes):
+        return False
+    try:
+        library(*sizes, settings.norm)
+    except RuntimeError as error:
+        warn_of_plain_steps(str(error))
+        return False
+    return True
+
+
+@cache
+def warn_of_plain_steps(reason: str) -> None:
+    """Say once why training is slow."""
+    warnings.warn(f"steps are taken in PyTorch, several times slower than in C: {reason}", RuntimeWarning, stacklevel=5)
 
 
 def fitting(start: Start, settings: Grid, device: torch.device | str, dtype: torch.dtype) -> Models | TrainingState:
