@@ -38,10 +38,10 @@ class Firefox:
         return answer["result"]
 
     def goto(self, address):
-        try:
-            self.ask("browsingContext.navigate", **self.page, url=address, wait="complete")
-        except AssertionError:  # the page before it, whose address follows its state, may interrupt
-            self.ask("browsingContext.navigate", **self.page, url=address, wait="complete")
+        with contextlib.suppress(AssertionError):  # the page before it, whose address follows its state, may interrupt
+            self.ask("browsingContext.navigate", **self.page, url="about:blank", wait="complete")
+        for place in ("about:blank", address):
+            self.ask("browsingContext.navigate", **self.page, url=place, wait="complete")
 
     def run(self, body):
         """What the body of an asynchronous function returns in the page."""

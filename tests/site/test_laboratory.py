@@ -66,7 +66,7 @@ def test_an_address_trains_the_same_everywhere(laboratory, alone):
 def test_train_pause_step_and_back(laboratory):
     page, explorer = laboratory(goal=30)
     live, epoch = explorer.get_by_role("status"), explorer.get_by_role("slider", name="epoch")
-    explorer.get_by_label("speed").select_option("5 epochs a second")
+    explorer.get_by_label("speed").select_option("5 epochs per second")
     pressed(explorer, "▶ train", "Enter")
     assert live.get_attribute("aria-live") == "off"
     page.wait_for_function("parseInt(document.querySelector('[role=status]').textContent.slice(6)) > 0")
@@ -102,7 +102,7 @@ def test_train_pause_step_and_back(laboratory):
     pressed(explorer, "▶ train")  # on from an earlier epoch
     assert settle(page, 40)["weights"] == page.evaluate(DIRECT, [page.settings, 40 * EACH, []])["weights"]
     fill(explorer, "train to epoch", "10000")
-    explorer.get_by_label("speed").select_option("10 steps a second")
+    explorer.get_by_label("speed").select_option("10 steps per second")
     pressed(explorer, "▶ train")
     page.wait_for_function(f"document.querySelector('.ao-sandbox').laboratory.bench.own.last > {40 * EACH}")
     assert page.evaluate(NOW)["last"] <= 40 * EACH + 2 * EACH  # told one by one, not by epochs
@@ -122,7 +122,7 @@ def test_train_pause_step_and_back(laboratory):
 def test_it_rests_while_nobody_sees_it(laboratory):
     page, explorer = laboratory(goal=10_000)
     page.evaluate("document.body.style.paddingBottom = '4000px'")
-    explorer.get_by_label("speed").select_option("25 epochs a second")
+    explorer.get_by_label("speed").select_option("25 epochs per second")
     pressed(explorer, "▶ train")
     hide = "Object.defineProperty(document, 'hidden', { value: %s, configurable: true });"
     hide += "document.dispatchEvent(new Event('visibilitychange'));"
@@ -549,7 +549,8 @@ def test_one_drag_is_one_change_while_it_trains(laboratory):
     token.scroll_into_view_if_needed()
     drag(page, token, 30, 20, steps=12)
     assert page.evaluate(NOW)["edits"].count(";") == 0
-    drag(page, token, -20, 10, steps=12)
+    while page.evaluate(NOW)["edits"].count(";") == 0:  # a token that training moves may be missed
+        drag(page, token, -20, 10, steps=12)
     assert page.evaluate(NOW)["edits"].count(";") == 1
     assert page.complaints == []
 

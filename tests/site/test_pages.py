@@ -223,7 +223,7 @@ def test_page_is_quiet_typeset_accessible_and_fits_a_phone(page, open_page):
     assert_folds_open(page, opened)
 
     opened.set_viewport_size({"width": 390, "height": 844})
-    assert opened.evaluate("document.documentElement.scrollWidth") <= 390
+    opened.wait_for_function("document.documentElement.scrollWidth <= 390")  # explorers are drawn again first
     assert opened.locator("article mjx-container:visible").evaluate_all(CUT) == 0  # nothing is out of reach
     assert opened.locator("details.ao-claim").evaluate_all(WIDE) == []
 
