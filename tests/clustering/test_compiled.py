@@ -9,7 +9,7 @@ from torch.nn.functional import one_hot
 
 from attnopt.clustering import Models, Settings, Task, Watch, ensemble, initial_models, train
 from attnopt.clustering.model import marks
-from attnopt.clustering.training import compiled
+from attnopt.clustering.training import compiled, trainer
 from attnopt.clustering.training.backward import Layout, loss_and_gradients
 from attnopt.clustering.training.step import Pace, Plain, State
 
@@ -199,6 +199,52 @@ def test_models_too_large_for_compiled_steps_are_refused():
     for settings in (Settings(width=10**5, n_train=8), Settings(Task(2**13, 9, 2), n_train=8)):
         with pytest.raises(ValueError, match="compiled must be False for models as large"):
             train([0], settings, compiled=True)
+    assert train([0], Settings(width=20_000, n_train=8, epochs=1)).models.width == 20_000  # in plain steps
+
+
+@pytest.fixture
+def unwarned(monkeypatch):
+    """As if nobody had been told that steps are taken in PyTorch."""
+    monkeypatch.setattr(trainer, "warn_of_plain_steps", cache(trainer.warn_of_plain_steps.__wrapped__))
+
+
+@needs_compiler
+@pytest.mark.same_bits
+def test_steps_are_compiled_wherever_they_can_be(unwarned):
+    assert_same(train(range(2), SMALL, compiled=True), train(range(2), SMALL))
+    for given in ({"dtype": torch.float64}, {"device": "cpu", "dtype": torch.float64}):
+        assert_same(train([0], SMALL, compiled=False, **given), train([0], SMALL, **given))
+
+
+@pytest.mark.same_bits
+def test_without_a_compiler_steps_are_plain_and_one_warning_says_so(unwarned, monkeypatch):
+    monkeypatch.setattr(compiled, "library", cache(compiled.library.__wrapped__))
+    monkeypatch.setattr(trainer, "library", compiled.library)
+    monkeypatch.setattr(compiled, "COMPILERS", ("no_such_compiler",))
+    with pytest.warns(RuntimeWarning, match="several times slower than in C: .*no_such_compiler"):
+        found = train([0], SMALL)
+    assert_same(train([0], SMALL, compiled=False), found)
+    train([0], SMALL)  # a second warning would be an error
+    train([0], SMALL, compiled=False)
+
+
+@needs_compiler
+@pytest.mark.same_bits
+def test_threads_change_no_number(monkeypatch):
+    found = []
+    for threads in (1, 2, 5, 9):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        found.append(train(range(7), SMALL))
+    for other in found[1:]:
+        assert_same(found[0], other)
+
+
+@needs_compiler
+def test_each_model_may_have_an_order_of_its_own():
+    settings = replace(SMALL, draws="laboratory")
+    plain, ours = (train(range(3), settings, compiled=compiled) for compiled in (False, True))
+    for name, value in plain.models.weights.items():
+        torch.testing.assert_close(ours.models.weights[name], value, rtol=1e-4, atol=1e-5, msg=name)
 
 
 @needs_compiler

@@ -27,7 +27,7 @@ from attnopt.clustering.model import marks
 @pytest.fixture(scope="module")
 def short():
     """Five runs of six epochs."""
-    return train(range(5), Settings(epochs=6), Watch(snapshots=[0, 3, 6]))
+    return train(range(5), Settings(epochs=6), Watch(every=1, snapshots=[0, 3, 6]), compiled=False)
 
 
 def step(size=0.05, models=3):

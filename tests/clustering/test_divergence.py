@@ -19,7 +19,7 @@ ENGINES = [
 SEEDS, EPOCHS = [3, 4, 5, 6, 7], 12
 RATES = [3e-3, 8.0, 1e-2, 3e38, 3e-3]  # the second's scores spread too far after some epochs, the fourth overflows at once
 SETTINGS = Settings(n_train=64, epochs=EPOCHS, learning_rate=RATES, batch_size=[32, 32, 16, 16, 16], clip=0.5)
-WATCH = Watch(snapshots=range(EPOCHS + 1))
+WATCH = Watch(every=1, snapshots=range(EPOCHS + 1))
 REST = [0, 2, 4]
 TOO_FAR, NOT_FINITE = r"its attention scores came to spread over [0-9.]+, beyond 80", "its .* were no longer finite"
 USUAL = "mlp_discount 1, weight_decay 0, clip 0.5"

@@ -67,7 +67,7 @@ def test_true_at_the_end_stops_nothing_and_at_the_start_everything():
 def test_a_model_that_has_diverged_keeps_its_own_reason():
     settings = replace(SETTINGS, learning_rate=[1e-2, 3e38])
     with pytest.warns(RuntimeWarning, match="1 of 2 models diverged and stopped; .*\nseed 1 ") as told:
-        found = train([0, 1], settings, Watch(), each=lambda epoch, *_: epoch == 4)
+        found = train([0, 1], settings, Watch(every=1), each=lambda epoch, *_: epoch == 4)
     assert len(told) == 1
     assert found.stopped[0] == (4, "each returned True")
     assert found.stopped[1].epoch == 0

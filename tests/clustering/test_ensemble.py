@@ -95,7 +95,7 @@ def test_chunks_of_other_settings_are_refused(tmp_path):
 
 def test_what_a_chunk_bears_says_every_setting_aloud(tmp_path):
     """So that a chunk is not read back as current when a default has changed since: it bears what the default was."""
-    ensemble([3], TINY, tmp_path, jobs=1)
+    ensemble([3], TINY, tmp_path, jobs=1, compiled=False)
     said = json.loads(json.loads(read_arrays(tmp_path / "chunk_00000.npz")[1])["description"])
     assert said["settings"].keys() == {field.name for field in fields(Settings)}
     assert said["watch"].keys() == {field.name for field in fields(Watch)}
@@ -168,7 +168,7 @@ def test_a_task_that_differs_only_where_models_are_judged_is_another(tmp_path):
 
 
 def test_what_files_of_the_plain_task_bear_is_what_it_always_was(tmp_path):
-    ensemble([3], TINY, tmp_path, jobs=1)
+    ensemble([3], TINY, tmp_path, jobs=1, compiled=False)
     said = json.loads(json.loads(read_arrays(tmp_path / "chunk_00000.npz")[1])["description"])
     assert said["settings"]["task"] == {"p": 2, "length": 12, "k": 5}
     assert said.keys() == {"seeds", "settings", "watch", "dtype", "start"}

@@ -12,6 +12,7 @@ from attnopt.clustering import (
     Models,
     Settings,
     Task,
+    Watch,
     curvature,
     escape_epochs,
     escape_level,
@@ -108,7 +109,8 @@ def test_the_plateau_is_left_at_the_same_share_of_log_p():
             successes(wrong)
     said = []
     settings = Settings(Task(3, 4, 2), epochs=60, n_train=256, learning_rate=2e-2)
-    training = train(range(4), settings, each=lambda epoch, models, history: said.append(successes(history)))
+    each = lambda epoch, models, history: said.append(successes(history))  # noqa: E731
+    training = train(range(4), settings, Watch(every=1), each=each)
     assert torch.equal(said[-1], training.history["accuracy_all"][-1] > 0.9)
     left = escape_epochs(training.history, 3)
     assert (left > 0).any()

@@ -102,7 +102,7 @@ def test_some_models_branch_in_chunks_from_checkpoints_and_beyond_the_end(tmp_pa
 
 def test_a_branch_may_have_other_settings():
     whole = train(range(2), SETTINGS, WATCH)
-    branch = train(range(2), replace(SETTINGS, learning_rate=1e-3), start=whole.states[4])
+    branch = train(range(2), replace(SETTINGS, learning_rate=1e-3), Watch(every=1), start=whole.states[4])
     fresh = train(range(2), SETTINGS, start=whole.snapshots[4])
     assert branch.history["epoch"].tolist() == [5, 6, 7]
     for other in (branch, fresh):

@@ -6,7 +6,7 @@ import spike_moments
 import torch
 from spike_moments import ALTERATIONS, altered, move
 
-from attnopt.clustering import Course, State
+from attnopt.clustering import Course, State, Watch
 from attnopt.clustering.spikes import losses, stages
 
 
@@ -119,7 +119,9 @@ def test_signs_are_curvatures_of_the_hessian_as_adam_feels_it(later):
 @pytest.mark.same_bits
 def test_runs_are_followed_as_they_were_trained():
     runs = spike_moments.follow([1000, 1001], 2)
-    trained = spike_moments.ensemble([1000, 1001], spike_moments.Settings(epochs=2), jobs=1)
+    trained = spike_moments.ensemble(
+        [1000, 1001], spike_moments.Settings(epochs=2), watch=Watch(every=1), jobs=1, compiled=False
+    )
     assert torch.equal(runs.loss, trained.history["loss"])
     assert torch.equal(runs.right, trained.history["accuracy_all"])
     state = runs.state([1], [2])

@@ -64,7 +64,7 @@ def test_the_two_thresholds_and_the_cut_end():
 @pytest.mark.same_bits
 @pytest.mark.parametrize("batch_size", [32, 900])  # the last batch of an epoch may be shorter
 def test_a_course_takes_the_engines_steps_to_the_bit(batch_size):
-    training = train([3, 7], Settings(epochs=3, batch_size=batch_size), Watch(every=3, snapshots=[2]))
+    training = train([3, 7], Settings(epochs=3, batch_size=batch_size), Watch(every=3, snapshots=[2]), compiled=False)
     course = Course([3, 7], Settings(batch_size=batch_size))
     state = course.initial()
     for snapshot in ({}, training.snapshots[2].weights, training.models.weights):

@@ -329,7 +329,7 @@ def test_a_damaged_checkpoint_says_so(tmp_path):
 
 
 def test_a_training_in_a_file_is_the_same(tmp_path):
-    training = train([1, 2], Settings(epochs=2, n_train=64, norm="smooth"), Watch(snapshots=[0, 2]))
+    training = train([1, 2], Settings(epochs=2, n_train=64, norm="smooth"), Watch(every=1, snapshots=[0, 2]))
     save_training(tmp_path / "deep" / "training.npz", training)
     assert_same(training, load_training(tmp_path / "deep" / "training.npz"))
     with pytest.raises(FileNotFoundError):

@@ -73,7 +73,7 @@ def find_spikes(loss: Tensor, factor: float = 2.0, rise: float = 0.02, window: i
 
 
 class Course:
-    """Training runs step by step, each in an epoch of its own.
+    """Training runs step by step, each in an epoch of its own; the steps are those of `train` with ``compiled=False``.
 
     Args:
         seeds: of the M models, one may come again.
