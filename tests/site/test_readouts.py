@@ -129,7 +129,7 @@ MOVES = [
         "→n = 100, 3"]),
     ("task_model", {}, ["token 1", "→the label is 0.", "rotate the prefix", "flip the suffix", "→Attention on the prefix",
         "=built by hand"]),
-    ("task_model", {"model": "ideal"}, ["rotate the prefix", "→so it is right", ("factor of q", "Home"),
+    ("task_model", {"model": "ideal"}, ["rotate the prefix", "→so it is right", ("scale of the query q", "Home"),
         "→prefix: 41.67%"]),
     ("task_model", {}, [(1, 74, 100), "↛contains 3 ones", (3, 100, 100), "↛contains 3 ones"]),
     ("gradient_bound", {}, [("factor of V", "Home"), "→broken terms of the paper's bound: query and value", "=initial",
@@ -183,7 +183,7 @@ ASKED = [
     ("second_valley", "at the optimum", "Where does it end?", "valley", "Not quite: training ends in the second valley"),
     ("spike_steps", "all ξ turn a few degrees", "after step 31", "length 1 or more", "Right: a few degrees are enough."),
     ("step_sizes", "these are my roots", "Drag its three roots", "Chebyshev is", "Your roots 0.80, 1.00, 1.25"),
-    ("task_model", "any of the twelve", "Which of the twelve tokens can change", "a change of this token", "Not quite."),
+    ("task_model", "any of the twelve", "Which single tokens, if you change them", "a change of this token", "Not quite."),
 ]  # fmt: skip
 
 
@@ -292,11 +292,11 @@ def test_the_bars_of_softmax_go_up_and_down_only(show):
 def test_the_zero_of_the_attention_field_is_marked_where_there_is_one(show):
     page = show(make("attention_field"))
     explorer = mounted(page)
-    assert explorer.locator(".ao-zero").count() == explorer.get_by_text("here it would rest").count() == 0
+    assert explorer.locator(".ao-zero").count() == explorer.get_by_text("it would rest here").count() == 0
     act(page, explorer, ("label softness", "0.1"))
     explorer.get_by_role("radio", name="1").check()
     assert explorer.locator(".ao-zero").count() == 2
-    sums = ("average under its belief", "average under its label"), ("sum by its shares", "sum by its label")
+    sums = ("average by attention", "average by its label"), ("sum by attention", "sum by its label")
     for axis, labels in zip(("classes", "tokens"), sums, strict=True):
         act(page, explorer, f"={axis}")
         assert [explorer.get_by_text(label).count() for label in (*labels, *sums[axis == "classes"])] == [1, 1, 0, 0]

@@ -274,11 +274,11 @@ function drawPlane(parent, now, state) {
       line(plane, [x - 6, y - 6 * side], [x + 6, y + 6 * side], { "stroke-width": 3, class: "ao-zero" });
     }
     taken.push(around([x, y], 9));
-    if (Math.max(...now.zero.map(Math.abs)) < REACH) beside(plane, "here it would rest", [x, y], taken);
+    if (Math.max(...now.zero.map(Math.abs)) < REACH) beside(plane, "it would rest here", [x, y], taken);
   }
   const [belief, label] = state.axis === "class"
-    ? ["average under its belief", "average under its label"]
-    : ["sum by its shares", "sum by its label"]; // a token's shares need not sum to 1
+    ? ["average by attention", "average by its label"]
+    : ["sum by attention", "sum by its label"]; // a token's shares need not sum to 1
   beside(plane, belief, output, taken);
   beside(plane, label, target, taken);
   drawn("text", { x: 2, y: middle - 5, class: "ao-small" }, plane, "first feature");
@@ -368,13 +368,15 @@ function say(now, state) {
     pair(now.path.at(-1)[selected])
   } and the cross-entropy is ${show(now.loss, 3)}. ` +
     `${
-      axis === "class" ? `Attention of ${token} over the classes` : `Share of each class's attention that falls on ${token}`
-    }: ${row}; ${axis === "class" ? "" : "with the other tokens fixed, "}` +
+      axis === "class"
+        ? `Token ${selected + 1} attends to the classes with weights ${row}. It`
+        : `Of the attention to each class, ${token} has the shares ${row}. If the other tokens stay fixed, it`
+    } ` +
     (now.zero
-      ? `its equilibrium is ${pair(now.zero)}.`
+      ? `would rest at × = ${pair(now.zero)}.`
       : hasZero(state)
-      ? "its equilibrium lies farther out than 50."
-      : "it has no equilibrium and moves off to infinity, ever more slowly.");
+      ? "would rest farther out than 50."
+      : "rests nowhere: it moves off to infinity, ever more slowly.");
 }
 
 const BY_HAND = {
@@ -389,29 +391,29 @@ const tour = [
   {
     set: BY_HAND,
     say:
-      "By hand: the logits of token 3 are 0, log 2 and −log 2, so its attention is (2, 4, 1)/7 and returns the dot (1, 3)/7. Its label asks for θ₃; the token moves parallel to the arrow from the dot to θ₃.",
+      "By hand: the logits of token 3 are 0, log 2 and −log 2, so its attention is (2, 4, 1)/7 and returns the dot (1, 3)/7. Its label prescribes θ₃, so the token moves parallel to the arrow from the dot to θ₃.",
   },
   {
     set: { ...BY_HAND, tokens: [[1.5, 1.2], [0, 0], [0, Math.log(2)]], selected: 0 },
     say:
-      "Token 1 has been moved. Over classes rows 2 and 3 are what they were: the other tokens do not notice. Drag it and see.",
+      "Token 1 has been moved. With softmax over classes, rows 2 and 3 stay as they were, because no token affects another. Drag token 1 to check.",
   },
   {
     set: { ...BY_HAND, tokens: [[1.5, 1.2], [0, 0], [0, Math.log(2)]], selected: 0, axis: "sequence" },
     say:
-      "The same tokens, softmax over tokens. Each class now shares out one unit among them, so what token 1 gains the others lose: drag it, and all rows change.",
+      "The same tokens, with softmax over tokens. Each class now divides one unit of attention among the tokens, so what token 1 gains, the others lose. Drag it, and all rows change.",
   },
   {
     set: { ...BY_HAND, steps: 20 },
     say: ({ loss }) =>
-      `Twenty steps over classes, labels one-hot: the tokens leave and never stop, and the cross-entropy falls like 1/steps (step 20: ${
+      `Twenty steps with softmax over classes and one-hot labels: the tokens move off and never stop, and the cross-entropy falls like 1/steps (step 20: ${
         show(loss, 4)
-      }; step 40 has about half of that). ▶ runs on.`,
+      }; at step 40, it is about half of that). ▶ continues.`,
   },
   {
     set: { ...BY_HAND, softness: 0.1, selected: 0, steps: 10 },
     say:
-      "Softer labels, (0.93, 0.03, 0.03) for token 1: now there is a point where it would rest, the cross, and the steps lead there.",
+      "Softer labels, (0.93, 0.03, 0.03) for token 1: now there is a point at which it would rest (×), and the steps lead there.",
   },
 ];
 

@@ -140,7 +140,7 @@ function drawLabels(picture, now, { mask }, layers, asking) {
     high: DEPTH + 0.3,
     ticks: Array.from({ length: DEPTH + 1 }, (_, k) => k),
   }, {
-    label: "entry in the row of labels",
+    label: "entry: the number of each token",
     low: -most,
     high: most,
     ticks: Array.from({ length: 2 * ends + 1 }, (_, k) => (k - ends) * unit),
@@ -188,7 +188,7 @@ function say(now, { layers, mask, examples: n }) {
     show(-entry)
   }, the label ${show(now.label)}. ` +
     `Each entry is its initial value minus ⟨${name}, x⟩, with ${name} = ${pair(w)}${out}. ` +
-    `The loss on the ${n === 1 ? "example" : `${n} examples`} is ${show(now.losses[layers], 3)}; at 0 it was ${
+    `The loss on the ${n === 1 ? "example" : `${n} examples`} is ${show(now.losses[layers], 3)}; at w = 0 it was ${
       show(now.losses[0], 3)
     }.` +
     (mask === "on"
@@ -204,14 +204,14 @@ const guess = {
   of: (state) => ({ ...state, mask: "on" }),
   reveal(answer, now, state, { labels, label }) {
     return judged(answer, answer === "at minus its label", "At minus its label.") +
-      ` From each entry, the layers subtract the same ⟨w, x⟩. The examples' entries start from their labels and end near 0, so ⟨w, x⟩ comes to predict labels; ` +
+      ` Each layer changes w, and from the entry of each token, the layers together subtract ⟨w, x⟩, with the same w and the token's own x. The examples' entries start from their labels and end near 0, so ⟨w, x⟩ comes to predict labels; ` +
       `the query's entry starts from 0. After ${DEPTH} layers, it is ${show(labels[DEPTH].at(-1))}, and its label is ${
         show(label)
       }: the prediction is minus the entry.`;
   },
 };
 const tour = [
-  { set: { layers: 0 }, say: "Before the first layer, the row holds the examples' labels, and 0 for the query." },
+  { set: { layers: 0 }, say: "Before the first layer, each example's entry is its label, and the query's entry is 0." },
   { set: { layers: 1 }, say: "One layer subtracts ⟨w₁, x⟩ from every entry, where w₁ is one gradient step from 0." },
   {
     set: { layers: 8 },

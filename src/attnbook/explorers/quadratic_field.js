@@ -70,8 +70,8 @@ export function compute(state) {
 const REACH = 3, FRAME = [42, 24, 346, 328], CELLS = 80;
 const LEVELS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20];
 const LOOKS = {
-  true: { stroke: COLOURS[0], dashes: "none", sign: 0, words: "minus the gradient" },
-  paper: { stroke: COLOURS[1], dashes: "7 4", sign: 1, words: "minus the paper's formula" },
+  true: { stroke: COLOURS[0], dashes: "none", sign: 0, words: "down the gradient" },
+  paper: { stroke: COLOURS[1], dashes: "7 4", sign: 1, words: "against the paper's formula" },
 };
 const TICKS = Array.from({ length: CELLS + 1 }, (_, index) => REACH * (2 * index / CELLS - 1));
 const place = (
@@ -85,7 +85,7 @@ const unplace = (
 const pictures = [
   {
     label:
-      "The plane of the two features: contours of the cross-entropy, and the flows along minus the gradient and minus the paper's formula",
+      "The plane of the two features: contours of the cross-entropy, and the flows down the gradient and against the paper's formula",
     box: "0 0 360 364",
   },
   { label: "The cross-entropy in time along both flows", box: "0 0 360 364" },
@@ -104,7 +104,12 @@ const controls = [
     trait: "labels",
     kind: "choice",
     label: "labels",
-    names: { identity: "identity", exchange: "exchange", first: "both to the first", opposed: "(6, 2)/8 and (3, 5)/8" },
+    names: {
+      identity: "identity",
+      exchange: "exchange",
+      first: "both to the first",
+      opposed: "soft: (6, 2)/8 and (3, 5)/8",
+    },
   },
   { trait: "theta", label: "θ" },
   ...[0, 1].map((at) => ({ trait: "point", at, label: `feature z${"₁₂"[at]}` })),
@@ -150,7 +155,7 @@ function draw([plane, front], now, state, bounds, asking) {
     "text",
     { x: FRAME[0], y: 14, class: "ao-small" },
     plane,
-    asking ? "numbered lines: equal cross-entropy" : "shaded: the paper's formula leads uphill",
+    asking ? "contours of the cross-entropy" : "shaded: the paper's formula leads uphill",
   );
   for (const name of names) {
     const { stroke, dashes, sign } = LOOKS[name], length = Math.hypot(...now[name]), [x, y] = place(point);
@@ -205,32 +210,32 @@ const ends = (losses) => [losses[0], losses.at(-1)].map((value) => show(value, 3
 function say(now, { point }) {
   const [gradient, formula] = [now.true, now.paper].map((vector) => Math.hypot(...vector) > VANISHING);
   const compared = now.cosine !== null
-    ? `gradient and the paper's formula have the cosine ${show(now.cosine, 3)}${
-      now.cosine < 0 ? ": a small step against the formula leads uphill" : ""
+    ? `the cosine of the angle between the gradient and the paper's formula is ${show(now.cosine, 3)}${
+      now.cosine < 0 ? ", so a small step against the formula leads uphill" : ""
     }`
     : gradient
-    ? "the paper's formula vanishes, the gradient does not"
+    ? "the paper's formula vanishes, but the gradient does not"
     : formula
-    ? "the gradient vanishes, the paper's formula does not"
-    : "gradient and the paper's formula vanish";
-  return `At (${point.map((value) => show(value)).join(", ")}) the cross-entropy is ${show(now.loss, 3)}; ${compared}. ` +
-    `By time ${HORIZON} the cross-entropy is ${ends(now.losses.true)[1]} along minus the gradient and ${
+    ? "the gradient vanishes, but the paper's formula does not"
+    : "both the gradient and the paper's formula vanish";
+  return `At (${point.map((value) => show(value)).join(", ")}) the cross-entropy is ${show(now.loss, 3)} and ${compared}. ` +
+    `By time ${HORIZON} the cross-entropy is ${ends(now.losses.true)[1]} down the gradient and ${
       ends(now.losses.paper)[1]
-    } along minus the paper's formula.`;
+    } against the paper's formula.`;
 }
 
 const guess = {
   prompt:
-    "Two tokens, θ = 1, each labeled as itself, softmax over tokens. From the point, follow the paper's formula downhill. What does the cross-entropy do?",
+    "Two tokens, each of which has itself as its correct class, with θ = 1 and softmax over the queries. From the dot, take small steps against the paper's formula. What does the cross-entropy do?",
   options: ["falls", "rises", "stays as it is"],
   tells: true,
   reveal(guessed, { losses }) {
     const [[before, after], gradient] = [ends(losses.paper), ends(losses.true)[1]];
     return `${
       guessed === undefined ? "The cross-entropy" : guessed === course(losses.paper) ? "Right: it" : "Not quite: it"
-    } ${course(losses.paper)}, from ${before} to ${after} by time ${HORIZON}; along the negative gradient, it ${
+    } ${course(losses.paper)}, from ${before} to ${after} by time ${HORIZON}; down the gradient, it ${
       course(losses.true)
-    }, to ${gradient}.`;
+    } to ${gradient}.`;
   },
 };
 
@@ -238,20 +243,23 @@ const tour = [
   {
     set: {},
     say: ({ losses }) =>
-      `Where the chapter starts. Along minus the gradient (blue) the cross-entropy falls from ${
+      `Down the gradient (blue), the cross-entropy falls from ${
         ends(losses.true).join(" to ")
-      }; along minus the paper's formula (orange, dashed) it climbs to equal tokens, 2 log 2 = ${ends(losses.paper)[1]}.`,
+      }; against the paper's formula (orange, dashed), it climbs to that of equal tokens, 2 log 2 = ${
+        ends(losses.paper)[1]
+      }.`,
   },
   {
     set: { point: [0.5, -2] },
-    say: "Here both lead down, by different ways: the paper's formula keeps z₁ + z₂ as it is, the gradient does not.",
+    say:
+      "Here both lead down, but on different paths: the paper's formula leaves z₁ + z₂ unchanged, and the gradient does not.",
   },
   {
     set: { point: [1.25, 1.15] },
     say: ({ cosine }) =>
       `Near the diagonal, where both vanish, they are almost opposite, with cosine ${
         show(cosine, 3)
-      }: minus the gradient leads away from equal tokens, minus the paper's formula to them.`,
+      }: down the gradient, the tokens move apart, and against the paper's formula, they become equal.`,
   },
   {
     set: { point: [1, 0], theta: Math.log(3), labels: "opposed" },

@@ -232,9 +232,9 @@ const controls = [
     label: "model",
     names: { trained: "trained", untrained: "before training", ideal: "built by hand" },
   },
-  { trait: "query_scale", label: "factor of q" },
-  { trait: "value_scale", label: "factor of V" },
-  { trait: "neuron_scale", label: "factor of U" },
+  { trait: "query_scale", label: "scale of the query q" },
+  { trait: "value_scale", label: "scale of the values V" },
+  { trait: "neuron_scale", label: "scale of the neurons U" },
 ];
 
 function drawEmbeddings(picture, { embeddings, attention }, { tokens }, { query }) {
@@ -386,7 +386,8 @@ function drawNeurons(picture, now, { receptors }, asking) {
     most = Math.max(...activations),
     up = sum(pushes.filter((push) => push > 0)),
     down = sum(pushes) - up;
-  strip(activations, 70, 32, 6, `activation, up to ${show(most, most < 1 ? 2 : 1)}`, () => "currentColor");
+  const activity = most < 0.005 ? "activation: no neuron is active" : `activation, up to ${show(most, most < 1 ? 2 : 1)}`;
+  strip(activations, 70, 32, 6, activity, () => "currentColor");
   strip(pushes, 124, 26, 26, `push to answer 1: ${show(up, 1)} up, to 0: ${show(-down, 1)} down`, hue);
   const widest = Math.max(...logits.map(Math.abs), 1e-9), middle = 195;
   line(picture, [middle, 158], [middle, 201], { opacity: 0.5 });
@@ -444,7 +445,7 @@ function say({ sequence, length, output, probabilities, label, ones, on_prefix: 
 const FIRST = "all of the first five, no other", TWELVE = "any of the twelve", SOME = "some of the first five, no other";
 const guess = {
   prompt:
-    "The label is 1 if the first five tokens, the prefix, contain an odd number of ones. Which of the twelve tokens can change the model's answer if you change only that one?",
+    "The label is 1 if the first five tokens, the prefix, contain an odd number of ones. Which single tokens, if you change them, change the model's answer?",
   options: [FIRST, TWELVE, SOME],
   tells: true,
   reveal(guessed, { flips, accuracy }) {
