@@ -192,6 +192,26 @@ def test_a_rule_gives_the_labels():
         assert targets.tolist() == [label(row) for row in tokens.tolist()]
 
 
+def test_a_task_knows_the_positions_that_its_label_depends_on():
+    function = lambda tokens: tokens[..., [1, 3]].amax(-1)  # noqa: E731
+    own = type("Own", (Task,), {"labels": lambda self, tokens: function(tokens)})
+    for task, positions in (
+        (Task(3, 5, 2), (0, 1)),
+        (Task(3, 25, 2), (0, 1)),
+        (Task(3, 4, 2, rule=[3, 2, -6, 10**18]), (1, 3)),
+        (Task(2, 40, 2, rule=[0] * 39 + [1]), (39,)),
+        (Task(2, 4, 2, rule=[2, 0, 4, -2]), ()),
+        (Task(3, 4, 1, function), (1, 3)),
+        (Task(3, 3, 3, rule=np.arange(27) % 3), (2,)),
+        (own(3, 4, 2), (1, 3)),
+    ):
+        assert task.relevant == positions
+    assert Task(2, 5, 2) == Task(2, 5, 2)
+    for task in (Task(2, 25, 2, function), own(2, 25, 2)):
+        with pytest.raises(ValueError, match="rule must be integer weights if there are more than 16777216"):
+            assert task.relevant
+
+
 def test_a_rule_may_write_into_its_tokens():
     def last_two(tokens):
         tokens[..., :-2] = 0

@@ -331,6 +331,7 @@ class Models:
     def count(self, task: Task) -> tuple[Tensor, Tensor]:
         """The integers m for which ξ is most nearly a function of Σ m_t x_t, (M, L), and how nearly, (M,); `counting_form`.
 
+        They are in units of the least effect of a token at one of the task's relevant positions; see `Task.relevant`.
         A share near 1 means counting only where the integers are small: with large ones every sequence has a sum of its own.
         """
         self.check_task(task)

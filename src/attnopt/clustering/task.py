@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ class Task:
     Attributes:
         p: size of the vocabulary, at least 2.
         length: L, tokens per sequence.
-        k: how many of them count; with a rule, the prefix that `invariance` and `Models.count` ask about.
+        k: how many tokens count, the first ones; a rule takes their place, see `relevant`.
         rule: None for the sum of the first k tokens; L integers w for Σ w_t x_t modulo p; pᴸ labels, in the order of `all`;
             or a function from tokens (…, L) to labels (…), integers.
 
@@ -72,6 +73,30 @@ class Task:
         """How many sequences there are, pᴸ."""
         return self.p**self.length
 
+    @cached_property
+    def relevant(self) -> tuple[int, ...]:
+        """The positions, from 0, whose tokens the label depends on; `invariance` and `Models.count` ask about these.
+
+        They are the first k without a rule, and those whose weight is not 0 modulo p with integer weights. Other rules, and
+        a subclass with labels of its own, are asked for all labels: a position is relevant if another token there changes
+        some label.
+
+        Raises:
+            ValueError: if such a task has more than 2²⁴ sequences.
+        """
+        if type(self).labels is Task.labels and self.rule is None:
+            return tuple(range(self.k))
+        if type(self).labels is Task.labels and not callable(self.rule) and len(self.rule) == self.length:
+            return tuple(at for at, weight in enumerate(self.rule) if weight % self.p)
+        if self.size > LARGEST:
+            raise ValueError(
+                f"rule must be integer weights if there are more than {LARGEST} sequences, or the positions that the label "
+                f"depends on cannot be found; got {self}"
+            )
+        labels = self.all()[1]
+        by_token = (labels.view(self.p**at, self.p, -1) for at in range(self.length))
+        return tuple(at for at, one in enumerate(by_token) if (one != one[:, :1]).any())
+
     def labels(self, tokens: Tensor) -> Tensor:
         """The labels (…) of sequences (…, L), as the rule gives them."""
         check_integers("tokens", tokens, self.p)
@@ -102,8 +127,7 @@ class Task:
         """
         if self.size > LARGEST:
             raise ValueError(f"the sequences can not be listed, all {self.p}^{self.length} are more than {LARGEST}: sample")
-        tokens = torch.arange(self.size)[:, None] // places(self.p, self.length) % self.p
-        return self.labelled(tokens)
+        return self.labelled(every(self.p, self.length))
 
     def sample(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Sequences drawn uniformly, with replacement, int64, shape (count, L), and their labels (count,)."""
@@ -117,6 +141,11 @@ class Task:
         if self.size <= LISTED:
             return self.all()
         return self.sample(LISTED // 2, torch.Generator().manual_seed(TEST_SEED))
+
+
+def every(p: int, length: int) -> Tensor:
+    """All sequences of so many tokens in lexicographic order, (pᴸ, L)."""
+    return torch.arange(p**length)[:, None] // places(p, length) % p
 
 
 def places(p: int, length: int) -> Tensor:

@@ -71,9 +71,10 @@ class Training(NamedTuple):
         models: the trained ones.
         history: each of shape (evaluations, M): ``loss`` and ``accuracy`` on the training set, ``loss_unseen`` and
             ``accuracy_unseen`` on the other sequences (nan if there is none), ``accuracy_all`` on all, ``suffix`` and
-            ``permutation``, as from `invariance`, and ``gradient_…`` for every parameter, the root mean square over the
-            steps since the last evaluation of the norm of the mini-batches' gradient (before clipping; 0 before the first
-            step); and ``epoch``, of shape (evaluations,). With more than 8192 sequences there are no invariances, and a
+            ``permutation``, as from `invariance`, of the positions that the task's label depends on (`Task.relevant`), and
+            ``gradient_…`` for every parameter, the root mean square over the steps since the last evaluation of the norm of
+            the mini-batches' gradient (before clipping; 0 before the first step); and ``epoch``, of shape (evaluations,).
+            With more than 8192 sequences there are no invariances, and a
             sample of 4096, the same for all models, stands for all and for the unseen. A label counts as predicted if its
             logit exceeds all others.
         snapshots: models after chosen epochs.
