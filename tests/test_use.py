@@ -49,6 +49,8 @@ def test_a_task_of_ones_own_is_learned(capsys):
     assert min(accuracies) > 0.95
     tokens, labels = Task(rule=held["majority"]).all()
     assert torch.equal(labels == 1, tokens[:, :5].double().mean(1) > 0.5)
+    apart = Task(rule=held["majority"]).labels(tokens.unflatten(0, (2, -1)))  # of any leading dimensions, as Task says
+    assert torch.equal(apart.flatten(), labels)
     right = (held["training"].models.logits(tokens).argmax(-1) == labels).double().mean(1)
     assert right.tolist() == pytest.approx(accuracies)
     weighted = eval(re.search(r"`(Task\(p=3.*?\))`", TEXT)[1], {"Task": Task})
