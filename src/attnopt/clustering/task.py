@@ -21,7 +21,8 @@ class Task:
     """Sequences of tokens 0 … p - 1 whose label is the sum of the first k modulo p; the paper's sizes unless given.
 
     A rule gives other labels in 0 … p - 1; a subclass may also draw other sequences. Training, its checkpoints, and the
-    chunks of `ensemble` follow both. The ideal circuit and the laboratory know sums only, and refuse other labels.
+    chunks of `ensemble` follow both. `ideal_circuit` and `Run` refuse labels other than the sum of the first k tokens, so
+    the laboratory shows no model of such a task; what it trains in the page may have weights or a table as its rule.
 
     Attributes:
         p: size of the vocabulary, at least 2.
@@ -100,10 +101,11 @@ class Task:
         Raises:
             ValueError: if such a task has more than 2²⁴ sequences.
         """
-        if type(self).labels is Task.labels and self.rule is None:
+        rule, known = self.rule, type(self).labels is Task.labels
+        if known and rule is None:
             return tuple(range(self.k))
-        if type(self).labels is Task.labels and not callable(self.rule) and len(self.rule) == self.length:
-            return tuple(at for at, weight in enumerate(self.rule) if weight % self.p)
+        if known and isinstance(rule, tuple) and len(rule) == self.length:
+            return tuple(at for at, weight in enumerate(rule) if weight % self.p)
         if self.size > LARGEST:
             raise ValueError(
                 f"rule must be integer weights if there are more than {LARGEST} sequences, or the positions that the label "
