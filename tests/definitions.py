@@ -15,6 +15,7 @@ import torch
 from numpy.polynomial import Polynomial
 from scipy.integrate import quad, solve_ivp
 from scipy.optimize import minimize_scalar
+from torch import Tensor
 from torch.nn.functional import one_hot
 
 from attnopt import clustering, in_context, regression, softmax, synthesis
@@ -407,13 +408,30 @@ def _(models, tokens, targets):
     )
 
 
-@defines(clustering.invariance)
+def relevant(task):
+    """The positions at which another token changes some label."""
+    label = {tuple(tokens): target for tokens, target in zip(*map(Tensor.tolist, task.all()), strict=True)}
+    changes = lambda at: any(label[s] != label[(*s[:at], x, *s[at + 1 :])] for s in label for x in range(task.p))  # noqa: E731
+    return [at for at in range(task.length) if changes(at)]
+
+
+TASKS = (
+    clustering.Task(2, 4, 2),
+    clustering.Task(2, 4, 1, rule=[0, 3, 2, -1]),
+    clustering.Task(2, 4, 4, rule=lambda tokens: tokens[..., 0] * tokens[..., 2] * tokens[..., 3]),
+    clustering.Task(2, 4, 3, rule=[0, 1] * 8),
+    clustering.Task(2, 4, 3, rule=[0, 2, 0, 0]),
+    type("Last", (clustering.Task,), {"labels": lambda self, tokens: tokens[..., -1]})(2, 4, 2),
+)
+
+
+@defines(clustering.invariance, task=TASKS)
 def _(models, task):
-    tokens, found = task.all()[0].tolist(), []
+    tokens, found, known = task.all()[0].tolist(), [], relevant(task)
     for points in models.stages(task.all()[0])["sequence"]:
         groups, means = {}, {}
         for sequence, point in zip(tokens, points, strict=True):
-            groups.setdefault(tuple(sequence[: task.k]), []).append(point)
+            groups.setdefault(tuple(sequence[at] for at in known), []).append(point)
         for prefix, group in groups.items():
             means.setdefault(tuple(sorted(prefix)), []).append(torch.stack(group).mean(0))
         spread = lambda some: (torch.stack(some) - torch.stack(some).mean(0)).square().sum().item()  # noqa: E731
@@ -424,9 +442,10 @@ def _(models, task):
     return list(tensor(found).mT)
 
 
-@defines(clustering.spurious_attention)
+@defines(clustering.spurious_attention, task=TASKS)
 def _(models, task):
-    there = models.stages(task.all()[0])["attention"][..., task.k :].sum(-1)
+    others = [at for at in range(task.length) if at not in relevant(task)]
+    there = models.stages(task.all()[0])["attention"][..., others].sum(-1)
     return there.amin(1), there.amax(1)
 
 

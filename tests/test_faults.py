@@ -7,6 +7,7 @@ checkpoints have tests of their own with the same faults: tests/test_datasets.py
 import importlib.util
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -150,6 +151,7 @@ def test_full_disk_leaves_the_finished_result(tmp_path):
             write_arrays(file, {"numbers": np.arange(10_000)}, "second")
 
     assert forked(fill) == 0
+    assert list(tmp_path.iterdir()) == [file]
     assert file.read_bytes() == before
     assert torch.equal(load_training(file, "first").models.weights["query"], training.models.weights["query"])
 
@@ -163,6 +165,15 @@ def test_result_killed_while_it_is_moved_is_the_old_one(tmp_path, monkeypatch):
     arrays, description = files.read_arrays(file)
     assert description == "old"
     assert arrays["numbers"].tolist() == [0, 1, 2]
+    (left,) = tmp_path.glob("*.partial")
+    others = [
+        tmp_path / name for name in (f"{left.stem.replace('numbers', 'other')}.partial", "numbers.elsewhere-1.partial")
+    ]
+    living = left.with_name(re.sub(r"-\d+", f"-{os.getppid()}", left.name))
+    for other in (*others, living):
+        other.touch()
+    write_arrays(file, {"numbers": np.arange(9)}, "new")
+    assert set(tmp_path.iterdir()) == {file, living, *others}  # what another process may still write stays
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 not an archive", None])

@@ -2,20 +2,22 @@
 
 import math
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
 import torch
 
+from attnbook.explorers import Sandbox
 from attnopt.clustering import Settings, Task, train
+from attnopt.clustering.training.laboratory import random_model
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = re.search(r"<!-- use -->\n(.*)<!-- used -->", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)[1]
 TRAIN, OWN, LOOK, GRID, CLUSTER = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 PAGE = (ROOT / "book" / "api.md").read_text(encoding="utf-8")
-ENOUGH, TRACK, BRANCH, MODULE = re.findall(r"```{code-block} python\n(.*?)```", PAGE, re.S)
+ENOUGH, TRACK, BRANCH, JOINED, LABORATORY, MODULE = re.findall(r"```{code-block} python\n(.*?)```", PAGE, re.S)
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +51,8 @@ def test_a_task_of_ones_own_is_learned(capsys):
     assert min(accuracies) > 0.95
     tokens, labels = Task(rule=held["majority"]).all()
     assert torch.equal(labels == 1, tokens[:, :5].double().mean(1) > 0.5)
+    apart = Task(rule=held["majority"]).labels(tokens.unflatten(0, (2, -1)))  # of any leading dimensions, as Task says
+    assert torch.equal(apart.flatten(), labels)
     right = (held["training"].models.logits(tokens).argmax(-1) == labels).double().mean(1)
     assert right.tolist() == pytest.approx(accuracies)
     weighted = eval(re.search(r"`(Task\(p=3.*?\))`", TEXT)[1], {"Task": Task})
@@ -79,6 +83,10 @@ def test_a_training_is_stopped_followed_and_branched():
     exec(ENOUGH.replace("0.99", "0.4"), held)  # which they reach at once
     assert held["training"].history["epoch"].tolist() == [0]
     assert held["training"].stopped.keys() == set(range(5))
+    accuracy = torch.tensor([[0.995, math.nan, 0.999]])  # of three models, of which one diverged
+    exec(ENOUGH.split("training")[0], held)
+    assert held["enough"](10, None, {"accuracy_all": accuracy})
+    assert not held["enough"](10, None, {"accuracy_all": accuracy - 0.01})
     rows = []
     held["tracker"] = type("Tracker", (), {"log": staticmethod(rows.append)})
     exec(TRACK, held)
@@ -86,6 +94,35 @@ def test_a_training_is_stopped_followed_and_branched():
     assert rows[-1]["loss"] == held["training"].history["loss"][-1].mean().item()
     exec(BRANCH.replace("300", "2").replace("Settings(", "Settings(epochs=4, "), held)
     assert held["slower"].history["epoch"].tolist() == [4]
+    exec(JOINED.replace("300", "2"), held)
+    assert held["curves"]["epoch"].tolist() == [0, 4]
+    assert held["curves"]["loss"].shape == (2, 5)
+
+
+def test_a_run_of_the_laboratory_is_repeated():
+    held = {}
+    exec(LABORATORY.replace("epochs=200", "epochs=2"), held)
+    settings, training = held["settings"], held["training"]
+    address = dict(part.split(":") for part in re.search(r"#sandbox=(run:own;.*?)\"", PAGE)[1].split(";"))
+    assert address.pop("rule").replace("%20", " ") == " ".join(map(str, settings.task.rule))
+    ours = {"count": settings.n_train, "rate": settings.learning_rate, "decay": settings.weight_decay, "goal": 200}
+    ours |= {"discount": settings.mlp_discount, "seed": 3}
+    assert {name: float(value) for name, value in address.items() if name != "run"} == ours
+    weights = random_model(3, 2, 12, 2, 32, "rms").weights
+    found = train([3], replace(settings, epochs=0), dtype=torch.float64)
+    assert all(torch.equal(value, weights[name]) for name, value in found.models.weights.items())
+    assert training.models.weights["query"].dtype == torch.float64
+
+
+def test_the_page_names_the_settings_of_the_laboratory():
+    rows = re.search(r"\| laboratory \| package \|\n\|---\|---\|\n((?:\|.*\n)+)", PAGE)[1].splitlines()
+    names = {}
+    for theirs, ours in (row.strip("|").split("|") for row in rows):
+        names |= dict.fromkeys(re.findall(r"`(\w+)`", theirs), re.search(r"`(\w+)`", ours)[1])
+    settings = {field.name for field in fields(Settings)} - {"task", "vocabulary", "draws"}
+    told = {"p", "length", "k", "rule", "seed", "start"}  # of the task; in sentences
+    shown = {"runs", "run", "epoch", "prefix", "suffix", "data", "edits", "fork", "live"}  # no settings
+    assert set(Sandbox.class_own_traits()) - names.keys() - told - shown == settings - set(names.values())
 
 
 def test_a_module_takes_hooks(capsys):

@@ -216,7 +216,8 @@ def check_device(name: str, value: torch.device | str) -> None:
 def check_integers(name: str, value: Tensor, below: int | None = None) -> None:
     """Require a tensor of whole numbers, in 0 … below - 1 if that is given, of any shape."""
     if not isinstance(value, Tensor) or is_truth(value) or value.is_floating_point() or value.is_complex():
-        raise TypeError(f"{name} must be a tensor of integers, got {getattr(value, 'dtype', type(value).__name__)}")
+        found = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise TypeError(f"{name} must be a tensor of integers, got {found}")
     check_dense(name, value)
     if below is not None and value.numel() and (value.min() < 0 or value.max() >= below):
         raise ValueError(f"{name} must lie in 0 … {below - 1}, got {value.min().item()} … {value.max().item()}")

@@ -74,6 +74,17 @@ def test_counting_form_is_found_on_a_line_and_on_a_bent_curve(weights):
         assert explained.item() == pytest.approx(1)
 
 
+def test_counting_form_is_in_units_of_the_relevant_positions():
+    weights = [0, 2, 0, -1, 4, 0, 1, 3]  # the first of which does not count, and the second is even
+    parity = lambda tokens: tokens[..., [3, 6, 7]].sum(-1) % 2  # noqa: E731
+    for rule in ([0, 2, 0, 1, 4, 0, -1, 3], parity(TOKENS), parity):
+        found, explained = counting_form(embedded(weights), Task(2, L, K, rule))
+        assert found[0].tolist() == [0, -2, 0, 1, -4, 0, -1, -3]
+        assert explained.item() == pytest.approx(1)
+    with pytest.raises(ValueError, match="task must have a label that depends on some token, got Task"):
+        counting_form(embedded(weights), Task(2, L, K, rule=[2] * L))
+
+
 def test_counting_form_is_zero_where_a_token_of_the_prefix_has_no_effect():
     found, explained = counting_form(embedded([1, 0, 1, 0, 0, 0, 0, 2]), TASK)
     assert found[0].tolist() == [0] * L

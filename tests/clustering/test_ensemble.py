@@ -1,6 +1,7 @@
 """Ensembles in chunks: the same numbers however they are divided, taken up where they were left, never mixed up."""
 
 import json
+import re
 from dataclasses import fields, replace
 
 import pytest
@@ -70,24 +71,29 @@ def test_an_interrupted_chunk_goes_on_from_its_checkpoint(tmp_path, monkeypatch)
 
 def test_chunks_of_other_settings_are_refused(tmp_path):
     start = initial_models(range(4))
-    ensemble(range(4), TINY, tmp_path, jobs=1, start=start)
-    ensemble(range(4), TINY, tmp_path, jobs=1, start=start)
+    for _ in range(2):
+        ensemble(range(4), TINY, tmp_path, jobs=1, start=start, compiled=False)
     turned = start.map(lambda value: value.flip(0))
-    for seeds, settings, other in (
-        (range(4), TINY, turned),
-        (range(4), TINY, None),
-        (range(4), replace(TINY, learning_rate=1e-2), start),
-        (range(1, 5), TINY, start),
-        (range(4), replace(TINY, clip=[1.0, 1.0, 2.0, 1.0]), start),
-        (range(4), replace(TINY, betas=(0.9, 0.99)), start),
-        (range(4), replace(TINY, eps=1e-4), start),
+    several = replace(TINY, learning_rate=1e-2, eps=1e-4, clip=1.0, mlp_discount=2.0)
+    for seeds, settings, said, other in (
+        (range(4), TINY, "another start", {"start": turned}),
+        (range(4), TINY, "another start", {"start": None}),
+        (range(4), replace(TINY, learning_rate=1e-2), "learning_rate 0.003, not 0.01", {}),
+        (range(1, 5), TINY, "other seeds, or another chunk", {}),
+        (range(4), TINY, "other seeds, or another chunk", {"chunk": 2}),
+        (range(4), replace(TINY, eps=1e-4), "other seeds, or another chunk; eps 1e-08, not 0.0001", {"chunk": 2}),
+        (range(4), replace(TINY, clip=[1.0, 1.0, 2.0, 1.0]), "clip inf, not [1.0, 1.0, 2.0, 1.0]", {}),
+        (range(4), replace(TINY, clip=[1 / 3, 1 / 7, 1 / 9, 1 / 11]), "another clip", {}),
+        (range(4), replace(TINY, betas=(0.9, 0.99)), "betas [0.9, 0.999], not [0.9, 0.99]", {}),
+        (range(4), several, "eps 1e-08, not 0.0001; learning_rate 0.003, not 0.01; mlp_discount 1.0, not 2.0; …", {}),
+        (range(4), TINY, "compiled False, not True", {"compiled": True}),
+        (range(4), TINY, "dtype torch.float32, not torch.float64", {"dtype": torch.float64}),
+        (range(4), TINY, "snapshots [], not [1]", {"watch": Watch(snapshots=[1])}),
+        (range(4), replace(TINY, task=replace(TINY.task, rule=majority)), "other labels or sequences of the task", {}),
     ):
-        with pytest.raises(ValueError, match="chunk_00000.npz was written by other settings"):
-            ensemble(seeds, settings, tmp_path, jobs=1, start=other)
-    with pytest.raises(ValueError, match="chunk_00000.npz was written by other settings"):
-        ensemble(range(4), TINY, tmp_path, jobs=1, start=start, dtype=torch.float64)
-    with pytest.raises(ValueError, match="chunk_00000.npz was written by other settings"):
-        ensemble(range(4), TINY, tmp_path, jobs=1, start=start, watch=Watch(snapshots=[1]))
+        message = f"chunk_00000.npz was written by other settings ({said}): remove it, or name another place"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            ensemble(seeds, settings, tmp_path, **{"jobs": 1, "start": start, "compiled": False} | other)
     (tmp_path / "chunk_00000.npz").write_bytes(b"PK")
     with pytest.raises(ValueError, match="chunk_00000.npz cannot be read"):
         ensemble(range(4), TINY, tmp_path, jobs=1, start=start)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnopt.clustering import Models, Task, ideal_circuit, invariance, spurious_attention
+from attnopt.clustering import Models, Settings, Task, ideal_circuit, invariance, spurious_attention, train
 from attnopt.clustering.invariance import variance_shares
 
 double = {"dtype": torch.float64}
@@ -123,3 +123,11 @@ def test_what_is_not_finite_is_not_invariant():
     models.weights["value"][1] = torch.nan
     for share in invariance(models, Task(2, 4, 2)).values():
         assert share.isnan().tolist() == [False, True]
+
+
+def test_a_history_has_the_invariances_of_the_relevant_positions():
+    task = Task(2, 6, 2, rule=[0, 1, 0, 2, 1, 1])
+    training = train([0, 1], Settings(task, n_train=64, epochs=3))
+    for name, shares in invariance(training.models.double(), task).items():
+        torch.testing.assert_close(training.history[name][-1].double(), shares, rtol=1e-4, atol=1e-4)
+    assert train([0], Settings(Task(2, 4, rule=[0] * 4, k=1), n_train=8, epochs=0)).history["suffix"].item() == 0

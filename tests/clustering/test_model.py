@@ -12,6 +12,7 @@ import pytest
 import torch
 from scipy.optimize import linprog
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import parametrizations, prune
 
 from attnopt.clustering import (
     Models,
@@ -310,8 +311,13 @@ def test_a_patched_stage_is_what_later_stages_follow_from(norm):
         models.stages(tokens, {"sequence": theirs["sequence"]})["logits"], models.classify(theirs["sequence"])
     )
     torch.testing.assert_close(models.feed_forward(held["sequence"]), held["output"])
-    with pytest.raises(ValueError, match="patch must name stages, embeddings, scores, .*, got xi"):
+    with pytest.raises(ValueError, match="patch must name stages before the logits, embeddings, scores, .*, got xi"):
         models.stages(tokens, {"xi": held["sequence"]})
+    with pytest.raises(ValueError, match="patch must name stages before the logits, .*, output, got logits"):
+        models.stages(tokens, {"logits": held["logits"]})
+    for empty in (tokens[:0], tokens.expand(3, -1, -1)[:, :0]):
+        with pytest.raises(ValueError, match=r"tokens must not be empty, got shape \((3, )?0, 4\)"):
+            models.stages(empty)
     with pytest.raises(ValueError, match=r"patch of sequence must broadcast to shape \(3, 81, 2\), got \(3, 81, 3\)"):
         models.stages(tokens, {"sequence": held["sequence"][..., :1].expand(3, 81, 1).repeat(1, 1, 3)})
     with pytest.raises(ValueError, match="patch must name mixture or values, not both"):
@@ -413,8 +419,79 @@ def test_a_module_is_trained_kept_and_refused_as_others_are(tmp_path):
     assert torch.equal(copy.deepcopy(module)(tokens), module(tokens))
     with pytest.raises(ValueError, match=r"module\(\) needs one model, as in models\[0\]\.module\(\), got 3"):
         models.module()
-    with pytest.raises(ValueError, match="tokens must lie in 0 … 2, got 1 … 3"):
-        module(tokens + 1)
+    for wrong in (tokens + 1, tokens - 1):  # which PyTorch refuses
+        with pytest.raises((IndexError, RuntimeError), match="out of bounds|out of range"):
+            module(wrong)
+    for shape in ((1, 3, 4), (3, 5), (4,)):
+        with pytest.raises(ValueError, match=rf"tokens must have shape \(n, 4\), got {re.escape(str(shape))}"):
+            module(torch.zeros(shape, dtype=torch.long))
+    with pytest.raises(TypeError, match=r"tokens must be a tensor of integers, got torch.float32"):
+        module(tokens.float())
+    assert module(tokens[:0]).shape == (0, 3)
+
+
+@pytest.mark.parametrize("norm", ["unit", "rms", "smooth"])
+def test_a_module_works_with_what_replaces_its_parameters_by_tensors(norm):
+    models, (tokens, targets) = model(biases=True, norm=norm), Task(3, 4, 2).all()
+    modules = [one.module() for one in models]
+    module, held = modules[0], {name: value.detach() for name, value in modules[0].named_parameters()}
+
+    def logits(weights, tokens=tokens):
+        return torch.func.functional_call(module, weights, (tokens,))
+
+    torch.testing.assert_close(logits({name: value[1] for name, value in models.weights.items()}), modules[1](tokens))
+    stacked, _ = torch.func.stack_module_state(modules)
+    torch.testing.assert_close(torch.func.vmap(logits)(stacked), models.logits(tokens))
+    loss = lambda weights, tokens, target: cross_entropy(logits(weights, tokens[None]), target[None])  # noqa: E731
+    each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(held, tokens, targets)
+    cross_entropy(module(tokens), targets).backward()
+    slopes = torch.func.jacrev(lambda weights: logits(weights).sum(0))(held)
+    for name, value in module.named_parameters():
+        torch.testing.assert_close(each[name].mean(0), value.grad, rtol=1e-9, atol=1e-12)
+        (first,) = torch.autograd.grad(module(tokens)[:, 1].sum(), value)
+        torch.testing.assert_close(slopes[name][1], first, rtol=1e-9, atol=1e-12)
+    exported = torch.export.export(module, (tokens,)).module()
+    torch.testing.assert_close(exported(tokens), module(tokens))
+    prune.l1_unstructured(module, "token", amount=2)
+    parametrizations.orthogonal(module, "value")
+    pruned = module.models()
+    assert (pruned.weights["token"] == 0).sum() == 2
+    torch.testing.assert_close(pruned.weights["value"][0] @ pruned.weights["value"][0].mT, torch.eye(2, dtype=torch.float64))
+    torch.testing.assert_close(module(tokens), pruned.logits(tokens)[0])
+
+
+def test_what_a_hook_returns_is_broadcast_or_refused():
+    models, (tokens, _) = model(), Task(3, 4, 2).all()
+    for name, value in models[0].stages(tokens).items():
+        if name == "mixture":
+            continue
+        module = models[0].module()
+        handle = module.get_submodule(name).register_forward_hook(lambda *_, value=value: value[0, :1])
+        if name == "logits":
+            assert torch.equal(module(tokens), value[0, :1].expand_as(value[0]))
+        else:
+            patched = models[0].stages(tokens, {name: value[:, :1]})["logits"][0]
+            torch.testing.assert_close(module(tokens), patched, rtol=1e-12, atol=1e-12)
+        handle.remove()
+        for error, message, bad in (
+            (ValueError, r"must broadcast to shape \(81, .*\), got \(5, ", value[0, :5]),
+            (ValueError, r"must broadcast to shape \(81, .*\), got \(1, 81, ", value),
+            (ValueError, "must have the models' dtype, torch.float64, got torch.float32", value[0].float()),
+            (TypeError, "must have a real floating-point dtype, got torch.int64", value[0].long()),
+            (TypeError, "must be a torch.Tensor, got tuple", (value[0],)),
+        ):
+            handle = module.get_submodule(name).register_forward_hook(lambda *_, bad=bad: bad)
+            with pytest.raises(error, match=f"what a hook of {name} returns {message}"):
+                module(tokens)
+            handle.remove()
+
+
+def test_tokens_of_eight_bits_are_no_other_tokens():
+    models = Models.random(1, 30, 12, norm="rms", generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(30, (9, 12), generator=torch.Generator().manual_seed(0))
+    small = tokens.to(torch.uint8)
+    assert torch.equal(models.logits(small), models.logits(tokens))
+    assert torch.equal(models.sequences(small), models.sequences(tokens))
 
 
 def test_safetensors_are_read_by_their_own_library_and_must_say_the_norm(tmp_path):

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from attnopt.clustering import Settings, Watch, ensemble, load_training, save_training, train
+from attnopt.clustering import Settings, Watch, ensemble, load_training, save_training, train, training_data
 from attnopt.clustering.training import compiled, trainer
+from attnopt.clustering.training.laboratory import Orders
 
 ENGINES = [
     False,
@@ -110,6 +111,23 @@ def test_a_branch_may_have_other_settings():
     seen = []
     train(range(2), SETTINGS, Watch(2), start=whole.states[4], each=lambda epoch, *_: seen.append(epoch))
     assert seen == [6, 7]
+
+
+@pytest.mark.same_bits
+@pytest.mark.parametrize("draws", ["torch", "laboratory"])
+def test_the_seeds_of_a_branch_decide_its_data_and_the_laboratorys_order(draws, monkeypatch):
+    settings = replace(SETTINGS, draws=draws)
+    whole = train(range(2), settings, WATCH)
+    others = train([5, 6], settings, AFTER, start=whole.states[4])
+    assert not torch.equal(others.models.weights["query"], whole.models.weights["query"])
+    monkeypatch.setattr(trainer, "training_data", lambda seeds, *what: training_data(range(2), *what))
+    same = train([5, 6], settings, AFTER, start=whole.states[4])
+    if draws == "torch":
+        assert_same(whole, same, 4)
+    else:
+        assert not torch.equal(same.models.weights["query"], whole.models.weights["query"])
+        monkeypatch.setattr(trainer, "Orders", lambda seeds, count: Orders(range(2), count))
+        assert_same(whole, train([5, 6], settings, AFTER, start=whole.states[4]), 4)
 
 
 def test_what_is_no_state_to_begin_with_is_named():

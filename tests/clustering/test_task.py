@@ -128,19 +128,45 @@ def test_labels_are_asked_for_sequences_of_the_task_only():
 @pytest.mark.parametrize(
     ("labels", "error", "message"),
     [
-        (lambda tokens: tokens.double().mean(-1), TypeError, "labels must be a tensor of integers, got torch.float64"),
-        (lambda tokens: tokens[:, 0] > 0, TypeError, "labels must be a tensor of integers, got torch.bool"),
-        (lambda tokens: tokens[:, 0].tolist(), TypeError, "labels must be a tensor of integers, got list"),
-        (lambda tokens: tokens.sum(-1) + 1, ValueError, "labels must lie in 0 … 1, got "),
-        (lambda tokens: tokens[:, 0] - 1, ValueError, "labels must lie in 0 … 1, got -1 … 0"),
-        (lambda tokens: tokens[:, :1], ValueError, r"labels must be one per sequence, shape \(16,\), got \(16, 1\)"),
+        (lambda tokens: tokens.double().mean(-1), TypeError, r"a tensor of integers, got torch.float64; use .long\(\)"),
+        (lambda tokens: tokens[:, 0] > 0, TypeError, r"a tensor of integers, got torch.bool; use .long\(\)"),
+        (lambda tokens: tokens[:, 0].tolist(), TypeError, r"a tensor of integers, got list; use torch.as_tensor\(…\)"),
+        (lambda tokens: tokens[:, 0].numpy(), TypeError, r"a tensor of integers, got ndarray; use torch.as_tensor\(…\)"),
+        (lambda tokens: tokens.sum(-1) + 1, ValueError, "lie in 0 … 1, got "),
+        (lambda tokens: tokens[:, 0] - 1, ValueError, "lie in 0 … 1, got -1 … 0"),
+        (lambda tokens: tokens[:, :1], ValueError, r"one per sequence, shape \([0-9]+,\), got \([0-9]+, 1\)"),
     ],
 )
 def test_labels_of_a_rule_and_of_a_subclass_are_checked(labels, error, message):
-    for own in (Task(2, 4, 2, labels), type("Own", (Task,), {"labels": lambda self, tokens: labels(tokens)})(2, 4, 2)):
-        for ask in (own.all, lambda: own.sample(16, torch.Generator().manual_seed(0)), lambda: train([0], Settings(own))):  # noqa: B023
-            with pytest.raises(error, match=message.replace("16", "[0-9]+")):
-                ask()
+    with pytest.raises(error, match=f"what rule returns must (be )?{message}"):
+        Task(2, 4, 2, labels)
+    own = type("Own", (Task,), {"labels": lambda self, tokens: labels(tokens)})(2, 4, 2)
+    for ask in (own.all, lambda: own.sample(16, torch.Generator().manual_seed(0)), lambda: train([0], Settings(own))):
+        with pytest.raises(error, match=f"labels must (be )?{message}"):
+            ask()
+
+
+def test_a_label_outside_of_the_sequences_tried_first_is_named():
+    late = Task(2, 12, 5, rule=lambda tokens: tokens.prod(-1) * 2)
+    with pytest.raises(ValueError, match="what rule returns must lie in 0 … 1, got 0 … 2"):
+        late.all()
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (lambda tokens: torch.rand(tokens.shape[:-1]).round().long(), r"each time, got [01] and [01] for \["),
+        (
+            lambda tokens: (tokens.sum(-1) > tokens.sum(-1).double().mean()).long(),
+            r"beside any others, got [01] and [01] for",
+        ),
+        (lambda tokens: torch.arange(len(tokens)) % 2, "beside any others, got 1 and 0 for"),
+        (lambda tokens: tokens[0, 0].expand(len(tokens)), "beside any others, got"),
+    ],
+)
+def test_a_rule_is_of_one_sequence_alone(rule, message):
+    with pytest.raises(ValueError, match=f"rule must give a sequence the same label {message}"):
+        Task(2, 4, 2, rule)
 
 
 def test_what_knows_sums_only_refuses_other_labels():
@@ -192,6 +218,26 @@ def test_a_rule_gives_the_labels():
         assert targets.tolist() == [label(row) for row in tokens.tolist()]
 
 
+def test_a_task_knows_the_positions_that_its_label_depends_on():
+    function = lambda tokens: tokens[..., [1, 3]].amax(-1)  # noqa: E731
+    own = type("Own", (Task,), {"labels": lambda self, tokens: function(tokens)})
+    for task, positions in (
+        (Task(3, 5, 2), (0, 1)),
+        (Task(3, 25, 2), (0, 1)),
+        (Task(3, 4, 2, rule=[3, 2, -6, 10**18]), (1, 3)),
+        (Task(2, 40, 2, rule=[0] * 39 + [1]), (39,)),
+        (Task(2, 4, 2, rule=[2, 0, 4, -2]), ()),
+        (Task(3, 4, 1, function), (1, 3)),
+        (Task(3, 3, 3, rule=np.arange(27) % 3), (2,)),
+        (own(3, 4, 2), (1, 3)),
+    ):
+        assert task.relevant == positions
+    assert Task(2, 5, 2) == Task(2, 5, 2)
+    for task in (Task(2, 25, 2, function), own(2, 25, 2)):
+        with pytest.raises(ValueError, match="rule must be integer weights if there are more than 16777216"):
+            assert task.relevant
+
+
 def test_a_rule_may_write_into_its_tokens():
     def last_two(tokens):
         tokens[..., :-2] = 0
@@ -218,10 +264,12 @@ def test_tasks_with_rules_are_values_and_print_themselves():
         ("sum", TypeError, "rule must be None, a function, or a sequence of integers, got 'sum'"),
         (7, TypeError, "rule must be None, a function, or a sequence of integers, got 7"),
         ([1, 0], ValueError, "rule must be 4 weights or 2\\^4 labels, got 2 numbers"),
-        ([1, 0, 1, 0.5], TypeError, "rule must be an integer, got 0.5"),
-        ([1, 0, True, 1], TypeError, "rule must be an integer, got True"),
-        ([[1], [0], [0], [1]], TypeError, "rule must be an integer, got \\[1\\]"),
-        ([0, 1, 2, 1] * 4, ValueError, "rule must hold labels in 0 … 1, got 0 … 2"),
+        ("x" * 1000, TypeError, "rule must be None, a function, or a sequence of integers, got .{20,40}$"),
+        (torch.zeros(4), TypeError, r"rule\[0\] must be an integer, got 0.0"),
+        ([1, 0, 1, 0.5], TypeError, r"rule\[3\] must be an integer, got 0.5"),
+        ([1, 0, True, 1], TypeError, r"rule\[2\] must be an integer, got True"),
+        ([[1], [0], [0], [1]], TypeError, r"rule\[0\] must be an integer, got \[1\]"),
+        ([0, 1, 2, 1] * 4, ValueError, r"rule\[2\] must be a label in 0 … 1, got 2"),
     ],
 )
 def test_what_is_not_a_rule_is_named(rule, error, message):

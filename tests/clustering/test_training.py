@@ -322,10 +322,14 @@ def test_a_damaged_checkpoint_says_so(tmp_path):
     sound = file.read_bytes()
     turned = bytearray(sound)
     turned[sound.index(b"rows.npy") + 300] ^= 1
-    for damaged in (b"", b"text", sound[:-100], sound[:5000], bytes(turned)):
+    np.save(tmp_path / "array.npy", np.arange(3))
+    np.savez(tmp_path / "objects.npz", description=np.array([{}], dtype=object))
+    foreign = [(tmp_path / name).read_bytes() for name in ("array.npy", "objects.npz")]
+    for damaged in (b"", b"text", sound[:-100], sound[:5000], bytes(turned), *foreign):
         file.write_bytes(damaged)
-        with pytest.raises(ValueError, match="run.32.npz cannot be read"):
+        with pytest.raises(ValueError, match="run.32.npz cannot be read") as error:
             train([1], Settings(n_train=64, epochs=1), checkpoint=tmp_path / "run")
+        assert "pickle" not in str(error.value)
 
 
 def test_a_training_in_a_file_is_the_same(tmp_path):
@@ -337,6 +341,15 @@ def test_a_training_in_a_file_is_the_same(tmp_path):
     training.models.save(tmp_path / "models.npz")
     with pytest.raises(ValueError, match="models.npz holds no training"):
         load_training(tmp_path / "models.npz")
+    train([1], Settings(n_train=64, epochs=1), checkpoint=tmp_path / "run")
+    with pytest.raises(ValueError, match=r"run.32.npz holds no training, but what another function wrote"):
+        load_training(tmp_path / "run.32.npz")
+    np.savez(tmp_path / "other.npz", numbers=np.arange(3))
+    with pytest.raises(ValueError, match=r"other.npz cannot be read \(it has no description, so something else wrote it\)"):
+        load_training(tmp_path / "other.npz")
+    for name in ("run", "run.pt"):
+        with pytest.raises(ValueError, match=f"file must end in .npz, got '{name}'"):
+            save_training(tmp_path / name, training)
     with pytest.raises(ValueError, match="training.npz holds no models"):
         Models.load(tmp_path / "deep" / "training.npz")
     assert repr(training) == f"Training({training.models}, 3 evaluations, snapshots of [0, 2])"

@@ -1,6 +1,7 @@
 """The exact loss of several layers, against quadrature, other closed forms, and sampled prompts."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -81,6 +82,14 @@ def placed(upper, last, lower=None):
     if lower is not None:
         P[:, :dim, :dim] = lower
     return P, Q
+
+
+def test_the_documented_parameters_are_those_of_plain_layers():
+    A, (P, Q) = problem(3, 2, 3)[0], torch.zeros(2, 2, 4, 4, dtype=torch.float64)
+    for line in re.findall(r"``([PQ]\[.*?)``", layers_loss.__doc__):
+        exec(line, {"P": P, "Q": Q, "A": A, "d": 3})
+    for found, wanted in zip((P, Q), placed(A, 1.0), strict=True):
+        assert torch.equal(found, wanted)
 
 
 def test_prompts_token_by_token_have_the_exact_loss_on_average():

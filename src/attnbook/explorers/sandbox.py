@@ -31,7 +31,7 @@ class Sandbox(Explorer):
         runs: names of recorded runs, see `attnopt.clustering.sandbox.run_names`, and runs, one or several; or `Models`, one
             a frame, or a `Training`, one run for each of its models, at most twelve. The first is shown.
         epoch: to begin with; the last of the run unless given.
-        task: of the models or the training.
+        task: of the models or the training; its labels must be the sums of the first k tokens.
 
     Raises:
         TypeError: if a run is something else.

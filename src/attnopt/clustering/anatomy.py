@@ -82,20 +82,23 @@ def position_effects(sequence: Tensor, task: Task) -> Tensor:
 def counting_form(sequence: Tensor, task: Task) -> tuple[Tensor, Tensor]:
     """The integer weights m for which ξ is most nearly a function of Σ m_t x_t, and how nearly, for p = 2.
 
-    Sizes are the roots of the positions' total effects, in units of the least of the prefix, rounded; signs are those of
-    E[ξ | x_t = 1] - E[ξ | x_t = 0] along the axis on which these differences are longest. The label is Σ m_t x_t modulo 2 if
-    the weights of the prefix are odd and the others even.
+    Sizes are the roots of the positions' total effects, in units of the least at a relevant position, rounded; signs are
+    those of E[ξ | x_t = 1] - E[ξ | x_t = 0] along the axis on which these differences are longest. A label
+    that is the sum of the relevant tokens modulo 2 is Σ m_t x_t modulo 2 if their weights are odd and the others even.
 
     Args:
         sequence: ξ of all 2ᴸ sequences in lexicographic order, shape (M, 2ᴸ, d).
-        task: whose, with p = 2.
+        task: whose, with p = 2; see `Task.relevant` for the positions that count.
 
     A share near 1 means counting only where the weights are small: with large ones almost every sequence has a sum of its
     own, which explains whatever ξ is.
 
     Returns:
-        Weights, shape (M, L), the first one positive, and the share of the variance of ξ that Σ m_t x_t explains, shape
-        (M,). Where some token of the prefix has no effect, both are 0.
+        Weights, shape (M, L), that of the first relevant position positive, and the share of the variance of ξ that
+        Σ m_t x_t explains, shape (M,). Where the token at some relevant position has no effect, both are 0.
+
+    Raises:
+        ValueError: if the label depends on no position.
 
     Source: the chapter "Circuits in the wild".
     """
@@ -105,14 +108,17 @@ def counting_form(sequence: Tensor, task: Task) -> tuple[Tensor, Tensor]:
             f"task must have two tokens, got {task.p}: of more tokens, one need not add a multiple of what another adds; "
             "token_effects measures what each adds"
         )
+    if not task.relevant:
+        raise ValueError(f"task must have a label that depends on some token, got {task}")
     tokens = task.all()[0].to(sequence.dtype)
     effects = position_effects(sequence, task)
-    least = effects[:, : task.k].amin(1, keepdim=True)
+    least = effects[:, list(task.relevant)].amin(1, keepdim=True)
     sizes = torch.where(least > 1e-6, effects / least.clamp_min(1e-6), 0.0).sqrt().round()
     differences = torch.einsum("mnd,nt->mtd", sequence, 2 * tokens - 1)
     axis = torch.linalg.svd(differences, full_matrices=False).Vh[:, 0]
     signs = torch.einsum("mtd,md->mt", differences, axis).sign()
-    weights = sizes * signs * signs[:, :1]
+    first = task.relevant[0]
+    weights = sizes * signs * signs[:, first : first + 1]
     rest = sequence - level_means(sequence, (weights @ tokens.mT).round())
     total = (sequence - sequence.mean(1, keepdim=True)).square().sum((1, 2))
     return weights.long(), 1 - rest.square().sum((1, 2)) / total

@@ -1,8 +1,12 @@
 """Arrays and texts in files, each written in one move: nobody ever sees half of one."""
 
+import glob
 import os
+import socket
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,34 +20,61 @@ def write_text(file: Path, text: str) -> None:
 
 def write_bytes(file: Path, content: bytes) -> None:
     """Write bytes."""
-    partial = _beside(file)
-    partial.write_bytes(content)
-    partial.replace(file)
+    with _in_one_move(file) as partial:
+        partial.write_bytes(content)
 
 
 def write_arrays(file: Path, arrays: dict[str, Any], description: str) -> None:
     """Write named arrays and a description to an npz file."""
-    partial = _beside(file)
-    with partial.open("wb") as stream:
+    with _in_one_move(file) as partial, partial.open("wb") as stream:
         np.savez(stream, description=np.frombuffer(description.encode(), np.uint8), **arrays)
-    partial.replace(file)
 
 
 def read_arrays(file: Path) -> tuple[dict[str, np.ndarray], str]:
     """What `write_arrays` wrote: the arrays, and the description.
 
     Raises:
-        ValueError: if the file cannot be read.
+        ValueError: if the file cannot be read, or something else wrote it.
     """
     try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        with file.open("rb") as stream:
+            if not zipfile.is_zipfile(stream):
+                raise zipfile.BadZipFile("it is not a whole npz file")
+            stream.seek(0)
+            with np.load(stream, allow_pickle=False) as archive:
+                if "description" not in archive:
+                    raise zipfile.BadZipFile("it has no description, so something else wrote it")
+                arrays = {name: archive[name] for name in archive.files}
         return arrays, arrays.pop("description").tobytes().decode()
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError) as error:
-        raise ValueError(f"{file} cannot be read ({error}); if it is a checkpoint, remove it and start again") from error
+        reason = "it holds Python objects" if "allow_pickle" in str(error) else error  # which NumPy advises to load
+        raise ValueError(f"{file} cannot be read ({reason}); if it is a checkpoint, remove it and start again") from error
 
 
-def _beside(file: Path) -> Path:
-    """A file of this process next to one that is to be written, whose folder is made if there is none."""
+@contextmanager
+def _in_one_move(file: Path) -> Iterator[Path]:
+    """A file of this process to write to, which then takes the place of the one beside it, whose folder is made."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    return file.with_suffix(f".{os.getpid()}.partial")
+    mine = f".{socket.gethostname()}-"
+    for left in file.parent.glob(f"{glob.escape(file.stem + mine)}*.partial"):
+        if _ended(left.name.removeprefix(file.stem + mine).removesuffix(".partial")):
+            left.unlink(missing_ok=True)
+    partial = file.with_suffix(f"{mine}{os.getpid()}.partial")
+    try:
+        yield partial
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _ended(process: str) -> bool:
+    """Whether a process of this machine is known to have ended; on Windows, asking would end it."""
+    if os.name != "posix" or not process.isdecimal():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -4,19 +4,21 @@ import torch
 from torch import Tensor
 
 from attnopt.clustering.model import Models, check_models
-from attnopt.clustering.task import Task, check_all_sequences
+from attnopt.clustering.task import Task, check_all_sequences, every, indices
 
 
 def invariance(models: Models, task: Task) -> dict[str, Tensor]:
     """Shares of the variance of ξ over all pᴸ sequences that a change of suffix, or of the prefix's order, leaves alone.
 
-    By the law of total variance Var ξ = E Var(ξ | prefix) + E Var(E[ξ | prefix] | counts) + Var E[ξ | counts], where counts
-    says how often each token stands in the prefix. Suffix invariance is one minus the first share, permutation invariance
-    one minus the second.
+    The prefix is the tokens at the task's relevant positions, the first k unless it has a rule, and the suffix is all other
+    tokens; see `Task.relevant`. By the law of total variance
+    Var ξ = E Var(ξ | prefix) + E Var(E[ξ | prefix] | counts) + Var E[ξ | counts], where counts says how often each token
+    stands in the prefix. Suffix invariance is one minus the first share, permutation invariance one minus the second. Under
+    a rule, the label itself may depend on the order of the prefix.
 
     Args:
         models: with at least p tokens.
-        task: whose sequences are used.
+        task: whose sequences and relevant positions are used.
 
     Returns:
         A dict with the keys ``suffix`` and ``permutation`` and shares from 0 to 1, each of shape (M,). Where ξ does not vary
@@ -41,10 +43,12 @@ def variance_shares(sequence: Tensor, task: Task) -> dict[str, Tensor]:
         task: whose.
     """
     check_all_sequences(sequence, task)
-    prefixes = Task(task.p, task.k, task.k).all()[0].to(sequence.device).sort(1).values
-    by_prefix = sequence.unflatten(1, (len(prefixes), -1))
+    by_token = sequence.unflatten(1, (task.p,) * task.length)
+    by_token = by_token.movedim([1 + at for at in task.relevant], [*range(1, 1 + len(task.relevant))])
+    by_prefix = by_token.flatten(1, -2).unflatten(1, (task.p ** len(task.relevant), -1))
     prefix_means = by_prefix.mean(2)
-    _, cluster = prefixes.unique(dim=0, return_inverse=True)
+    prefixes = every(task.p, len(task.relevant)).to(sequence.device).sort(1).values
+    _, cluster = indices(prefixes, task.p).unique(return_inverse=True)
     sizes = torch.bincount(cluster)
     sums = prefix_means.new_zeros(len(prefix_means), len(sizes), prefix_means.shape[-1])
     cluster_means = sums.index_add(1, cluster, prefix_means) / sizes[:, None]
@@ -58,23 +62,30 @@ def variance_shares(sequence: Tensor, task: Task) -> dict[str, Tensor]:
 
 
 def spurious_attention(models: Models, task: Task) -> tuple[Tensor, Tensor]:
-    """The least and the most attention that all tokens after the first k get together, over all sequences, exactly.
+    """The least and the most attention that all irrelevant tokens get together, over all sequences, exactly.
 
-    The share of the spurious tokens grows with each of their scores and falls with each score of the prefix, and every
-    position's token is free, so the extremes are reached position by position.
+    They are those after the first k, or at the other positions than `Task.relevant`. Their share grows with each of their
+    scores and falls with each score of the others, and every position's token is free, so the extremes are reached position
+    by position.
 
     Args:
         models: with p tokens.
-        task: whose prefix and tokens are meant.
+        task: whose tokens and relevant positions are meant.
 
     Returns:
-        Least and most, each of shape (M,); both 0 if k is the whole length.
+        Least and most, each of shape (M,); both 0 if all positions are relevant, and 1 if none is.
+
+    Raises:
+        ValueError: if pᴸ exceeds 2²⁴ and the rule is a function.
 
     Source: the chapter "The ideal circuit".
     """
     check_models(models)
     models.check_task(task)
-    scores, k = models.scores()[:, : task.p], task.k
+    scores = models.scores()[:, : task.p]
+    relevant = torch.zeros(task.length, dtype=torch.bool, device=scores.device)
+    relevant[list(task.relevant)] = True
+    mass = lambda scores, positions: scores[:, positions].logsumexp(1)  # noqa: E731
     low, high = scores.amin(1), scores.amax(1)
-    share = lambda spurious, prefix: (spurious[:, k:].logsumexp(1) - prefix[:, :k].logsumexp(1)).sigmoid()  # noqa: E731
+    share = lambda spurious, prefix: (mass(spurious, ~relevant) - mass(prefix, relevant)).sigmoid()  # noqa: E731
     return share(low, high), share(high, low)

@@ -223,9 +223,9 @@ class Models:
 
         Args:
             tokens: sequences, integers in 0 … p - 1, shape (n, L), the same for all models, or (M, n, L).
-            patch: what stages shall hold instead of what is computed, of their shapes or broadcast to them, and of the
-                models' dtype (see `double`); whatever a stage enters follows. The sequence embedding follows from the
-                mixture, or from the values if these are patched, so a patch may not name both.
+            patch: what stages before the logits shall hold instead of what is computed, of their shapes or broadcast to
+                them, and of the models' dtype (see `double`); whatever a stage enters follows. The sequence embedding
+                follows from the mixture, or from the values if these are patched, so a patch may not name both.
 
         Returns:
             ``embeddings`` z (M, n, L, d); from them ``scores``, from these ``attention`` s (M, n, L); from the embeddings
@@ -239,22 +239,12 @@ class Models:
         if not isinstance(patch, dict):
             raise TypeError(f"patch must be a dict of tensors by stage, got {type(patch).__name__}")
         if unknown := sorted(set(patch) - set(STAGES)):
-            raise ValueError(f"patch must name stages, {', '.join(STAGES)}, got {', '.join(unknown)}")
-        if patch:
-            check_tensors(**{f"patch of {name}": value for name, value in patch.items()})
-
+            raise ValueError(f"patch must name stages before the logits, {', '.join(STAGES)}, got {', '.join(unknown)}")
         if {"mixture", "values"} <= patch.keys():
             raise ValueError("patch must name mixture or values, not both: the sequence embedding follows from one of them")
 
         def keep(name: str, value: Tensor) -> Tensor:
-            held[name] = patch.get(name, value)
-            try:
-                held[name] = held[name].expand_as(value)
-            except RuntimeError:
-                sizes = f"{tuple(value.shape)}, got {tuple(held[name].shape)}"
-                raise ValueError(f"patch of {name} must broadcast to shape {sizes}") from None
-            if held[name].dtype != value.dtype:
-                raise ValueError(f"patch of {name} must have the models' dtype, {value.dtype}, got {held[name].dtype}")
+            held[name] = in_place_of(value, f"patch of {name}", patch[name]) if name in patch else value
             return held[name]
 
         self._flow(tokens, keep, set(patch))
@@ -269,7 +259,7 @@ class Models:
             replaced: stages whose values ``keep`` may change; the others may be looked up in a table instead.
         """
         table = self.table()
-        tokens = tokens.expand(len(self), -1, -1) if tokens.ndim == 2 else tokens
+        tokens = (tokens.expand(len(self), -1, -1) if tokens.ndim == 2 else tokens).long()
         at = tokens * self.length + torch.arange(self.length, device=tokens.device)
         flat = at.flatten(1)
 
@@ -331,6 +321,7 @@ class Models:
     def count(self, task: Task) -> tuple[Tensor, Tensor]:
         """The integers m for which ξ is most nearly a function of Σ m_t x_t, (M, L), and how nearly, (M,); `counting_form`.
 
+        They are in units of the least effect of a token at one of the task's relevant positions; see `Task.relevant`.
         A share near 1 means counting only where the integers are small: with large ones every sequence has a sum of its own.
         """
         self.check_task(task)
@@ -413,7 +404,9 @@ class Models:
     def check_tokens(self, tokens: Tensor) -> None:
         """Require sequences of tokens that the models know."""
         check_integers("tokens", tokens, self.vocabulary)
-        if tokens.ndim not in (2, 3) or tokens.shape[-1] != self.length or 0 in tokens.shape:
+        if tokens.ndim in (2, 3) and 0 in tokens.shape:
+            raise ValueError(f"tokens must not be empty, got shape {tuple(tokens.shape)}")
+        if tokens.ndim not in (2, 3) or tokens.shape[-1] != self.length:
             shapes = f"(n, {self.length}) or ({len(self)}, n, {self.length})"
             raise ValueError(f"tokens must have shape {shapes}, got {tuple(tokens.shape)}")
         if tokens.ndim == 3 and len(tokens) != len(self):
@@ -432,6 +425,17 @@ class Models:
             raise ValueError(
                 f"task must have length {self.length} and at most {self.vocabulary} tokens, as the models have, got {task}"
             )
+
+
+def in_place_of(value: Tensor, name: str, other: Tensor) -> Tensor:
+    """Another tensor broadcast to the shape of a stage's value, if it can be and has its dtype."""
+    check_tensors(**{name: other})
+    if other.dtype != value.dtype:
+        raise ValueError(f"{name} must have the models' dtype, {value.dtype}, got {other.dtype}")
+    try:
+        return other.expand_as(value)
+    except RuntimeError:
+        raise ValueError(f"{name} must broadcast to shape {tuple(value.shape)}, got {tuple(other.shape)}") from None
 
 
 def normalize(vectors: Tensor, norm: Norm) -> Tensor:
@@ -465,7 +469,7 @@ def smooth_step(values: Tensor) -> Tensor:
 def marks(tokens: Tensor, p: int, dtype: torch.dtype) -> Tensor:
     """Sequences (…, L) as rows of ones and zeros over the p·L pairs of token and position, (…, pL)."""
     length = tokens.shape[-1]
-    at = tokens * length + torch.arange(length, device=tokens.device)
+    at = tokens.long() * length + torch.arange(length, device=tokens.device)
     return torch.zeros(*tokens.shape[:-1], p * length, dtype=dtype, device=tokens.device).scatter_(-1, at, 1.0)
 
 
@@ -531,7 +535,9 @@ class Module(torch.nn.Module):
 
     Its parameters are copies of the weights, with the names and, without the dimension of the ensemble, the shapes of
     `Models.weights`. For each stage of `Models.stages` except ``mixture`` there is a submodule of that name through which
-    the stage's value passes (without the dimension of the ensemble), so a forward hook reads or replaces it.
+    the stage's value passes (without the dimension of the ensemble), so a forward hook reads or replaces it; what a hook
+    returns must have the models' dtype and broadcast to the stage's shape. No check reads the entries of a tensor, so
+    `torch.func`, `torch.export`, and parametrizations work; PyTorch itself refuses tokens that have no embedding.
 
     Args:
         model: an ensemble of one.
@@ -551,7 +557,7 @@ class Module(torch.nn.Module):
 
     def models(self) -> Models:
         """The model as an ensemble of one, whose weights are the module's parameters."""
-        return Models({name: self.get_parameter(name).unsqueeze(0) for name in self.names}, self.norm)
+        return Models({name: getattr(self, name).unsqueeze(0) for name in self.names}, self.norm)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (n, p) of sequences (n, L)."""
@@ -559,11 +565,14 @@ class Module(torch.nn.Module):
 
         def keep(name: str, value: Tensor) -> Tensor:
             if name in self._modules:
-                value = self.get_submodule(name)(value[0]).unsqueeze(0)
+                found = self.get_submodule(name)(value[0])
+                value = in_place_of(value[0], f"what a hook of {name} returns", found).unsqueeze(0)
             held[name] = value
             return value
 
         model = self.models()
-        model.check_tokens(tokens)
+        check_integers("tokens", tokens)
+        if tokens.ndim != 2 or tokens.shape[1] != model.length:
+            raise ValueError(f"tokens must have shape (n, {model.length}), got {tuple(tokens.shape)}")
         model._flow(tokens, keep, STAGES)
         return held["logits"][0]

@@ -1,7 +1,9 @@
 """Sparse modular addition: sequences of tokens whose first k tokens, added modulo p, are the label; and own tasks."""
 
+import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -19,14 +21,16 @@ class Task:
     """Sequences of tokens 0 … p - 1 whose label is the sum of the first k modulo p; the paper's sizes unless given.
 
     A rule gives other labels in 0 … p - 1; a subclass may also draw other sequences. Training, its checkpoints, and the
-    chunks of `ensemble` follow both. The ideal circuit and the laboratory know sums only, and refuse other labels.
+    chunks of `ensemble` follow both. `ideal_circuit` and `Run` refuse labels other than the sum of the first k tokens, so
+    the laboratory shows no model of such a task; what it trains in the page may have weights or a table as its rule.
 
     Attributes:
         p: size of the vocabulary, at least 2.
         length: L, tokens per sequence.
-        k: how many of them count; with a rule, the prefix that `invariance` and `Models.count` ask about.
+        k: how many tokens count, the first ones; a rule takes their place, see `relevant`.
         rule: None for the sum of the first k tokens; L integers w for Σ w_t x_t modulo p; pᴸ labels, in the order of `all`;
-            or a function from tokens (…, L) to labels (…), integers.
+            or a function from tokens (…, L) to labels (…), a tensor of integers. A label must follow from its sequence
+            alone: a function is asked for some labels twice, in other company, and refused if they differ.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), section 2.1, for the sum of the first k tokens.
     """
@@ -43,6 +47,8 @@ class Task:
         for name in ("p", "length", "k"):  # integers of NumPy among them
             object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "rule", self._checked_rule())
+        if callable(self.rule):
+            self._check_function()
 
     def _checked_rule(self) -> Callable[[Tensor], Tensor] | tuple[int, ...] | None:
         """The rule, its numbers as a tuple."""
@@ -50,14 +56,26 @@ class Task:
         if rule is None or callable(rule):
             return rule
         if not isinstance(rule, Sequence) or isinstance(rule, str):
-            raise TypeError(f"rule must be None, a function, or a sequence of integers, got {rule!r}")
+            raise TypeError(f"rule must be None, a function, or a sequence of integers, got {reprlib.repr(rule)}")
         if len(rule) not in (self.length, self.size):
             sizes = f"{self.length} weights or {self.p}^{self.length} labels"
             raise ValueError(f"rule must be {sizes}, got {len(rule)} numbers")
-        found = tuple(check_count("rule", number, -(2**63)) for number in rule)
-        if len(found) == self.size and not all(0 <= label < self.p for label in found):
-            raise ValueError(f"rule must hold labels in 0 … {self.p - 1}, got {min(found)} … {max(found)}")
+        found = tuple(check_count(f"rule[{at}]", number, -(2**63)) for at, number in enumerate(rule))
+        for at, label in enumerate(found if len(found) == self.size else ()):
+            if not 0 <= label < self.p:
+                raise ValueError(f"rule[{at}] must be a label in 0 … {self.p - 1}, got {label}")
         return found
+
+    def _check_function(self) -> None:
+        """Require a function to give a sequence one label, whenever it is asked and whatever else it is asked for."""
+        tokens = torch.randint(self.p, (64, self.length), generator=torch.Generator().manual_seed(0))
+        labels = Task.labels(self, tokens)
+        whole, half, alike = torch.arange(64), torch.arange(63, 0, -2), (labels == labels[0]).nonzero()[:, 0]
+        for some, when in ((whole, "each time"), (half, "beside any others"), (alike, "beside any others")):
+            again = Task.labels(self, tokens[some])
+            for at in (again != labels[some]).nonzero()[:1, 0]:
+                got = f"{labels[some][at]} and {again[at]} for {tokens[some][at].tolist()}"
+                raise ValueError(f"rule must give a sequence the same label {when}, got {got}")
 
     def __repr__(self) -> str:
         said, rule = f"p={self.p}, length={self.length}, k={self.k}", self.rule
@@ -72,6 +90,31 @@ class Task:
         """How many sequences there are, pᴸ."""
         return self.p**self.length
 
+    @cached_property
+    def relevant(self) -> tuple[int, ...]:
+        """The positions, from 0, whose tokens the label depends on; `invariance` and `Models.count` ask about these.
+
+        They are the first k without a rule, and those whose weight is not 0 modulo p with integer weights. Other rules, and
+        a subclass with labels of its own, are asked for all labels: a position is relevant if another token there changes
+        some label.
+
+        Raises:
+            ValueError: if such a task has more than 2²⁴ sequences.
+        """
+        rule, known = self.rule, type(self).labels is Task.labels
+        if known and rule is None:
+            return tuple(range(self.k))
+        if known and isinstance(rule, tuple) and len(rule) == self.length:
+            return tuple(at for at, weight in enumerate(rule) if weight % self.p)
+        if self.size > LARGEST:
+            raise ValueError(
+                f"rule must be integer weights if there are more than {LARGEST} sequences, or the positions that the label "
+                f"depends on cannot be found; got {self}"
+            )
+        labels = self.all()[1]
+        by_token = (labels.view(self.p**at, self.p, -1) for at in range(self.length))
+        return tuple(at for at, one in enumerate(by_token) if (one != one[:, :1]).any())
+
     def labels(self, tokens: Tensor) -> Tensor:
         """The labels (…) of sequences (…, L), as the rule gives them."""
         check_integers("tokens", tokens, self.p)
@@ -80,7 +123,7 @@ class Task:
         if self.rule is None:
             return tokens[..., : self.k].sum(-1) % self.p
         if callable(self.rule):
-            return _one_each(self.rule(tokens.clone()), tokens, self.p)  # which it may change
+            return _one_each("what rule returns", self.rule(tokens.clone()), tokens, self.p)  # it may change the tokens
         if len(self.rule) == self.length:
             weights = torch.tensor([weight % self.p for weight in self.rule], device=tokens.device)
             return (tokens * weights).sum(-1) % self.p
@@ -92,7 +135,7 @@ class Task:
         Raises:
             ValueError: if a rule or a subclass gives other than one label in 0 … p - 1 per sequence.
         """
-        return tokens, _one_each(self.labels(tokens), tokens, self.p)
+        return tokens, _one_each("labels", self.labels(tokens), tokens, self.p)
 
     def all(self) -> tuple[Tensor, Tensor]:
         """All pᴸ sequences in lexicographic order, int64, shape (pᴸ, L), and their labels (pᴸ,).
@@ -102,8 +145,7 @@ class Task:
         """
         if self.size > LARGEST:
             raise ValueError(f"the sequences can not be listed, all {self.p}^{self.length} are more than {LARGEST}: sample")
-        tokens = torch.arange(self.size)[:, None] // places(self.p, self.length) % self.p
-        return self.labelled(tokens)
+        return self.labelled(every(self.p, self.length))
 
     def sample(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Sequences drawn uniformly, with replacement, int64, shape (count, L), and their labels (count,)."""
@@ -119,6 +161,11 @@ class Task:
         return self.sample(LISTED // 2, torch.Generator().manual_seed(TEST_SEED))
 
 
+def every(p: int, length: int) -> Tensor:
+    """All sequences of so many tokens in lexicographic order, (pᴸ, L)."""
+    return torch.arange(p**length)[:, None] // places(p, length) % p
+
+
 def places(p: int, length: int) -> Tensor:
     """What one more at each position adds to a sequence's index in lexicographic order, (L,)."""
     return p ** torch.arange(length - 1, -1, -1)
@@ -129,11 +176,14 @@ def indices(tokens: Tensor, p: int) -> Tensor:
     return (tokens * places(p, tokens.shape[-1]).to(tokens.device)).sum(-1)
 
 
-def _one_each(labels: Tensor, tokens: Tensor, p: int) -> Tensor:
+def _one_each(name: str, labels: Tensor, tokens: Tensor, p: int) -> Tensor:
     """Labels (…), int64, if they are one label in 0 … p - 1 per sequence (…, L)."""
-    check_integers("labels", labels, p)
+    try:
+        check_integers(name, labels, p)
+    except TypeError as error:
+        raise TypeError(f"{error}; use {'.long()' if isinstance(labels, Tensor) else 'torch.as_tensor(…)'}") from None
     if labels.shape != tokens.shape[:-1]:
-        raise ValueError(f"labels must be one per sequence, shape {tuple(tokens.shape[:-1])}, got {tuple(labels.shape)}")
+        raise ValueError(f"{name} must be one per sequence, shape {tuple(tokens.shape[:-1])}, got {tuple(labels.shape)}")
     return labels.long()
 
 

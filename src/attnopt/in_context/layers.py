@@ -15,7 +15,8 @@ def layers_loss(A: Tensor, covariance: Tensor, n_context: int, weight_covariance
     """The exact in-context loss of plain layers (9) with any matrices, for weights w⋆ of any covariance.
 
     With H = XXᵀ/n the error is w⋆ᵀ T x for T = Π (I + H A_i), so the loss is E tr(Ω T Σ Tᵀ): a sum of traces of products in
-    which H occurs up to 2k times, each exact by Wick's theorem. Of w⋆ only the covariance Ω matters.
+    which H occurs up to 2k times, each exact by Wick's theorem. Of w⋆ only the covariance Ω matters. For `in_context_loss`,
+    which samples this loss, plain layers are ``P[:, d, d] = 1`` and ``Q[:, :d, :d] = A`` with zeros elsewhere.
 
     Args:
         A: the matrices A_0 … A_{k-1} in the order of the layers, shape (..., k, d, d); k at most 4.

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from attnopt.clustering.task import LISTED, Task, indices
 from attnopt.clustering.training.backward import SPREAD
 from attnopt.clustering.training.compiled import Kernel
 from attnopt.clustering.training.draws import training_data
-from attnopt.clustering.training.settings import Settings, Watch
+from attnopt.clustering.training.settings import PER_MODEL, Settings, Watch
 from attnopt.clustering.training.step import Plain, State, order_of
 
 PROBE = 32  # training sequences whose losses must be finite after each epoch
@@ -71,9 +71,10 @@ class Training(NamedTuple):
         models: the trained ones.
         history: each of shape (evaluations, M): ``loss`` and ``accuracy`` on the training set, ``loss_unseen`` and
             ``accuracy_unseen`` on the other sequences (nan if there is none), ``accuracy_all`` on all, ``suffix`` and
-            ``permutation``, as from `invariance`, and ``gradient_…`` for every parameter, the root mean square over the
-            steps since the last evaluation of the norm of the mini-batches' gradient (before clipping; 0 before the first
-            step); and ``epoch``, of shape (evaluations,). With more than 8192 sequences there are no invariances, and a
+            ``permutation``, as from `invariance`, of the positions that the task's label depends on (`Task.relevant`), and
+            ``gradient_…`` for every parameter, the root mean square over the steps since the last evaluation of the norm of
+            the mini-batches' gradient (before clipping; 0 before the first step); and ``epoch``, of shape (evaluations,).
+            With more than 8192 sequences there are no invariances, and a
             sample of 4096, the same for all models, stands for all and for the unseen. A label counts as predicted if its
             logit exceeds all others.
         snapshots: models after chosen epochs.
@@ -287,10 +288,12 @@ def save_training(file: Path | str, training: Training, description: str = "") -
     """Write a training to an npz file, in one move.
 
     Args:
-        file: where, in a folder that is made if there is none.
+        file: where, ending in ``.npz``, in a folder that is made if there is none.
         training: as from `train`.
         description: of where it comes from, for `load_training` to compare.
     """
+    if Path(file).suffix != ".npz":
+        raise ValueError(f"file must end in .npz, got {Path(file).name!r}")
     arrays = {f"history/{name}": value for name, value in training.history.items()}
     for at, models in {"end": training.models, **training.snapshots}.items():
         arrays |= {f"models/{at}/{name}": value for name, value in models.weights.items()}
@@ -313,9 +316,9 @@ def load_training(file: Path | str, description: str | None = None) -> Training:
         ValueError: if the file cannot be read, or bears another description than the one given.
     """
     arrays, about = read_arrays(Path(file))
-    if not about.startswith("{"):
+    about = json.loads(about) if about.startswith("{") else {}
+    if not {"norm", "description"} <= about.keys():  # as those of models and of checkpoints
         raise ValueError(f"{file} holds no training, but what another function wrote")
-    about = json.loads(about)
     if description is not None:
         check_description(file, about["description"], description)
     history: dict[str, Tensor] = {}
@@ -355,16 +358,43 @@ def _digest(task: Task, seeds: list[int], settings: Settings) -> str:
 
 def check_description(file: Path | str, found: str, wanted: str) -> None:
     """Require what a file bears to be what is asked for."""
-    if _complete(found) != _complete(wanted):
-        raise ValueError(f"{file} was written by other settings: remove it, or name another place")
+    there, here = (_settings(_complete(description)) for description in (found, wanted))
+    names = [name for name in here | there if there.get(name) != here.get(name)]
+    if "seeds" in names:
+        names = ["seeds", *(name for name in names if name not in ("seeds", "start", "data"))]  # those follow the seeds
+    told = [_difference(name, there.get(name), here.get(name)) for name in names]
+    if told:
+        told = "; ".join([*told[:3], *(["…"] if told[3:] else [])])
+        raise ValueError(f"{file} was written by other settings ({told}): remove it, or name another place")
 
 
-def _complete(description: str) -> str:
+def _complete(description: str) -> dict[str, Any]:
     """A description with what is said of settings that there have not always been."""
     if not description.startswith("{"):
-        return description
+        return {"description": description}
     said = json.loads(description)
-    return json.dumps(said | {part: usual | said.get(part, {}) for part, usual in LATER.items()}, sort_keys=True)
+    return {"compiled": False} | said | {part: usual | said.get(part, {}) for part, usual in LATER.items()}
+
+
+def _settings(said: dict[str, Any]) -> dict[str, Any]:
+    """All that a description says, by name; a setting that all models share is one value, however many there are."""
+    found: dict[str, Any] = {}
+    for name, value in said.items():
+        if isinstance(value, dict):
+            found |= _settings(value)
+        else:
+            shared = name in PER_MODEL and len(set(value)) == 1
+            found[name] = value[0] if shared else value
+    return found
+
+
+def _difference(name: str, there: object, here: object) -> str:
+    """What a message says of a setting that a file has otherwise."""
+    if name == "seeds":
+        return "other seeds, or another chunk"
+    if name in ("start", "data"):
+        return {"start": "another start", "data": "other labels or sequences of the task"}[name]
+    return f"{name} {there}, not {here}" if len(f"{there}{here}") <= 60 else f"another {name}"
 
 
 def checksum(start: Models | TrainingState) -> int:

@@ -35,7 +35,8 @@ class Settings:
         n_train: training sequences of each model.
         epochs: passes through the training set.
         draws: whose random numbers make the initial weights, the data, and the order of the batches: "torch", or
-            "laboratory" to repeat a run of the book's laboratory, where each model has an order of its own.
+            "laboratory" to repeat a run of the book's laboratory, where each model has an order of its own. The laboratory
+            computes in double precision, as plain steps do with ``dtype=torch.float64`` of `train`.
         betas: Adam's β₁ and β₂, from 0 on and below 1, of all models.
         eps: Adam's ε, of all models.
         width: h, neurons of the feed-forward layer.
@@ -119,8 +120,9 @@ class Watch:
     """What is recorded of a training, none of whose numbers it changes.
 
     Attributes:
-        every: epochs between evaluations; before the first and after the last epoch there is always one. At the paper's
-            sizes an evaluation takes about as long as XXX compiled epochs, or a fifth of a plain one.
+        every: epochs between evaluations. There is always one after the last epoch, and one before the first, unless
+            training goes on from one of a training's ``states``: that epoch was evaluated there. At the paper's sizes an
+            evaluation takes as long as 1.3 to 1.6 compiled epochs.
         snapshots: epochs after which the models are kept; 0 is the start.
         resumable: whether what Adam remembers is kept with them, so that `train` can go on from there exactly.
     """

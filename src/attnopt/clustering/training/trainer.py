@@ -72,7 +72,10 @@ def train(
             Models of several batch sizes, which are trained one size after another, can have none.
         start: models to go on from, with a fresh Adam, instead of new ones; or one of a training's ``states``, from whose
             epoch training goes on with what Adam remembers: with the settings of that training exactly as it did, to the
-            last bit, and with others as a branch of it. Models must be of the settings' sizes and norm.
+            last bit, and with others as a branch of it. The seeds then decide the training data alone, and with
+            ``draws="laboratory"`` also the order of the mini-batches: with other seeds, models go on with other data, which
+            may be what is wanted. The history begins after the state's epoch. Models must be of the settings' sizes and
+            norm.
         checkpoint: start of the names of files, one a batch size, written now and then, from which the same call,
             interrupted, goes on to the same numbers.
         checkpoint_every: epochs between writings.
@@ -229,6 +232,8 @@ def ensemble(
 ) -> Training:
     """Train one model a seed, some at a time, on all cores; a chunk that was finished before is read, not trained again.
 
+    Only `train` takes ``each``, which could stop one chunk and not another.
+
     Args:
         seeds: M of them.
         settings: as for `train`.
@@ -236,7 +241,7 @@ def ensemble(
             given. Chunks of other settings, or of a task with other labels, are refused.
         watch: what is recorded.
         start: models to go on from, as for `train`.
-        chunk: models a task.
+        chunk: models a task; of fewer chunks than cores, some cores have nothing to do.
         jobs: tasks at a time, joblib's ``n_jobs``; its ``parallel_config`` moves them to a cluster.
         checkpoint_every: epochs between writings.
         progress: show progress bars on stderr.
