@@ -97,8 +97,8 @@ class Kernel:
     def epoch(self, state: State, order: Tensor, pace: Pace, squares: Tensor, spread: Tensor | None = None) -> None:
         """What `Plain.epoch` does; ``spread`` as for `call`."""
         count, width = order.shape[-1], state.rows.shape[1]
-        order = order.to(torch.int32).contiguous(), count * (order.ndim - 1)
-        what = count, width, self.starts, self.ends, *self.data, *order, pace.size, state.steps
+        orders, apart = order.to(torch.int32).contiguous(), count * (order.ndim - 1)
+        what = count, width, self.starts, self.ends, *self.data, orders, apart, pace.size, state.steps
         how = *pace.betas, pace.eps, pace.rates, pace.shrink, pace.clip
         self.call("epoch", len(state.rows), *what, *how, *state[:3], squares, spread=spread)
 
