@@ -48,11 +48,11 @@ def test_escapes_are_read_from_the_losses(monkeypatch):
     def fresh(seeds, settings, every, done):
         for row, losses in enumerate(curves):
             if done(row * every, losses, None):
-                return
+                return [at * every for at in range(row + 1)], None, None
         raise AssertionError("two of three have escaped by the third evaluation")
 
     monkeypatch.setattr(how_long, "fresh", fresh)
-    assert how_long.escapes(range(3), TINY) == [math.inf, 5.0, 10.0]
+    assert how_long.escapes(range(3), TINY) == ([math.inf, 5.0, 10.0], 10)
 
 
 def test_a_power_law_has_its_exponent_as_slope():
@@ -60,11 +60,11 @@ def test_a_power_law_has_its_exponent_as_slope():
     assert how_long.slope(0.3 * lengths**2.5, lengths) == pytest.approx(2.5)
     rng = np.random.default_rng(3)
     left = {int(size): list(size**2.0 * rng.lognormal(0, 0.3, 100)) for size in lengths}
-    value, low, high = how_long.growth(left)
+    value, low, high = how_long.growth(left, dict.fromkeys(left, 10**6))
     assert low < 2.0 < high
     assert low < value < high
-    left[8][:40] = [math.inf] * 40  # runs that have not escaped do not move a median below them much
-    assert math.isfinite(how_long.growth(left)[0])
+    late = {size: [value if value < 1.1 * size**2 else math.inf for value in values] for size, values in left.items()}
+    assert how_long.growth(late, {size: 2 * size**2 for size in left})[0] == pytest.approx(value)  # medians are below
 
 
 EXACT = {"weights": 4 / 7, "data": 2 / 7, "interaction": 1 / 7, "weights minus data": 2 / 7}
