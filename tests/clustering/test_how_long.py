@@ -53,6 +53,9 @@ def test_escapes_are_read_from_the_losses(monkeypatch):
 
     monkeypatch.setattr(how_long, "fresh", fresh)
     assert how_long.escapes(range(3), TINY) == ([math.inf, 5.0, 10.0], 10)
+    monkeypatch.setattr(how_long, "ESCAPED", 3)
+    curves = curves[[0, 1, 2, 2, 2, 2, 2, 2, 2, 2]]
+    assert how_long.escapes(range(3), TINY) == ([math.inf, 5.0, 10.0], 40)  # four times the median escape
 
 
 def test_a_power_law_has_its_exponent_as_slope():
