@@ -22,9 +22,9 @@ luck     For p = 5, a hundred runs of 10,000 epochs on seeds 0 to 99, whose init
          initialization; anything else leaves the question open. Also stored: the first evaluated epoch, of every fiftieth,
          with more than 0.9 right, from which the hazard per thousand epochs follows.
 fresh    A hundred runs of 600 epochs each for k = 2, ..., 6, seeds 7000 to 7099, once with a fixed training set and once
-         with sequences that never repeat, from the same initial weights, evaluated every fifth epoch on all sequences. Counted:
-         runs that escape, and runs whose token embeddings end less than 0.1 apart. This was looked at for k = 2, 3, and 5
-         before it was written down, and no rule was fixed.
+         with sequences that never repeat, from the same initial weights, evaluated every fifth epoch on all sequences.
+         Counted: runs that escape, and runs whose token embeddings end less than 0.1 apart. This was looked at for k = 2, 3,
+         and 5 before it was written down, and no rule was fixed.
 """
 
 import math
