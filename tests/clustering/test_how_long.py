@@ -1,0 +1,70 @@
+"""The experiment on plateau length, time or luck, and weights or data: its functions at a small size, by other ways."""
+
+import how_long
+import numpy as np
+import pytest
+import torch
+
+from attnopt.clustering import Settings, Task, initial_models
+from attnopt.clustering.training import compiled
+from attnopt.clustering.training.step import order_of
+
+needs_compiler = pytest.mark.skipif(compiled.compiler() is None, reason="there is no C compiler")
+TINY = Settings(Task(2, 6, 3), n_train=96, epochs=3, eps=1e-2)
+
+
+@needs_compiler
+def test_fresh_sequences_are_learned_as_by_autograd():
+    """Adam of PyTorch on the sequences of each epoch, in the order in which the engine goes through them."""
+    seeds = range(5, 7)
+    epochs, losses, right, models = how_long.fresh(seeds, TINY, 2)
+    assert epochs == [0, 2, 3]
+    for at, seed in enumerate(seeds):
+        module = initial_models([seed], TINY, torch.float64)[0].module()
+        adam = torch.optim.Adam(module.parameters(), TINY.learning_rate, TINY.betas, TINY.eps)
+        for epoch in range(TINY.epochs):
+            tokens, labels = how_long.drawn(seeds, TINY, epoch)
+            for batch in order_of(epoch, TINY.n_train).split(TINY.batch_size):
+                adam.zero_grad()
+                torch.nn.functional.cross_entropy(module(tokens[at, batch]), labels[at, batch]).backward()
+                adam.step()
+        tokens, labels = TINY.task.all()
+        logits = module(tokens)
+        expected = torch.nn.functional.cross_entropy(logits, labels).item()
+        assert losses[-1, at].item() == pytest.approx(expected, rel=1e-4)
+        torch.testing.assert_close(models.weights["token"][at].double(), module.token.detach(), rtol=1e-4, atol=1e-5)
+        assert right[-1, at].item() == pytest.approx((logits.argmax(1) == labels).double().mean().item(), abs=0.02)
+    again = [how_long.drawn(seeds, TINY, epoch)[0] for epoch in (0, 0, 1)]
+    assert torch.equal(again[0], again[1])
+    assert not torch.equal(again[0], again[2])
+
+
+EXACT = {"weights": 4 / 7, "data": 2 / 7, "interaction": 1 / 7, "weights minus data": 2 / 7}
+
+
+def test_shares_of_a_variance_are_those_it_was_made_of(monkeypatch):
+    """X = w + d + an interaction, with variances 4, 2, and 1."""
+    rng, count = np.random.default_rng(1), 40_000
+    weights, data = rng.normal(0, 2, (2, count)), rng.normal(0, 2**0.5, (2, count))
+    made = lambda w, d: weights[w] + data[d] + rng.normal(0, 1, count)  # noqa: E731
+    runs = made(0, 0), made(0, 1), made(1, 0)
+    np.testing.assert_allclose(how_long.shares(*runs), np.array([4, 2, 1]) / 7, atol=0.02)
+    monkeypatch.setattr(how_long, "TIMES", 200)
+    inside = []
+    for at in range(0, count, 500):
+        found = how_long.parted(*[values[at : at + 500] for values in runs])
+        inside.append([found[name][1] < exact < found[name][2] for name, exact in EXACT.items()])
+    assert np.mean(inside, axis=0) == pytest.approx([0.95] * len(EXACT), abs=0.08)  # 80 intervals each
+    assert found["weights minus data"][0] == pytest.approx(found["weights"][0] - found["data"][0])
+
+
+def test_what_is_told_of_runs():
+    """Of three runs the first escapes and succeeds, the second stays with tokens that coincide, the third just stays."""
+    models = initial_models(range(3), TINY)
+    token = models.weights["token"].clone()
+    token[0], token[1, 1], token[2] = torch.eye(2), token[1, 0] + 0.01, torch.eye(2)
+    losses = torch.tensor([[0.7, 0.7, 0.7], [0.5, 0.7, 0.7], [0.1, 0.69, 0.7]])
+    right = torch.tensor([[0.5] * 3, [0.8, 0.5, 0.5], [0.95, 0.5, 0.6]])
+    assert how_long.told([0, 5, 10], losses, right, models.replace(token=token)) == {
+        "escaped": 1, "median escape": 5.0, "succeeded": 1, "coincide": 1, "coincide of those that stay": 1,
+    }  # fmt: skip
