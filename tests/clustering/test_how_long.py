@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.folder import results
 from attnopt.clustering import Settings, Task, initial_models
 from attnopt.clustering.training import compiled
 from attnopt.clustering.training.step import order_of
@@ -68,3 +69,17 @@ def test_what_is_told_of_runs():
     assert how_long.told([0, 5, 10], losses, right, models.replace(token=token)) == {
         "escaped": 1, "median escape": 5.0, "succeeded": 1, "coincide": 1, "coincide of those that stay": 1,
     }  # fmt: skip
+
+
+def test_what_is_stored_agrees_with_itself():
+    stored = results("how_long")
+    for kind in ("success", "log escape"):
+        entry = stored["origins"][kind]
+        assert sum(entry[part][0] for part in ("weights", "data", "interaction")) == pytest.approx(1, abs=1e-4)
+        assert entry["weights minus data"][1] > 0  # by the rule, weights matter more
+    success = stored["origins"]["success"]
+    assert success["variance"] == pytest.approx(success["mean"] * (1 - success["mean"]), rel=1e-3)
+    for k in how_long.COUNTS:
+        for entry in stored["fresh"][f"k{k}"].values():
+            assert entry["coincide of those that stay"] <= min(entry["coincide"], 100 - entry["escaped"])
+            assert entry["succeeded"] <= entry["escaped"]

@@ -4,7 +4,9 @@ import loops_ends
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 
+from attnbook.folder import results
 from attnopt.in_context import optimal_step_sizes
 from attnopt.synthesis import tied_optimum
 
@@ -48,3 +50,32 @@ def test_a_flow_of_two_layers_ends_at_the_best_multiples():
 def test_the_rule(bad, verdict):
     made = [{"end": 0.5 if at < bad else -1e-9, "rests": True} for at in range(100)]
     assert loops_ends.judged(made) == verdict
+
+
+@pytest.mark.evidence("book-loops-matrices")
+def test_what_is_stored_is_what_the_rule_says():
+    stored = results("loops_ends")
+    runs = stored["ends"]["runs"]
+    assert loops_ends.judged(runs) == stored["ends"]["verdict"] == "detour"
+    assert [number for number, run in enumerate(runs) if run["end"] > 0.01] == [
+        one["seed"] - 2000 for one in stored["traps"]
+    ]
+
+
+@pytest.mark.evidence("book-loops-matrices")
+def test_a_local_minimum_that_is_not_a_multiple_is_found_again():
+    """Descent from near where seed 2028 ended leads back there: no direction leads down from it."""
+    landscape = loops_ends.Landscape(2, 100, 6)
+    start = [[-1.053, 0.06, -0.003, -1.019], [-0.769, 0.083, 0.031, -0.739], [-0.927, -0.371, -0.46, -1.1]]
+    start += [[-1.022, 0.443, 0.339, -0.917], [-0.766, -0.014, -0.074, -0.787], [-1.209, 0.017, -0.095, -1.202]]
+    scale = 1e7  # the loss is of the order of 1e-7
+    found = minimize(
+        lambda flat: scale * landscape.loss(flat), np.array(start).ravel(), method="trust-exact",
+        jac=lambda flat: scale * landscape.gradient(flat), hess=lambda flat: scale * landscape.hessian(flat),
+        options={"gtol": 1e-9},
+    )  # fmt: skip
+    assert found.fun / scale / float(optimal_step_sizes(2, 100, 6)[1]) - 1 == pytest.approx(0.73909, abs=1e-4)
+    assert np.linalg.norm(landscape.gradient(found.x)) < 1e-15
+    least, *others = np.linalg.eigvalsh(landscape.hessian(found.x))
+    assert abs(least) < 1e-14
+    assert min(others) > 1e-7
