@@ -540,6 +540,12 @@ def test_curves_are_saved_as_a_table(laboratory):
     assert page.complaints == []
 
 
+BOTH_SEEN = """() => [".ao-walk span", ".ao-lit"].every((name) => {
+  const { top, bottom } = document.querySelector(name).getBoundingClientRect();
+  return top >= 0 && bottom <= innerHeight;
+})"""
+
+
 def test_one_drag_is_one_change_while_it_trains(laboratory):
     page, explorer = laboratory(goal=400)
     unfold(explorer)
@@ -555,19 +561,55 @@ def test_one_drag_is_one_change_while_it_trains(laboratory):
     assert page.complaints == []
 
 
-def test_one_sentence_is_followed_through_the_stages(show):
-    page, explorer = open_laboratory(show, device={"reduced_motion": "reduce"})
-    said = []
+@pytest.mark.parametrize("size", [(1280, 900), (390, 844)])
+def test_one_sequence_is_followed_by_the_reader_s_hand(show, size):
+    """Each stage's words and its panel are in sight together; one can go back, and Escape ends it."""
+    page, explorer = open_laboratory(show)
+    page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
+    said, words = [], explorer.locator(".ao-walk span")
     pressed(explorer, "follow one sequence")
     for _ in range(8):
-        said.append(explorer.locator(".ao-walk span").inner_text())
+        said.append(words.inner_text())
         assert explorer.locator(".ao-lit").count() == 1
-        explorer.get_by_role("button", name=re.compile("next stage|end")).first.click()
+        page.wait_for_function(BOTH_SEEN)
+        pressed(explorer, "finish" if len(said) == 8 else "next stage")
     assert [one.split(" of ")[0] for one in said] == [str(at) for at in range(1, 9)]
     assert "which is right" in said[-1] or "but the label is" in said[-1]
     assert explorer.locator(".ao-lit").count() == 0
+    for _ in range(3):
+        pressed(explorer, re.compile("follow one sequence|next stage"))
+    pressed(explorer, "back")
+    assert words.inner_text() == said[1]
+    page.keyboard.press("Escape")
+    assert explorer.locator(".ao-lit").count() == 0
     assert explorer.get_by_role("button", name="follow one sequence").is_visible()
     assert page.complaints == []
+
+
+def test_a_run_that_diverges_stops_and_says_so(laboratory):
+    page, explorer = laboratory(goal=50, rate=1.0, decay=100.0)
+    pressed(explorer, "▶ train")
+    page.wait_for_function("document.querySelector('.ao-alert').textContent.includes('diverged after epoch')")
+    explorer.get_by_role("button", name="▶ train").wait_for()
+    assert "NaN" not in explorer.inner_text()
+    assert page.complaints == []
+
+
+def test_a_table_may_have_spaces_and_what_is_refused_stays(laboratory):
+    page, explorer = laboratory(length=4, k=4)
+    unfold(explorer)
+    field = explorer.get_by_role("textbox", name="labels")
+    field.fill("0110 1001 10")
+    field.press("Tab")
+    page.wait_for_function("document.querySelector('.ao-alert').textContent.includes('must be 4, one per position')")
+    assert field.input_value() == "0110 1001 10"
+    field.fill("0110 1001 1001 0110")
+    field.press("Tab")
+    page.wait_for_function("!document.querySelector('.ao-alert').textContent")
+    pressed(explorer, "this run as Python")
+    code = explorer.locator(".ao-code").inner_text()
+    assert "rule=[0, 1, 1, 0, 1, 0, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0]" in code
+    assert "after some tens of epochs they can differ" in code
 
 
 def test_the_number_of_seeds_is_the_reader_s(laboratory):

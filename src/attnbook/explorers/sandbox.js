@@ -358,22 +358,21 @@ const STAGES = [
 ];
 function walk(parent, link, { root }) {
   const said = element("span", { "aria-live": "polite" }), node = element("div", { class: "ao-buttons ao-walk" });
-  let at = -1, timer = null;
+  let at = -1;
   const dim = () => {
     for (const lit of root.querySelectorAll(".ao-lit")) lit.classList.remove("ao-lit");
   };
   const stop = () => {
-    clearTimeout(timer);
     if (at >= 0) dim();
     at = -1;
-    timer = null;
     said.textContent = "";
     start.textContent = "follow one sequence";
+    node.classList.remove("ao-following");
+    for (const other of [back, end]) other.hidden = true;
   };
-  const go = () => {
+  const go = (by) => {
     const now = held(link.state());
-    clearTimeout(timer);
-    at += 1;
+    at += by;
     if (!now || at === STAGES.length) return stop();
     const state = link.state(), sentences = sentencesOf(now.task), chosen = sentenceOf(sentences, state, null);
     const [panel, tell] = STAGES[at], { through, task } = now, shares = through.probabilities[chosen];
@@ -392,14 +391,22 @@ function walk(parent, link, { root }) {
         label: sentences.labels[chosen],
       })
     }`;
-    start.textContent = at === STAGES.length - 1 ? "end" : "next stage";
-    if (!matchMedia("(prefers-reduced-motion: reduce)").matches) timer = setTimeout(go, 4000);
+    start.textContent = at === STAGES.length - 1 ? "finish" : "next stage";
+    [back.hidden, end.hidden, back.disabled] = [false, false, at === 0];
+    node.classList.add("ao-following"); // the words stay in sight beside the panel
+    lit.scrollIntoView({ block: "nearest" });
   };
-  const start = button("follow one sequence", go);
+  const start = button("follow one sequence", () => go(1)),
+    back = button("back", () => go(-1), { hidden: "" }),
+    end = button("stop following", () => {
+      stop();
+      start.focus();
+    }, { hidden: "" });
+  root.addEventListener("keydown", ({ key }) => key === "Escape" && stop());
   link.watch((changes) => {
     if (["prefix", "suffix", "run"].some((name) => name in changes)) stop();
   });
-  node.append(start, said);
+  node.append(back, start, end, said);
   parent.append(node);
   return { node, stop, set() {} };
 }
@@ -410,8 +417,8 @@ function surgery(parent, link) {
   const scale = element("input", { type: "range", min: 0, max: 2, step: 0.05, "aria-label": "query times" }),
     said = element("span", { class: "ao-value", "aria-hidden": "true" });
   scale.addEventListener("input", () => link.update(edited(link.state(), "query", null, [Number(scale.value)])));
-  const neurons = element("fieldset", {}, element("legend", {}, "neurons")),
-    places = element("fieldset", {}, element("legend", {}, "positions"));
+  const neurons = element("fieldset", {}, element("legend", {}, "neurons (press to switch off)")),
+    places = element("fieldset", {}, element("legend", {}, "positions (press to switch off)"));
   const undo = button("undo the last", () => {
     const state = link.state();
     link.update(without(editsOf(state.edits, state).slice(0, -1)));
@@ -656,6 +663,13 @@ function pythonOf(state) {
 function files(parent, link, { bounds, root }) {
   const input = element("input", { type: "file", accept: ".json,application/json", "aria-label": "open weights" }),
     code = element("div", { class: "ao-code", hidden: "" }, element("pre", { tabindex: "0", "aria-label": "Python" }));
+  code.append(
+    element(
+      "p",
+      {},
+      "The page and Python agree to rounding at first. Training magnifies rounding, so after some tens of epochs they can differ.",
+    ),
+  );
   code.append(button("copy", async ({ target }) => {
     try {
       await navigator.clipboard.writeText(code.firstChild.textContent);
@@ -728,23 +742,24 @@ function labels(parent, link) {
     element(
       "p",
       { class: "ao-about" },
-      "Empty: the sum of the first k tokens modulo p. L whole numbers, such as 1 2 0 1 …: the sum of the tokens with these weights modulo p. All pᴸ labels as digits without spaces, for at most 1024 sequences in lexicographic order: any rule.",
+      "Empty: the sum of the first k tokens modulo p. L whole numbers, such as 1 2 0 1 …: the sum of the tokens with these weights modulo p. All pᴸ labels as digits, for at most 1024 sequences in lexicographic order: any rule. Not every rule is learned from every seed: try several, and begin with a small L.",
     ),
     element(
       "p",
       { class: "ao-about" },
-      "A setting that you change, also while the model trains, begins a new run at epoch 0; “the run before” goes back. To change the learning rate and the like in the middle of a run, use “Compare” below. Only “train to epoch” can be moved freely.",
+      "A setting that you change, also while the model trains, begins a new run at epoch 0; “the run before” goes back. To change the learning rate and the like in the middle of a run, use “Compare” below. Changing “train to epoch” does not begin a new run.",
     ),
   );
-  let shown = null;
+  let shown = null, refused = false; // what is refused stays, to be mended
   input.addEventListener("change", () => {
-    if (!link.update(anew(link.state(), { rule: input.value.trim().replace(/\s+/g, " ") }))) input.value = shown;
+    refused = true; // while it is tried
+    refused = !link.update(anew(link.state(), { rule: input.value.trim().replace(/\s+/g, " ") }));
   });
   parent.append(node);
   return {
     node,
     set({ rule }) {
-      if (rule !== shown || document.activeElement !== input) input.value = shown = rule;
+      if (rule !== shown || (!refused && document.activeElement !== input)) input.value = shown = rule;
     },
   };
 }
@@ -804,7 +819,7 @@ const controls = [
   field("beta1", "β₁"),
   field("beta2", "β₂"),
   field("eps", "ε"),
-  field("discount", "discount of the layer's rate"),
+  field("discount", "divide the feed-forward layer's learning rate by"),
   { kind: "number", trait: "goal", label: "train to epoch", place: "ao-fields", fold: SETTINGS },
   {
     kind: "select",
@@ -848,7 +863,7 @@ function described(state) {
       : "";
   return `A training of your own: seed ${state.seed}, ${
     unusual(state)
-  }, from ${from}, with a fresh Adam and data drawn from the seed.${waits}`;
+  }. It starts from ${from}; Adam starts anew, and the seed decides the data.${waits}`;
 }
 
 function say(numbers, state, [view]) {
@@ -868,13 +883,13 @@ function say(numbers, state, [view]) {
     where = `${axis === "model" ? "Model" : "Epoch"} ${numeral(epoch)}`;
   const right = loss === null
     ? `right on ${percent(all)} of all sequences`
-    : `loss ${small(loss)}; right on ${percent(train)} of the training set, ${percent(unseen)} of unseen and ${
-      percent(all)
-    } of all sequences`;
+    : `loss ${small(loss)}; right on ${percent(train)} of the training set, ${
+      Number.isNaN(unseen ?? NaN) ? "" : `${percent(unseen)} of unseen and `
+    }${percent(all)} of all sequences`;
   const count = m
     ? ` m = ${
-      Math.max(...m.map(Math.abs)) > 99
-        ? "no small integers"
+      explained < 0.5 || Math.max(...m.map(Math.abs)) > 9
+        ? "no small integers describe ξ"
         : `${m.slice(0, task.k).map((one) => show(one, 0)).join(" ")} | ${
           m.slice(task.k).map((one) => show(one, 0)).join(" ")
         }, which explain ${percent(explained)} of ξ's variance`

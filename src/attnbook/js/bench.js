@@ -204,9 +204,10 @@ export const taskOf = ({ p, length, k, rule }) => ({ p, length, k, rule: rule ? 
 // A rule as a reader writes it: L weights with spaces between, or, of short sequences, all pᴸ labels without.
 const TABLE = 1024;
 function ruleOf(text, { p, length }) {
-  const parts = text.trim().split(/[\s,;]+/), size = p ** length;
-  if (parts.length === 1 && length > 1 && /^\d+$/.test(parts[0])) {
-    const labels = [...parts[0]].map(Number);
+  const parts = text.trim().split(/[\s,;]+/), size = p ** length, digits = parts.join("");
+  const grouped = parts.some((part) => part.length > 1) && digits.length === size; // a table with spaces in it
+  if ((parts.length === 1 || grouped) && length > 1 && /^\d+$/.test(digits)) {
+    const labels = [...digits].map(Number);
     if (size > TABLE) throw new RangeError(`A table of labels is for at most ${TABLE} sequences; these are ${p}^${length}.`);
     if (labels.length !== size) {
       throw new RangeError(`The table must have ${p}^${length} = ${size} labels, got ${labels.length}.`);

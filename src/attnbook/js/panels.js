@@ -100,7 +100,7 @@ const PANELS = [
   ],
   [
     "regions",
-    "what it makes of sequences: dots; background: its answer there; ✕ wrong",
+    "each dot is a sequence; background: the answer at that place; ✕: wrong",
     "Regions of the classes in the plane of sequence embeddings",
     { canvas: true },
   ],
@@ -560,7 +560,7 @@ function drawCount(layers, suffix, shown, sentences, chosen) {
     wide - 7,
     Math.max(...m.map(Math.abs)) <= 9
       ? `explains ${show(100 * explained, 1)}% of ξ's variance`
-      : "pale: beyond 9; large m explain anything",
+      : "pale bars (|m| > 9) mean nothing",
   );
 }
 

@@ -101,7 +101,14 @@ export function serve(post, slice) {
     if (edited || whole || trainer.steps === goal || pace <= SLOW) record();
   }
   function record() {
-    pending.push({ steps: trainer.steps, weights: trainer.flat(), masks: trainer.masks, evaluation: trainer.evaluate() });
+    const evaluation = trainer.evaluate(), { loss, parity, influences, gradients } = evaluation;
+    const numbers = [loss, parity ?? 0, ...(influences ?? []), ...Object.values(gradients), ...trainer.flat()];
+    if (!numbers.every(Number.isFinite)) {
+      const epoch = Math.floor((trainer.steps - 1) / perEpoch());
+      flush(true);
+      throw new RangeError(`the run diverged after epoch ${epoch}; a smaller learning rate may help`);
+    }
+    pending.push({ steps: trainer.steps, weights: trainer.flat(), masks: trainer.masks, evaluation });
     told = trainer.steps;
   }
 
