@@ -555,18 +555,46 @@ def test_one_drag_is_one_change_while_it_trains(laboratory):
     assert page.complaints == []
 
 
-def test_one_sentence_is_followed_through_the_stages(show):
-    page, explorer = open_laboratory(show, device={"reduced_motion": "reduce"})
-    said = []
+SEEN = """() => {
+  const [bar, panel] = [".ao-walk", ".ao-lit"].map((one) => document.querySelector(one).getBoundingClientRect());
+  const seen = ({ top, bottom }) => top >= 0 && bottom <= innerHeight;
+  return { both: seen(bar) && seen(panel) && bar.bottom <= panel.top, height: bar.height };
+}"""  # whether the text and the panel that it is about are both in the window
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_one_sentence_is_followed_through_the_stages(width, show):
+    page, explorer = open_laboratory(show, device={"width": width})
+    page.set_viewport_size({"width": width, "height": 780})
     pressed(explorer, "follow one sequence")
-    for _ in range(8):
-        said.append(explorer.locator(".ao-walk span").inner_text())
+    walk, said, heights = explorer.locator(".ao-walk"), [], set()
+    for at in range(1, 9):
+        said.append(walk.locator("p").inner_text())
+        assert said[-1].startswith(f"{at} of 8: ")
         assert explorer.locator(".ao-lit").count() == 1
-        explorer.get_by_role("button", name=re.compile("next stage|end")).first.click()
-    assert [one.split(" of ")[0] for one in said] == [str(at) for at in range(1, 9)]
+        seen = page.evaluate(SEEN)
+        assert seen["both"], at
+        heights.add(seen["height"])
+        if at == 3:
+            page.wait_for_timeout(4500)  # nothing goes on by itself
+            assert walk.locator("p").inner_text() == said[-1]
+        if at < 8:
+            pressed(walk, "next")
+    assert len(heights) == 1  # no text moves what stands below it
     assert "which is right" in said[-1] or "but the label is" in said[-1]
+    assert walk.get_by_role("button", name="next").is_disabled()
+    pressed(walk, "back")
+    assert walk.locator("p").inner_text() == said[6]
+    page.keyboard.press("Escape")
     assert explorer.locator(".ao-lit").count() == 0
-    assert explorer.get_by_role("button", name="follow one sequence").is_visible()
+    start = explorer.get_by_role("button", name="follow one sequence")
+    assert start.evaluate("node => node === document.activeElement")
+    pressed(explorer, "follow one sequence")
+    pressed(walk, "end")
+    assert start.is_visible()
+    pressed(explorer, "follow one sequence")
+    explorer.get_by_role("slider", name="prefix").press("End")  # another sequence
+    assert explorer.locator(".ao-lit").count() == 0
     assert page.complaints == []
 
 

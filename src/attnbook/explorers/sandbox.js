@@ -2,7 +2,7 @@
 // A frame is its weights; everything drawn is computed from them.
 
 import { element, show, sum, tidy } from "./common.js";
-import { button, explorer, numberIn } from "./shell.js";
+import { button, explorer, numberIn, point } from "./shell.js";
 import {
   asFile,
   Bench,
@@ -357,51 +357,85 @@ const STAGES = [
   ],
 ];
 function walk(parent, link, { root }) {
-  const said = element("span", { "aria-live": "polite" }), node = element("div", { class: "ao-buttons ao-walk" });
-  let at = -1, timer = null;
-  const dim = () => {
-    for (const lit of root.querySelectorAll(".ao-lit")) lit.classList.remove("ao-lit");
+  const said = element("p", { class: "ao-stage", "aria-live": "polite" }), node = element("div", { class: "ao-buttons" });
+  let at = -1;
+  const tell = ([, say], state, now) => {
+    const sentences = sentencesOf(now.task), chosen = sentenceOf(sentences, state, null), { through, task } = now;
+    const shares = through.probabilities[chosen];
+    return say({
+      task,
+      tokens: sentences.sentences[chosen],
+      shares: through.attention[chosen],
+      xi: through.sequence[chosen],
+      logits: through.logits[chosen],
+      best: shares.indexOf(Math.max(...shares)),
+      label: sentences.labels[chosen],
+    });
+  };
+  const write = () => {
+    const state = link.state(), now = held(state);
+    if (now) said.textContent = `${at + 1} of ${STAGES.length}: ${tell(STAGES[at], state, now)}`;
+  };
+  // The room that the longest of the sentences takes, so that the panels stay where they are.
+  const reserve = (state, now) => {
+    said.style.minHeight = "";
+    said.style.minHeight = `${
+      Math.max(...STAGES.map((stage) => {
+        said.textContent = `8 of ${STAGES.length}: ${tell(stage, state, now)}`;
+        return said.offsetHeight;
+      }))
+    }px`;
+  };
+  const offer = () => {
+    start.hidden = at >= 0;
+    for (const one of [back, next, end, said]) one.hidden = at < 0;
+    back.disabled = at <= 0;
+    next.disabled = at === STAGES.length - 1;
+    root.classList.toggle("ao-walking", at >= 0);
+  };
+  const go = (stage) => {
+    const state = link.state(), now = held(state);
+    if (!now) return;
+    at = stage;
+    offer();
+    reserve(state, now);
+    write();
+    point(root, root.querySelector(`.ao-panel-${STAGES[at][0]}`), parent, "nearest");
   };
   const stop = () => {
-    clearTimeout(timer);
-    if (at >= 0) dim();
+    if (at < 0) return;
+    const inside = node.contains(document.activeElement) || document.activeElement === document.body;
     at = -1;
-    timer = null;
-    said.textContent = "";
-    start.textContent = "follow one sequence";
+    offer();
+    point(root);
+    if (inside) start.focus({ preventScroll: true });
   };
-  const go = () => {
-    const now = held(link.state());
-    clearTimeout(timer);
-    at += 1;
-    if (!now || at === STAGES.length) return stop();
-    const state = link.state(), sentences = sentencesOf(now.task), chosen = sentenceOf(sentences, state, null);
-    const [panel, tell] = STAGES[at], { through, task } = now, shares = through.probabilities[chosen];
-    dim();
-    const lit = root.querySelector(`.ao-panel-${panel}`);
-    lit.closest("details")?.setAttribute("open", "");
-    lit.classList.add("ao-lit");
-    said.textContent = `${at + 1} of ${STAGES.length}: ${
-      tell({
-        task,
-        tokens: sentences.sentences[chosen],
-        shares: through.attention[chosen],
-        xi: through.sequence[chosen],
-        logits: through.logits[chosen],
-        best: shares.indexOf(Math.max(...shares)),
-        label: sentences.labels[chosen],
-      })
-    }`;
-    start.textContent = at === STAGES.length - 1 ? "end" : "next stage";
-    if (!matchMedia("(prefers-reduced-motion: reduce)").matches) timer = setTimeout(go, 4000);
+  const start = button("follow one sequence", () => {
+    go(0);
+    next.focus({ preventScroll: true });
+  });
+  const back = button("back", () => go(at - 1)), next = button("next", () => go(at + 1)), end = button("end", stop);
+  const escape = ({ key }) => {
+    if (key === "Escape") stop();
   };
-  const start = button("follow one sequence", go);
+  document.addEventListener("keydown", escape);
   link.watch((changes) => {
     if (["prefix", "suffix", "run"].some((name) => name in changes)) stop();
   });
-  node.append(start, said);
+  node.append(start, back, next, end, said);
   parent.append(node);
-  return { node, stop, set() {} };
+  offer();
+  return {
+    node,
+    stop() {
+      document.removeEventListener("keydown", escape);
+    },
+    set() {
+      if (at < 0) return;
+      write(); // of what is shown now
+      root.querySelector(`.ao-panel-${STAGES[at][0]}`).classList.add("ao-lit");
+    },
+  };
 }
 
 // The query scaled, neurons and positions switched off.
@@ -787,7 +821,7 @@ const controls = [
   { kind: "part", make: player, place: "ao-player", top: true },
   { ...epochs, kind: "play", stops: ["epoch", "run"], hidden: ({ run }) => run === OWN },
   { ...epochs, label: "epoch", get: ({ epoch }, now) => now?.epoch ?? epoch, text: numeral },
-  { kind: "part", make: walk, place: "ao-player", top: true },
+  { kind: "part", make: walk, place: "ao-walk", top: true },
   sentence("prefix", "prefixes"),
   sentence("suffix", "suffixes"),
   field("seed", "seed"),

@@ -420,6 +420,16 @@ export const revealed = (guessed, compute, { reveal, of }, state) =>
   reveal(guessed, compute(state), state, of && compute(of(state)));
 export const told = ({ say }, compute, state) => (typeof say === "function" ? say(compute(state), state) : say);
 
+// Frames what is meant, unfolds it, and scrolls it into view below the bar that tells of it.
+export function point(root, lit, bar, block) {
+  for (const other of root.querySelectorAll(".ao-lit")) other.classList.remove("ao-lit");
+  if (!lit) return;
+  lit.closest("details")?.setAttribute("open", "");
+  lit.classList.add("ao-lit");
+  lit.style.scrollMargin = `${bar.offsetHeight + 6}px 0 8px`; // the theme's own padding keeps it clear of the header
+  lit.scrollIntoView({ block });
+}
+
 // Back and next through the steps of a tour, each a state and a sentence.
 function guide(steps, { link, reset, root, compute }) {
   let at = -1, before = null;
@@ -440,12 +450,7 @@ function guide(steps, { link, reset, root, compute }) {
     next.textContent = at < 0 ? "tour" : "next";
     if (at >= 0) link.update({ ...reset, ...steps[at].set }, node);
     said.textContent = at < 0 ? "" : `${at + 1} of ${steps.length}: ${told(steps[at], compute, link.state())}`;
-    if (at < 0) return;
-    dim();
-    const lit = steps[at].light && root.querySelector(`.${steps[at].light}`);
-    lit?.closest("details")?.setAttribute("open", "");
-    lit?.classList.add("ao-lit");
-    lit?.scrollIntoView({ block: "center" });
+    if (at >= 0) point(root, steps[at].light && root.querySelector(`.${steps[at].light}`), node, "start");
   };
   const back = button("back", () => go(at - 1)),
     next = button("tour", () => go(at + 1)),
