@@ -497,6 +497,7 @@ def test_the_run_is_repeated_in_python(laboratory, tmp_path, monkeypatch):
     found = settle(page, 12)
     pressed(explorer, "this run as Python")
     code = explorer.locator(".ao-code pre").inner_text()
+    assert "after a hundred epochs or so they can differ" in explorer.locator(".ao-code").inner_text()
     monkeypatch.chdir(tmp_path)
     space = {}
     exec(code, space)

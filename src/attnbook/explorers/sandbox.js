@@ -689,7 +689,16 @@ function pythonOf(state) {
 // Weights to a file and from one, curves as a table, and the run as Python.
 function files(parent, link, { bounds, root }) {
   const input = element("input", { type: "file", accept: ".json,application/json", "aria-label": "open weights" }),
-    code = element("div", { class: "ao-code", hidden: "" }, element("pre", { tabindex: "0", "aria-label": "Python" }));
+    code = element(
+      "div",
+      { class: "ao-code", hidden: "" },
+      element("pre", { tabindex: "0", "aria-label": "Python" }),
+      element(
+        "p",
+        { class: "ao-about" },
+        "The two agree to rounding at first; training magnifies rounding, so after a hundred epochs or so they can differ.",
+      ),
+    );
   code.append(button("copy", async ({ target }) => {
     try {
       await navigator.clipboard.writeText(code.firstChild.textContent);
