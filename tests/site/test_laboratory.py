@@ -541,6 +541,44 @@ def test_curves_are_saved_as_a_table(laboratory):
     assert page.complaints == []
 
 
+PLACED = """text => {
+  const svg = document.body.appendChild(new DOMParser().parseFromString(text, "image/svg+xml").documentElement);
+  const texts = [...svg.children].filter(({ tagName }) => tagName === "text"), found = texts.map((one) => {
+    const { x, y, width, height } = one.getBBox();
+    return { said: one.textContent, fill: one.getAttribute("fill"), box: [x, y, x + width, y + height] };
+  });
+  const result = { texts: found, width: svg.width.baseVal.value };
+  svg.remove();
+  return result;
+}"""
+
+
+@pytest.mark.parametrize("asked", ["run:own;epoch:3;seed:7;rate:0.02", "run:success;epoch:1000"])
+def test_a_saved_picture_is_titled_and_its_captions_do_not_overlap(asked, show):
+    page, explorer = open_laboratory(show, asked)
+    epoch = 3 if "own" in asked else 1000
+    reach(page, f"Epoch {epoch}:")
+    unfold(explorer)
+    page.wait_for_timeout(300)
+    with page.expect_download() as download:
+        explorer.get_by_role("button", name="save the picture as SVG").click()
+    found = page.evaluate(PLACED, download.value.path().read_text(encoding="utf-8"))
+    title = found["texts"][0]["said"]
+    if "own" in asked:
+        assert title == "Seed 7: p = 2, L = 5, k = 2; neurons 6, training sequences 64, batch 16, learning rate 0.02; epoch 3."
+    else:
+        assert title.startswith("Run “success”: p = 2, L = 12, k = 5; epoch 1000. Seed 189.")
+    boxes = [one["box"] for one in found["texts"]]
+    assert all(left >= 0 and right <= found["width"] for left, _, right, _ in boxes)
+    for at, (left, top, right, bottom) in enumerate(boxes):
+        for other_left, other_top, other_right, other_bottom in boxes[:at]:
+            assert min(right, other_right) - max(left, other_left) < 3 or min(bottom, other_bottom) - max(top, other_top) < 4
+    signs = [one["fill"] for one in found["texts"] if one["said"] in "━╍"]
+    assert len(signs) == 8
+    assert len(set(signs)) == 6  # the first layers have the hues of training and unseen
+    assert page.complaints == []
+
+
 def test_one_drag_is_one_change_while_it_trains(laboratory):
     page, explorer = laboratory(goal=400)
     unfold(explorer)

@@ -165,8 +165,8 @@ function edited(state, kind, at, values, step = stepOf(state)) {
   );
   return { ...begun, edits: told([...before, { step, kind, at, values }]), epoch: step / each(after), fork: "" };
 }
-const unusual = (state) => {
-  const found = Object.keys(USUAL).filter((name) => state[name] !== USUAL[name]).map((name) =>
+const unusual = (state, names = Object.keys(USUAL)) => {
+  const found = names.filter((name) => state[name] !== USUAL[name]).map((name) =>
       `${NAMES[name]} ${typeof state[name] === "string" ? brief40(state[name]) : tidy(state[name])}`
     ),
     edits = state.edits ? state.edits.split(";").length : 0;
@@ -894,6 +894,20 @@ function described(state) {
   }, from ${from}, with a fresh Adam and data drawn from the seed.${waits}`;
 }
 
+// What a saved picture is of.
+function titled(state) {
+  const { p, length, k } = taskShown(state),
+    where = numeral(held(state)?.epoch ?? state.epoch),
+    task = `p = ${p}, L = ${length}, k = ${k}`;
+  if (state.run !== OWN) {
+    const { title, axis, description } = state.data[state.run];
+    return `Run “${title}”: ${task}; ${axis} ${where}. ${description}`;
+  }
+  return `Seed ${state.seed}: ${task}; ${
+    unusual(state, Object.keys(USUAL).filter((name) => !["p", "length", "k"].includes(name)))
+  }; epoch ${where}.`;
+}
+
 function say(numbers, state, [view]) {
   const now = held(state);
   view.root.classList.toggle("ao-waiting", !now);
@@ -980,4 +994,5 @@ export default explorer({
   tour,
   fits,
   kept: ["start", "edits", "fork", "rule"],
+  titled,
 });

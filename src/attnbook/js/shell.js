@@ -13,6 +13,7 @@
 //   tour      a list of steps { set, say, light }: values of traits where they are not those at the start, a sentence, or a
 //             function of the numbers that is one, and the class of what is meant, which is framed; or a function of the state
 //   fits      (state, bounds) => what is wrong with a state whose values do not go together, or nothing
+//   titled    (state) => the line with which a saved picture begins
 //   kept      names of further traits that the address tells
 //   elsewhere { label, to: (state) => address }: a link to another page of the book, from its root
 // A row of the table has
@@ -464,7 +465,7 @@ function guide(steps, { link, reset, root, compute }) {
   return node;
 }
 
-export function explorer({ pictures, controls, compute, draw, say, guess, tour, fits, kept = [], elsewhere }) {
+export function explorer({ pictures, controls, compute, draw, say, guess, tour, fits, kept = [], titled, elsewhere }) {
   // In the page, `name` is what the explorer is called in the address; a kernel gives none.
   function render({ model, el, name }) {
     const root = element("div", { class: "ao" }),
@@ -587,7 +588,9 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
       if (alone) foot.append(alone);
       for (const kind of ["svg", "png"]) {
         foot.append(button(kind.toUpperCase(), () => {
-          save(root, name ?? "explorer", kind).catch((error) => link.warn(`The picture cannot be saved: ${error.message}.`));
+          save(root, name ?? "explorer", kind, titled?.(state())).catch((error) =>
+            link.warn(`The picture cannot be saved: ${error.message}.`)
+          );
         }, { "aria-label": `save the picture as ${kind.toUpperCase()}` }));
       }
       way = elsewhere && home ? element("a", {}, elsewhere.label) : null;
