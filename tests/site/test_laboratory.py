@@ -637,6 +637,47 @@ def test_one_sentence_is_followed_through_the_stages(width, show):
     assert page.complaints == []
 
 
+def test_every_sequence_can_be_chosen(show):
+    page, explorer = open_laboratory(show, length=4, k=4)  # 16 sequences, all of which have a row
+    prefix, caption = explorer.get_by_role("slider", name="prefix"), explorer.locator(".ao-panel-attention .ao-caption")
+    reach(page, "Epoch 0:")
+    assert "(all 16 sequences)" in caption.inner_text()
+    seen = set()
+    prefix.press("Home")
+    for _ in range(16):
+        seen.add(re.search(r"Sequence (\d+)", status(explorer))[1])
+        prefix.press("ArrowRight")
+    assert len(seen) == 16
+    page, explorer = open_laboratory(show, run="success", epoch=1000)
+    prefix, caption = explorer.get_by_role("slider", name="prefix"), explorer.locator(".ao-panel-attention .ao-caption")
+    assert "(a sample of 56 of 4096 sequences)" in caption.inner_text()
+    first = explorer.get_by_label("sequence", exact=True).input_value()
+    for text in ("0101", "0101010101012", ""):
+        fill(explorer, "sequence", text)
+        said = f"“{text}”" if text else "nothing"
+        assert alert(explorer) == f"The sequence must be 12 digits from 0 to 1, got {said}; it stays {first}."
+        assert explorer.get_by_label("sequence", exact=True).input_value() == first
+    fill(explorer, "sequence", "01011 0100010")  # which is not in the sample
+    assert "Sequence 01011 0100010:" in status(explorer)
+    assert "label 1, " in status(explorer)
+    assert alert(explorer) == ""
+    assert "(a sample of 57 of 4096 sequences)" in caption.inner_text()
+    assert prefix.get_attribute("aria-valuetext") == "01011"
+    unfold(explorer)
+    assert_finite(explorer)
+    fill(explorer, "sequence", "11111 0110011")  # which is
+    assert "Sequence 11111 0110011:" in status(explorer)
+    assert "(a sample of 56 of 4096 sequences)" in caption.inner_text()
+    prefix.press("Home")
+    assert "Sequence 00000 0110011:" in status(explorer)
+    assert explorer.get_by_label("sequence", exact=True).input_value() == first
+    fill(explorer, "sequence", "010110100010")
+    explorer.get_by_role("radio", name="a training of your own").check()  # whose sequences are shorter
+    reach(page, "Epoch 0:")
+    assert explorer.get_by_label("sequence", exact=True).input_value() == "00000"
+    assert page.complaints == []
+
+
 def test_the_number_of_seeds_is_the_reader_s(laboratory):
     page, explorer = laboratory(goal=2)
     unfold(explorer)

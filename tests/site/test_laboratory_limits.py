@@ -126,7 +126,7 @@ def test_odd_settings_on_a_phone(traits, laboratory):
 
 def test_models_and_trainings_from_python(show):
     models = load_models()[[1, 4]]
-    training = train([7, 8], Settings(epochs=4), Watch(snapshots=[0, 2]))
+    training = train([7, 8], Settings(epochs=4), Watch(every=1, snapshots=[0, 2]))
     for given, name, frame in ((models, "models", 1), (training, "model_1", 2)):
         page = show(Sandbox(given, run=name, epoch=0))
         explorer = mounted(page)

@@ -12,13 +12,15 @@ import {
   fits,
   fromFile,
   held,
+  inRows,
   liveOf,
   OWN,
-  sentencesOf,
+  rowsOf,
   settingsOf,
   SIZES,
   startOf,
   told,
+  typed,
   unpack,
 } from "./bench.js";
 import { drawPanels, panels, sentenceOf, spelled } from "./panels.js";
@@ -360,7 +362,7 @@ function walk(parent, link, { root }) {
   const said = element("p", { class: "ao-stage", "aria-live": "polite" }), node = element("div", { class: "ao-buttons" });
   let at = -1;
   const tell = ([, say], state, now) => {
-    const sentences = sentencesOf(now.task), chosen = sentenceOf(sentences, state, null), { through, task } = now;
+    const { found: sentences, through } = inRows(now, state), chosen = sentenceOf(sentences, state, null), { task } = now;
     const shares = through.probabilities[chosen];
     return say({
       task,
@@ -420,7 +422,7 @@ function walk(parent, link, { root }) {
   };
   document.addEventListener("keydown", escape);
   link.watch((changes) => {
-    if (["prefix", "suffix", "run"].some((name) => name in changes)) stop();
+    if (["prefix", "suffix", "sequence", "run"].some((name) => name in changes)) stop();
   });
   node.append(start, back, next, end, said);
   parent.append(node);
@@ -804,14 +806,57 @@ const field = (trait, label) => ({
 const taskShown = (
   state,
 ) => (state.run === OWN ? { p: state.p, length: state.length, k: state.k } : unpack(state.data[state.run]).task);
+// The chosen sequence, and which prefix and suffix it is made of, where these have numbers.
+function choiceOf(state) {
+  const task = taskShown(state), rows = rowsOf(task, state.sequence), chosen = sentenceOf(rows, state, null);
+  const { prefixes, suffixes: { length: many } } = rows, listed = chosen < prefixes.length * many;
+  const { prefix, suffix } = listed ? { prefix: Math.floor(chosen / many), suffix: chosen % many } : state;
+  return { tokens: rows.sentences[chosen], task, prefix, suffix };
+}
 const sentence = (trait, list) => ({
   trait,
   label: trait,
-  values: (state) => sentencesOf(taskShown(state))[list].map((_, index) => index),
-  get: (state) => Math.min(state[trait], sentencesOf(taskShown(state))[list].length - 1),
-  text: (value, state) =>
-    spelled(sentencesOf(taskShown(state))[list][Math.min(value, sentencesOf(taskShown(state))[list].length - 1)]) || "none",
+  values: (state) => rowsOf(taskShown(state))[list].map((_, index) => index),
+  get: (state) => Math.min(choiceOf(state)[trait], rowsOf(taskShown(state))[list].length - 1),
+  put(value, state) {
+    const { prefix, suffix } = choiceOf(state);
+    return { prefix, suffix, sequence: "", [trait]: value };
+  },
+  text(_, state) {
+    const { tokens, task: { k } } = choiceOf(state);
+    return spelled(trait === "prefix" ? tokens.slice(0, k) : tokens.slice(k)) || "none";
+  },
 });
+// Any sequence, typed.
+function typing(parent, link) {
+  const input = element("input", {
+    type: "text",
+    class: "ao-digits",
+    inputmode: "numeric",
+    autocomplete: "off",
+    "aria-label": "sequence",
+  });
+  const node = element("label", { class: "ao-number" }, element("span", {}, "sequence"), input);
+  let shown = "";
+  input.addEventListener("change", () => {
+    const { p, length } = taskShown(link.state()), sequence = input.value.replace(/\s/g, "");
+    if (typed(sequence, { p, length })) return link.update({ sequence });
+    link.warn(
+      `The sequence must be ${length} digits from 0 to ${p - 1}, got ${
+        sequence ? `“${brief40(sequence)}”` : "nothing"
+      }; it stays ${shown}.`,
+    );
+    input.value = shown;
+  });
+  parent.append(node);
+  return {
+    node,
+    set(state) {
+      const now = spelled(choiceOf(state).tokens);
+      if (now !== shown || document.activeElement !== input) input.value = shown = now;
+    },
+  };
+}
 const framesOf = (state) => {
   if (state.run !== OWN) return state.data[state.run].epochs;
   const found = (benchOf(state)?.own?.frames ?? []).filter(({ weights }) => weights).map(({ steps }) => steps / each(state));
@@ -825,7 +870,13 @@ const controls = [
     top: true,
     label: "show",
     names: (run, { data }) => (run === OWN ? "a training of your own" : data[run].title),
-    put: (run, state) => ({ run, prefix: 0, suffix: 0, epoch: run === OWN ? 0 : state.data[run].epochs.at(-1) }),
+    put: (run, state) => ({
+      run,
+      prefix: 0,
+      suffix: 0,
+      sequence: "",
+      epoch: run === OWN ? 0 : state.data[run].epochs.at(-1),
+    }),
   },
   { kind: "part", make: player, place: "ao-player", top: true },
   { ...epochs, kind: "play", stops: ["epoch", "run"], hidden: ({ run }) => run === OWN },
@@ -833,6 +884,7 @@ const controls = [
   { kind: "part", make: walk, place: "ao-walk", top: true },
   sentence("prefix", "prefixes"),
   sentence("suffix", "suffixes"),
+  { kind: "part", make: typing },
   field("seed", "seed"),
   field("p", "tokens p"),
   field("length", "length L"),
@@ -912,8 +964,8 @@ function say(numbers, state, [view]) {
   const now = held(state);
   view.root.classList.toggle("ao-waiting", !now);
   if (!now) return view.bench?.error || "The training begins.";
-  const { epoch, evaluation: { loss, train, unseen, all, suffix, permutation, parity }, m, explained, task, through } = now,
-    sentences = sentencesOf(task);
+  const { epoch, evaluation: { loss, train, unseen, all, suffix, permutation, parity }, m, explained, task } = now,
+    { found: sentences, through } = inRows(now, state);
   const chosen = sentenceOf(sentences, state, view.hovered),
     tokens = sentences.sentences[chosen],
     shares = through.attention[chosen],
@@ -993,6 +1045,6 @@ export default explorer({
   say,
   tour,
   fits,
-  kept: ["start", "edits", "fork", "rule"],
+  kept: ["start", "edits", "fork", "rule", "sequence"],
   titled,
 });
