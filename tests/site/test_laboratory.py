@@ -497,6 +497,7 @@ def test_the_run_is_repeated_in_python(laboratory, tmp_path, monkeypatch):
     found = settle(page, 12)
     pressed(explorer, "this run as Python")
     code = explorer.locator(".ao-code pre").inner_text()
+    assert "after some tens of epochs they can differ" in explorer.locator(".ao-code").inner_text()
     monkeypatch.chdir(tmp_path)
     space = {}
     exec(code, space)
@@ -540,10 +541,44 @@ def test_curves_are_saved_as_a_table(laboratory):
     assert page.complaints == []
 
 
-BOTH_SEEN = """() => [".ao-walk span", ".ao-lit"].every((name) => {
-  const { top, bottom } = document.querySelector(name).getBoundingClientRect();
-  return top >= 0 && bottom <= innerHeight;
-})"""
+PLACED = """text => {
+  const svg = document.body.appendChild(new DOMParser().parseFromString(text, "image/svg+xml").documentElement);
+  const texts = [...svg.children].filter(({ tagName }) => tagName === "text"), found = texts.map((one) => {
+    const { x, y, width, height } = one.getBBox();
+    return { said: one.textContent, fill: one.getAttribute("fill"), box: [x, y, x + width, y + height] };
+  });
+  const result = { texts: found, width: svg.width.baseVal.value };
+  svg.remove();
+  return result;
+}"""
+
+
+@pytest.mark.parametrize("asked", ["run:own;epoch:3;seed:7;rate:0.02", "run:success;epoch:1000"])
+def test_a_saved_picture_is_titled_and_its_captions_do_not_overlap(asked, show):
+    page, explorer = open_laboratory(show, asked)
+    epoch = 3 if "own" in asked else 1000
+    reach(page, f"Epoch {epoch}:")
+    unfold(explorer)
+    page.wait_for_timeout(300)
+    with page.expect_download() as download:
+        explorer.get_by_role("button", name="save the picture as SVG").click()
+    found = page.evaluate(PLACED, download.value.path().read_text(encoding="utf-8"))
+    title = found["texts"][0]["said"]
+    if "own" in asked:
+        assert (
+            title == "Seed 7: p = 2, L = 5, k = 2; neurons 6, training sequences 64, batch 16, learning rate 0.02; epoch 3."
+        )
+    else:
+        assert title.startswith("Run “success”: p = 2, L = 12, k = 5; epoch 1000. Seed 189.")
+    boxes = [one["box"] for one in found["texts"]]
+    assert all(left >= 0 and right <= found["width"] for left, _, right, _ in boxes)
+    for at, (left, top, right, bottom) in enumerate(boxes):
+        for other_left, other_top, other_right, other_bottom in boxes[:at]:
+            assert min(right, other_right) - max(left, other_left) < 3 or min(bottom, other_bottom) - max(top, other_top) < 4
+    signs = [one["fill"] for one in found["texts"] if one["said"] in "━╍"]
+    assert len(signs) == 8
+    assert len(set(signs)) == 6  # the first layers have the hues of training and unseen
+    assert page.complaints == []
 
 
 def test_one_drag_is_one_change_while_it_trains(laboratory):
@@ -561,28 +596,87 @@ def test_one_drag_is_one_change_while_it_trains(laboratory):
     assert page.complaints == []
 
 
-@pytest.mark.parametrize("size", [(1280, 900), (390, 844)])
-def test_one_sequence_is_followed_by_the_reader_s_hand(show, size):
-    """Each stage's words and its panel are in sight together; one can go back, and Escape ends it."""
-    page, explorer = open_laboratory(show)
-    page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
-    said, words = [], explorer.locator(".ao-walk span")
+SEEN = """() => {
+  const [bar, panel] = [".ao-walk", ".ao-lit"].map((one) => document.querySelector(one).getBoundingClientRect());
+  const seen = ({ top, bottom }) => top >= 0 && bottom <= innerHeight;
+  return { both: seen(bar) && seen(panel) && bar.bottom <= panel.top, height: bar.height };
+}"""  # whether the text and the panel that it is about are both in the window
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_one_sentence_is_followed_through_the_stages(width, show):
+    page, explorer = open_laboratory(show, device={"width": width})
+    page.set_viewport_size({"width": width, "height": 780})
     pressed(explorer, "follow one sequence")
-    for _ in range(8):
-        said.append(words.inner_text())
+    walk, said, heights = explorer.locator(".ao-walk"), [], set()
+    for at in range(1, 9):
+        said.append(walk.locator("p").inner_text())
+        assert said[-1].startswith(f"{at} of 8: ")
         assert explorer.locator(".ao-lit").count() == 1
-        page.wait_for_function(BOTH_SEEN)
-        pressed(explorer, "finish" if len(said) == 8 else "next stage")
-    assert [one.split(" of ")[0] for one in said] == [str(at) for at in range(1, 9)]
+        seen = page.evaluate(SEEN)
+        assert seen["both"], at
+        heights.add(seen["height"])
+        if at == 3:
+            page.wait_for_timeout(4500)  # nothing goes on by itself
+            assert walk.locator("p").inner_text() == said[-1]
+        if at < 8:
+            pressed(walk, "next")
+    assert len(heights) == 1  # no text moves what stands below it
     assert "which is right" in said[-1] or "but the label is" in said[-1]
-    assert explorer.locator(".ao-lit").count() == 0
-    for _ in range(3):
-        pressed(explorer, re.compile("follow one sequence|next stage"))
-    pressed(explorer, "back")
-    assert words.inner_text() == said[1]
+    assert walk.get_by_role("button", name="next").is_disabled()
+    pressed(walk, "back")
+    assert walk.locator("p").inner_text() == said[6]
     page.keyboard.press("Escape")
     assert explorer.locator(".ao-lit").count() == 0
-    assert explorer.get_by_role("button", name="follow one sequence").is_visible()
+    start = explorer.get_by_role("button", name="follow one sequence")
+    assert start.evaluate("node => node === document.activeElement")
+    pressed(explorer, "follow one sequence")
+    pressed(walk, "end")
+    assert start.is_visible()
+    pressed(explorer, "follow one sequence")
+    explorer.get_by_role("slider", name="prefix").press("End")  # another sequence
+    assert explorer.locator(".ao-lit").count() == 0
+    assert page.complaints == []
+
+
+def test_every_sequence_can_be_chosen(show):
+    page, explorer = open_laboratory(show, length=4, k=4)  # 16 sequences, all of which have a row
+    prefix, caption = explorer.get_by_role("slider", name="prefix"), explorer.locator(".ao-panel-attention .ao-caption")
+    reach(page, "Epoch 0:")
+    assert "(all 16 sequences)" in caption.inner_text()
+    seen = set()
+    prefix.press("Home")
+    for _ in range(16):
+        seen.add(re.search(r"Sequence (\d+)", status(explorer))[1])
+        prefix.press("ArrowRight")
+    assert len(seen) == 16
+    page, explorer = open_laboratory(show, run="success", epoch=1000)
+    prefix, caption = explorer.get_by_role("slider", name="prefix"), explorer.locator(".ao-panel-attention .ao-caption")
+    assert "(a sample of 56 of 4096 sequences)" in caption.inner_text()
+    first = explorer.get_by_label("sequence", exact=True).input_value()
+    for text in ("0101", "0101010101012", ""):
+        fill(explorer, "sequence", text)
+        said = f"“{text}”" if text else "nothing"
+        assert alert(explorer) == f"The sequence must be 12 digits from 0 to 1, got {said}; it stays {first}."
+        assert explorer.get_by_label("sequence", exact=True).input_value() == first
+    fill(explorer, "sequence", "01011 0100010")  # which is not in the sample
+    assert "Sequence 01011 0100010:" in status(explorer)
+    assert "label 1, " in status(explorer)
+    assert alert(explorer) == ""
+    assert "(a sample of 57 of 4096 sequences)" in caption.inner_text()
+    assert prefix.get_attribute("aria-valuetext") == "01011"
+    unfold(explorer)
+    assert_finite(explorer)
+    fill(explorer, "sequence", "11111 0110011")  # which is
+    assert "Sequence 11111 0110011:" in status(explorer)
+    assert "(a sample of 56 of 4096 sequences)" in caption.inner_text()
+    prefix.press("Home")
+    assert "Sequence 00000 0110011:" in status(explorer)
+    assert explorer.get_by_label("sequence", exact=True).input_value() == first
+    fill(explorer, "sequence", "010110100010")
+    explorer.get_by_role("radio", name="a training of your own").check()  # whose sequences are shorter
+    reach(page, "Epoch 0:")
+    assert explorer.get_by_label("sequence", exact=True).input_value() == "00000"
     assert page.complaints == []
 
 

@@ -146,6 +146,12 @@ def test_models_and_trainings_from_python(show):
         assert page.complaints == []
 
 
+UNCOVERED = """() => {
+  const [bar, lit] = [".ao-tour", ".ao-lit"].map((one) => document.querySelector(one).getBoundingClientRect());
+  return lit.top >= bar.bottom && lit.bottom <= innerHeight;
+}"""  # what is meant can be seen below the tour's bar
+
+
 def test_the_tour_sets_states_and_frames_what_is_meant(show):
     page = show(Sandbox(("success", "partial_invariance", "failure"), run="own", epoch=0, **SMALL))
     explorer = mounted(page)
@@ -160,5 +166,6 @@ def test_the_tour_sets_states_and_frames_what_is_meant(show):
         radio = explorer.get_by_role("radio", checked=True)
         chosen = ("success", "success", "success", "partial_invariance", "failure", "own")[at]
         assert radio.get_attribute("value") == chosen
+        assert page.evaluate(UNCOVERED), at
     assert explorer.get_by_role("button", name="▶ train").is_visible()
     assert page.complaints == []

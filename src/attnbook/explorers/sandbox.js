@@ -2,7 +2,7 @@
 // A frame is its weights; everything drawn is computed from them.
 
 import { element, show, sum, tidy } from "./common.js";
-import { button, explorer, numberIn } from "./shell.js";
+import { button, explorer, numberIn, point } from "./shell.js";
 import {
   asFile,
   Bench,
@@ -12,13 +12,15 @@ import {
   fits,
   fromFile,
   held,
+  inRows,
   liveOf,
   OWN,
-  sentencesOf,
+  rowsOf,
   settingsOf,
   SIZES,
   startOf,
   told,
+  typed,
   unpack,
 } from "./bench.js";
 import { drawPanels, panels, sentenceOf, spelled } from "./panels.js";
@@ -165,8 +167,8 @@ function edited(state, kind, at, values, step = stepOf(state)) {
   );
   return { ...begun, edits: told([...before, { step, kind, at, values }]), epoch: step / each(after), fork: "" };
 }
-const unusual = (state) => {
-  const found = Object.keys(USUAL).filter((name) => state[name] !== USUAL[name]).map((name) =>
+const unusual = (state, names = Object.keys(USUAL)) => {
+  const found = names.filter((name) => state[name] !== USUAL[name]).map((name) =>
       `${NAMES[name]} ${typeof state[name] === "string" ? brief40(state[name]) : tidy(state[name])}`
     ),
     edits = state.edits ? state.edits.split(";").length : 0;
@@ -357,58 +359,85 @@ const STAGES = [
   ],
 ];
 function walk(parent, link, { root }) {
-  const said = element("span", { "aria-live": "polite" }), node = element("div", { class: "ao-buttons ao-walk" });
+  const said = element("p", { class: "ao-stage", "aria-live": "polite" }), node = element("div", { class: "ao-buttons" });
   let at = -1;
-  const dim = () => {
-    for (const lit of root.querySelectorAll(".ao-lit")) lit.classList.remove("ao-lit");
+  const tell = ([, say], state, now) => {
+    const { found: sentences, through } = inRows(now, state), chosen = sentenceOf(sentences, state, null), { task } = now;
+    const shares = through.probabilities[chosen];
+    return say({
+      task,
+      tokens: sentences.sentences[chosen],
+      shares: through.attention[chosen],
+      xi: through.sequence[chosen],
+      logits: through.logits[chosen],
+      best: shares.indexOf(Math.max(...shares)),
+      label: sentences.labels[chosen],
+    });
+  };
+  const write = () => {
+    const state = link.state(), now = held(state);
+    if (now) said.textContent = `${at + 1} of ${STAGES.length}: ${tell(STAGES[at], state, now)}`;
+  };
+  // The room that the longest of the sentences takes, so that the panels stay where they are.
+  const reserve = (state, now) => {
+    said.style.minHeight = "";
+    said.style.minHeight = `${
+      Math.max(...STAGES.map((stage) => {
+        said.textContent = `8 of ${STAGES.length}: ${tell(stage, state, now)}`;
+        return said.offsetHeight;
+      }))
+    }px`;
+  };
+  const offer = () => {
+    start.hidden = at >= 0;
+    for (const one of [back, next, end, said]) one.hidden = at < 0;
+    back.disabled = at <= 0;
+    next.disabled = at === STAGES.length - 1;
+    root.classList.toggle("ao-walking", at >= 0);
+  };
+  const go = (stage) => {
+    const state = link.state(), now = held(state);
+    if (!now) return;
+    at = stage;
+    offer();
+    reserve(state, now);
+    write();
+    point(root, root.querySelector(`.ao-panel-${STAGES[at][0]}`), parent, "nearest");
   };
   const stop = () => {
-    if (at >= 0) dim();
+    if (at < 0) return;
+    const inside = node.contains(document.activeElement) || document.activeElement === document.body;
     at = -1;
-    said.textContent = "";
-    start.textContent = "follow one sequence";
-    node.classList.remove("ao-following");
-    for (const other of [back, end]) other.hidden = true;
+    offer();
+    point(root);
+    if (inside) start.focus({ preventScroll: true });
   };
-  const go = (by) => {
-    const now = held(link.state());
-    at += by;
-    if (!now || at === STAGES.length) return stop();
-    const state = link.state(), sentences = sentencesOf(now.task), chosen = sentenceOf(sentences, state, null);
-    const [panel, tell] = STAGES[at], { through, task } = now, shares = through.probabilities[chosen];
-    dim();
-    const lit = root.querySelector(`.ao-panel-${panel}`);
-    lit.closest("details")?.setAttribute("open", "");
-    lit.classList.add("ao-lit");
-    said.textContent = `${at + 1} of ${STAGES.length}: ${
-      tell({
-        task,
-        tokens: sentences.sentences[chosen],
-        shares: through.attention[chosen],
-        xi: through.sequence[chosen],
-        logits: through.logits[chosen],
-        best: shares.indexOf(Math.max(...shares)),
-        label: sentences.labels[chosen],
-      })
-    }`;
-    start.textContent = at === STAGES.length - 1 ? "finish" : "next stage";
-    [back.hidden, end.hidden, back.disabled] = [false, false, at === 0];
-    node.classList.add("ao-following"); // the words stay in sight beside the panel
-    lit.scrollIntoView({ block: "nearest" });
-  };
-  const start = button("follow one sequence", () => go(1)),
-    back = button("back", () => go(-1), { hidden: "" }),
-    end = button("stop following", () => {
-      stop();
-      start.focus();
-    }, { hidden: "" });
-  root.addEventListener("keydown", ({ key }) => key === "Escape" && stop());
-  link.watch((changes) => {
-    if (["prefix", "suffix", "run"].some((name) => name in changes)) stop();
+  const start = button("follow one sequence", () => {
+    go(0);
+    next.focus({ preventScroll: true });
   });
-  node.append(back, start, end, said);
+  const back = button("back", () => go(at - 1)), next = button("next", () => go(at + 1)), end = button("end", stop);
+  const escape = ({ key }) => {
+    if (key === "Escape") stop();
+  };
+  document.addEventListener("keydown", escape);
+  link.watch((changes) => {
+    if (["prefix", "suffix", "sequence", "run"].some((name) => name in changes)) stop();
+  });
+  node.append(start, back, next, end, said);
   parent.append(node);
-  return { node, stop, set() {} };
+  offer();
+  return {
+    node,
+    stop() {
+      document.removeEventListener("keydown", escape);
+    },
+    set() {
+      if (at < 0) return;
+      write(); // of what is shown now
+      root.querySelector(`.ao-panel-${STAGES[at][0]}`).classList.add("ao-lit");
+    },
+  };
 }
 
 // The query scaled, neurons and positions switched off.
@@ -662,14 +691,16 @@ function pythonOf(state) {
 // Weights to a file and from one, curves as a table, and the run as Python.
 function files(parent, link, { bounds, root }) {
   const input = element("input", { type: "file", accept: ".json,application/json", "aria-label": "open weights" }),
-    code = element("div", { class: "ao-code", hidden: "" }, element("pre", { tabindex: "0", "aria-label": "Python" }));
-  code.append(
-    element(
-      "p",
-      {},
-      "The page and Python agree to rounding at first. Training magnifies rounding, so after some tens of epochs they can differ.",
-    ),
-  );
+    code = element(
+      "div",
+      { class: "ao-code", hidden: "" },
+      element("pre", { tabindex: "0", "aria-label": "Python" }),
+      element(
+        "p",
+        { class: "ao-about" },
+        "The two agree to rounding at first; training magnifies rounding, so after some tens of epochs they can differ.",
+      ),
+    );
   code.append(button("copy", async ({ target }) => {
     try {
       await navigator.clipboard.writeText(code.firstChild.textContent);
@@ -776,14 +807,57 @@ const field = (trait, label) => ({
 const taskShown = (
   state,
 ) => (state.run === OWN ? { p: state.p, length: state.length, k: state.k } : unpack(state.data[state.run]).task);
+// The chosen sequence, and which prefix and suffix it is made of, where these have numbers.
+function choiceOf(state) {
+  const task = taskShown(state), rows = rowsOf(task, state.sequence), chosen = sentenceOf(rows, state, null);
+  const { prefixes, suffixes: { length: many } } = rows, listed = chosen < prefixes.length * many;
+  const { prefix, suffix } = listed ? { prefix: Math.floor(chosen / many), suffix: chosen % many } : state;
+  return { tokens: rows.sentences[chosen], task, prefix, suffix };
+}
 const sentence = (trait, list) => ({
   trait,
   label: trait,
-  values: (state) => sentencesOf(taskShown(state))[list].map((_, index) => index),
-  get: (state) => Math.min(state[trait], sentencesOf(taskShown(state))[list].length - 1),
-  text: (value, state) =>
-    spelled(sentencesOf(taskShown(state))[list][Math.min(value, sentencesOf(taskShown(state))[list].length - 1)]) || "none",
+  values: (state) => rowsOf(taskShown(state))[list].map((_, index) => index),
+  get: (state) => Math.min(choiceOf(state)[trait], rowsOf(taskShown(state))[list].length - 1),
+  put(value, state) {
+    const { prefix, suffix } = choiceOf(state);
+    return { prefix, suffix, sequence: "", [trait]: value };
+  },
+  text(_, state) {
+    const { tokens, task: { k } } = choiceOf(state);
+    return spelled(trait === "prefix" ? tokens.slice(0, k) : tokens.slice(k)) || "none";
+  },
 });
+// Any sequence, typed.
+function typing(parent, link) {
+  const input = element("input", {
+    type: "text",
+    class: "ao-digits",
+    inputmode: "numeric",
+    autocomplete: "off",
+    "aria-label": "sequence",
+  });
+  const node = element("label", { class: "ao-number" }, element("span", {}, "sequence"), input);
+  let shown = "";
+  input.addEventListener("change", () => {
+    const { p, length } = taskShown(link.state()), sequence = input.value.replace(/\s/g, "");
+    if (typed(sequence, { p, length })) return link.update({ sequence });
+    link.warn(
+      `The sequence must be ${length} digits from 0 to ${p - 1}, got ${
+        sequence ? `“${brief40(sequence)}”` : "nothing"
+      }; it stays ${shown}.`,
+    );
+    input.value = shown;
+  });
+  parent.append(node);
+  return {
+    node,
+    set(state) {
+      const now = spelled(choiceOf(state).tokens);
+      if (now !== shown || document.activeElement !== input) input.value = shown = now;
+    },
+  };
+}
 const framesOf = (state) => {
   if (state.run !== OWN) return state.data[state.run].epochs;
   const found = (benchOf(state)?.own?.frames ?? []).filter(({ weights }) => weights).map(({ steps }) => steps / each(state));
@@ -797,14 +871,21 @@ const controls = [
     top: true,
     label: "show",
     names: (run, { data }) => (run === OWN ? "a training of your own" : data[run].title),
-    put: (run, state) => ({ run, prefix: 0, suffix: 0, epoch: run === OWN ? 0 : state.data[run].epochs.at(-1) }),
+    put: (run, state) => ({
+      run,
+      prefix: 0,
+      suffix: 0,
+      sequence: "",
+      epoch: run === OWN ? 0 : state.data[run].epochs.at(-1),
+    }),
   },
   { kind: "part", make: player, place: "ao-player", top: true },
   { ...epochs, kind: "play", stops: ["epoch", "run"], hidden: ({ run }) => run === OWN },
   { ...epochs, label: "epoch", get: ({ epoch }, now) => now?.epoch ?? epoch, text: numeral },
-  { kind: "part", make: walk, place: "ao-player", top: true },
+  { kind: "part", make: walk, place: "ao-walk", top: true },
   sentence("prefix", "prefixes"),
   sentence("suffix", "suffixes"),
+  { kind: "part", make: typing },
   field("seed", "seed"),
   field("p", "tokens p"),
   field("length", "length L"),
@@ -866,12 +947,26 @@ function described(state) {
   }. It starts from ${from}; Adam starts anew, and the seed decides the data.${waits}`;
 }
 
+// What a saved picture is of.
+function titled(state) {
+  const { p, length, k } = taskShown(state),
+    where = numeral(held(state)?.epoch ?? state.epoch),
+    task = `p = ${p}, L = ${length}, k = ${k}`;
+  if (state.run !== OWN) {
+    const { title, axis, description } = state.data[state.run];
+    return `Run “${title}”: ${task}; ${axis} ${where}. ${description}`;
+  }
+  return `Seed ${state.seed}: ${task}; ${
+    unusual(state, Object.keys(USUAL).filter((name) => !["p", "length", "k"].includes(name)))
+  }; epoch ${where}.`;
+}
+
 function say(numbers, state, [view]) {
   const now = held(state);
   view.root.classList.toggle("ao-waiting", !now);
   if (!now) return view.bench?.error || "The training begins.";
-  const { epoch, evaluation: { loss, train, unseen, all, suffix, permutation, parity }, m, explained, task, through } = now,
-    sentences = sentencesOf(task);
+  const { epoch, evaluation: { loss, train, unseen, all, suffix, permutation, parity }, m, explained, task } = now,
+    { found: sentences, through } = inRows(now, state);
   const chosen = sentenceOf(sentences, state, view.hovered),
     tokens = sentences.sentences[chosen],
     shares = through.attention[chosen],
@@ -951,5 +1046,6 @@ export default explorer({
   say,
   tour,
   fits,
-  kept: ["start", "edits", "fork", "rule"],
+  kept: ["start", "edits", "fork", "rule", "sequence"],
+  titled,
 });

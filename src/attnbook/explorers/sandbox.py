@@ -43,6 +43,7 @@ class Sandbox(Explorer):
         epoch: the frame shown is the last one that is not after it.
         prefix: number of the prefix of the chosen sentence.
         suffix: number of its suffix.
+        sequence: the chosen sentence where a reader has typed it, as digits; else empty.
         data: the runs, as the page carries them.
         seed, p, length, k, dim, width, count, batch, rate, decay, clip, beta1, beta2, eps, discount, norm: of the training
             in the page, where ``count`` are the training sequences, ``dim`` is d, ``clip`` is 0 for none, the rest as in
@@ -68,6 +69,7 @@ class Sandbox(Explorer):
     epoch = Interval(0, 0, 100_000)
     prefix = traitlets.Int(0, min=0).tag(sync=True)
     suffix = traitlets.Int(0, min=0).tag(sync=True)
+    sequence = traitlets.Unicode("").tag(sync=True)
     data = traitlets.Dict().tag(sync=True)
     seed = traitlets.Int(0, min=0, max=2**32 - 1).tag(sync=True)
     p = traitlets.Int(2, min=2, max=7).tag(sync=True)

@@ -7,7 +7,7 @@ import { open, sizesOf, stepsPerEpoch } from "./runner.js";
 import { stages } from "./model.js";
 import { countingForm, flatten, labelOf, random, unflatten } from "./trainer.js";
 
-export const OWN = "own", LISTED = 8192, SAMPLE = 2048, PREFIXES = 40;
+export const OWN = "own", LISTED = 8192, SAMPLE = 2048, PREFIXES = 40, FEW = 32;
 export const LAYERS = [["token", "E"], ["position", "P"], ["query", "q"], ["value", "V"], ["receptors", "W"], [
   "assemblers",
   "U",
@@ -63,6 +63,61 @@ export function sentencesOf({ p, length, k, rule = null }) {
   const found = { prefixes, suffixes, colors, sentences, labels: sentences.map(labelOf({ p, length, k, rule })) };
   known.set(key, found);
   return found;
+}
+
+// The sequences that have a row and a mark: all where they are few, the sample otherwise, and one that the reader has typed.
+// `chosen` is the number of that one, `hues` has a color for each.
+const rows = new Map();
+export function rowsOf(task, sequence = "") {
+  const { p, length, k, rule = null } = task, key = `${p} ${length} ${k} ${rule} ${sequence}`;
+  if (rows.has(key)) return rows.get(key);
+  const few = p ** length <= FEW, base = few ? everyRow(task) : sentencesOf(task), many = base.suffixes.length;
+  const found = {
+    ...base,
+    total: p ** length,
+    chosen: null,
+    hues: base.sentences.map((_, n) => base.colors[Math.floor(n / many)]),
+  };
+  if (typed(sequence, task)) {
+    const tokens = [...sequence].map(Number);
+    found.chosen = base.sentences.findIndex((row) => row.join("") === sequence);
+    if (found.chosen < 0) {
+      found.chosen = base.sentences.length;
+      found.sentences = [...base.sentences, tokens];
+      found.labels = [...base.labels, labelOf(task)(tokens)];
+      found.hues.push("#6b6b6b");
+    }
+  }
+  rows.set(key, found);
+  return found;
+}
+// Whether a text is a sequence of a task.
+export const typed = (text, { p, length }) => text.length === length && [...text].every((one) => /\d/.test(one) && one < p);
+function everyRow(task) {
+  const { p, length, k } = task;
+  const all = (size) =>
+    Array.from(
+      { length: p ** size },
+      (_, n) => Array.from({ length: size }, (__, t) => Math.floor(n / p ** (size - 1 - t)) % p),
+    );
+  const kind = (row) => [...row].sort().join(""), kinds = [...new Set(all(k).map(kind))].sort();
+  const prefixes = all(k).sort((a, b) => kinds.indexOf(kind(a)) - kinds.indexOf(kind(b))), suffixes = all(length - k);
+  const sentences = prefixes.flatMap((prefix) => suffixes.map((suffix) => [...prefix, ...suffix]));
+  const place = (row) => (kinds.length > 1 ? kinds.indexOf(kind(row)) / (kinds.length - 1) : 0);
+  return {
+    prefixes,
+    suffixes,
+    sentences,
+    colors: prefixes.map((row) => hex(ramp(place(row)))),
+    labels: sentences.map(labelOf(task)),
+  };
+}
+
+// What is shown with what it does at these sequences.
+export function inRows(now, { sequence }) {
+  const found = rowsOf(now.task, sequence);
+  if (now.rows?.found !== found) now.rows = { found, through: stages(now.model, found.sentences) };
+  return now.rows;
 }
 
 // All sequences in lexicographic order as one array, with their labels, or a sample where they are too many to be listed.
@@ -310,6 +365,7 @@ export function fits(state, bounds) {
     const { wrong } = numberIn(String(state[name]), bounds[name]);
     if (wrong) return `${name} ${wrong}.`;
   }
+  if (!/^\d*$/.test(state.sequence)) return `The sequence must be digits, got “${state.sequence.slice(0, 40)}”.`;
   if (state.k > state.length) return `k must be at most L = ${state.length}, got ${state.k}.`;
   try {
     taskOf(state);

@@ -2,7 +2,7 @@
 
 import { arrow, clamp, COLOURS, curve, dot, drawn, element, line, mark, show, small, softmaxOf } from "./common.js";
 import { movable } from "./shell.js";
-import { curvesOf, everySequence, LAYERS, OWN, ramp, sentencesOf, stepped } from "./bench.js";
+import { curvesOf, everySequence, inRows, LAYERS, OWN, ramp, stepped } from "./bench.js";
 import { below, classify } from "./model.js";
 
 const FINE = 220, ROUGH = 56, RING = 1440, BINS = 240; // cells a side of the regions, directions tabulated for them, of curves
@@ -152,11 +152,13 @@ export function panels(root, link) {
       if (color) said.firstChild.style.color = color;
       caption.append(" ", said);
     }
+    const note = element("span");
+    caption.append(note);
     parent.append(element("div", { class: `ao-panel ao-panel-${key}` }, caption, plot));
     const cloth = canvas ? element("canvas", { "aria-hidden": "true" }) : null;
     if (cloth) plot.append(cloth);
     const svg = drawn("svg", { role: name === "positions" ? "group" : "img", "aria-label": label }, plot);
-    layers[key] = { plot, svg, cloth, behind: drawn("g", {}, svg), front: drawn("g", {}, svg), places: [] };
+    layers[key] = { plot, svg, cloth, note, behind: drawn("g", {}, svg), front: drawn("g", {}, svg), places: [] };
   };
   for (const name of FIRST) panel(grid, name, PANELS.find((one) => one[0] === name));
   for (const one of PANELS) if (!FIRST.includes(one[0])) panel(more, one[0], one);
@@ -190,8 +192,10 @@ export function panels(root, link) {
     });
     layer.svg.addEventListener("pointerleave", () => hover(null));
     layer.svg.addEventListener("click", (event) => {
-      const index = find(event), many = view.sentences.suffixes.length;
-      if (index !== null) link.update({ prefix: Math.floor(index / many), suffix: index % many });
+      const index = find(event), { prefixes, suffixes: { length: many } } = view.sentences;
+      if (index !== null && index < prefixes.length * many) {
+        link.update({ prefix: Math.floor(index / many), suffix: index % many, sequence: "" });
+      }
     });
     layer.svg.classList.add("ao-pick");
   }
@@ -404,8 +408,9 @@ function build(view, state) {
 const brief3 = (value) => String(Number(value.toPrecision(3)));
 
 // The number of the sentence that lights up: the one under the mouse, or the chosen one.
-export function sentenceOf({ prefixes, suffixes }, { prefix, suffix }, hovered) {
-  return hovered ?? Math.min(prefix, prefixes.length - 1) * suffixes.length + Math.min(suffix, suffixes.length - 1);
+export function sentenceOf({ prefixes, suffixes, chosen }, { prefix, suffix }, hovered) {
+  return hovered ?? chosen ??
+    Math.min(prefix, prefixes.length - 1) * suffixes.length + Math.min(suffix, suffixes.length - 1);
 }
 
 // A level for each sequence, if what is counted is small, and a color for each level.
@@ -442,7 +447,7 @@ function roomOf({ xi, reaches: { sequence } }) {
 }
 
 // ξ of all sequences, its levels with their numbers, the ladder, and the integers.
-function drawCount(layers, suffix, shown, sentences, chosen) {
+function drawCount(layers, suffix, shown, state, chosen) {
   const { xi, dim, plane, task, m, explained } = shown,
     reach = roomOf(shown),
     levels = levelsOf(shown),
@@ -465,8 +470,8 @@ function drawCount(layers, suffix, shown, sentences, chosen) {
     const [x, y] = at(n);
     return [half + half * x / reach, half - half * y / reach];
   }, color);
-  layer.places = shown.through.sequence.map(put);
-  layer.places.forEach(([x, y], n) =>
+  layer.places = inRows(shown, state).through.sequence.map(put);
+  layer.places.forEach(([x, y]) =>
     drawn("circle", { cx: x, cy: y, r: 3, fill: "none", stroke: "currentColor", "stroke-width": 0.5, opacity: 0.6 }, parent)
   );
   const [cx, cy] = layer.places[chosen];
@@ -582,30 +587,33 @@ function handlesFor(view, state, link, move) {
 }
 
 export function drawPanels(view, now, state, link, move, second) {
-  const { layers } = view, { task, dim, model, through, reaches, plane, epoch } = now;
+  const { layers } = view,
+    { task, dim, model, reaches, plane, epoch } = now,
+    { found: sentences, through } = inRows(now, state);
   view.shown = now;
-  const sentences = view.sentences = sentencesOf(task),
-    wanted = [
-      state.run,
-      state.fork,
-      layers.loss.plot.clientWidth,
-      layers.count.plot.clientWidth,
-      ...(state.run === OWN
-        ? ["own", "other"].flatMap((which) => {
-          const { epoch } = curvesOf(state, which);
-          return [epoch.length, epoch.at(-1)];
-        })
-        : []),
-      Boolean(second),
-    ].join();
+  view.sentences = sentences;
+  if (view.hovered >= sentences.sentences.length) view.hovered = null;
+  const wanted = [
+    state.run,
+    state.fork,
+    layers.loss.plot.clientWidth,
+    layers.count.plot.clientWidth,
+    ...(state.run === OWN
+      ? ["own", "other"].flatMap((which) => {
+        const { epoch } = curvesOf(state, which);
+        return [epoch.length, epoch.at(-1)];
+      })
+      : []),
+    Boolean(second),
+  ].join();
   if (wanted !== view.built) build(view, state);
   view.built = wanted;
-  const { sentences: list, labels, colors } = sentences,
+  const { sentences: list, labels, colors, hues } = sentences,
     { embeddings, values, attention, sequence, probabilities } = through,
     { weights } = model;
   const many = sentences.suffixes.length,
     label = (n) => labels[n],
-    color = (n) => colors[Math.floor(n / many)];
+    color = (n) => hues[n];
   const chosen = sentenceOf(sentences, state, view.hovered), tokens = list[chosen], shares = attention[chosen];
   const room = roomOf(now),
     kind = (t) => (t < task.k ? 0 : 2),
@@ -709,6 +717,9 @@ export function drawPanels(view, now, state, link, move, second) {
       height = size - strip,
       unit = (size - gutter) / task.length;
     layer.rowHeight = height / list.length;
+    layer.note.textContent = list.length < sentences.total
+      ? ` (a sample of ${list.length} of ${sentences.total} sequences)`
+      : ` (all ${list.length} sequences)`;
     Object.assign(cloth.style, {
       left: `${gutter}px`,
       top: "0",
@@ -722,17 +733,18 @@ export function drawPanels(view, now, state, link, move, second) {
     colors.forEach((one, number) =>
       drawn("rect", {
         x: 2,
-        y: height * number / colors.length + 0.5,
+        y: layer.rowHeight * many * number + 0.5,
         width: 6,
-        height: Math.max(0.5, height / colors.length - 1),
+        height: Math.max(0.5, layer.rowHeight * many - 1),
         fill: one,
       }, parent)
     );
+    const top = Math.max(1, layer.rowHeight * chosen - 1); // of the first row, too
     drawn("rect", {
       x: 1,
-      y: layer.rowHeight * chosen - 1,
+      y: top,
       width: size - 2,
-      height: layer.rowHeight + 2,
+      height: layer.rowHeight * (chosen + 1) + 1 - top,
       fill: "none",
       stroke: "currentColor",
       "stroke-width": 2,
@@ -813,8 +825,8 @@ export function drawPanels(view, now, state, link, move, second) {
     });
   }
 
-  drawCount(layers, "", now, sentences, chosen);
-  if (second) drawCount(layers, "-2", second, sentences, chosen);
+  drawCount(layers, "", now, state, chosen);
+  if (second) drawCount(layers, "-2", second, state, chosen);
   for (const name of ["loss", "influences", "gradients"]) {
     const parent = cleared(layers[name]),
       { span: [left, right], size } = layers[name],

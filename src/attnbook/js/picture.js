@@ -44,28 +44,77 @@ const paperOf = (node) => {
   return "white";
 };
 
-// All that is drawn in an explorer, as the text of one SVG: its SVGs and canvases, and the captions of its panels.
-export function pictureOf(root) {
+const GAP = 12, LINE = 17; // between what is drawn, and from line to line of the title
+const pen = element("canvas").getContext("2d");
+
+// The pieces of a caption where the page put them: words of one color that share a line, each with its baseline.
+function piecesOf(node) {
+  const texts = document.createTreeWalker(node, NodeFilter.SHOW_TEXT), range = document.createRange(), pieces = [];
+  while (texts.nextNode()) {
+    const { currentNode: text } = texts,
+      { color, font, fontSize, fontFamily, fontWeight } = getComputedStyle(text.parentElement);
+    pen.font = font;
+    const { fontBoundingBoxDescent: below } = pen.measureText("x");
+    for (const { 0: word, index } of text.data.matchAll(/\S+/g)) {
+      range.setStart(text, index);
+      range.setEnd(text, index + word.length);
+      const { left: x, bottom } = range.getBoundingClientRect(), before = pieces.at(-1);
+      if (before?.of === text && before.y === bottom - below) before.said += ` ${word}`;
+      else pieces.push({ of: text, said: word, x, y: bottom - below, color, fontSize, fontFamily, fontWeight });
+    }
+  }
+  return pieces;
+}
+
+// A text in lines of at most some width.
+function wrapped(text, width) {
+  const lines = [];
+  for (const word of text.split(" ")) {
+    const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
+    if (lines.length && pen.measureText(longer).width <= width) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
+}
+
+// Takes out of the heights what no box covers, except a small gap.
+function closedUp(boxes) {
+  const cuts = [], sorted = [...boxes].sort((a, b) => a.top - b.top);
+  let end = sorted[0].bottom;
+  for (const { top, bottom } of sorted) {
+    if (top > end + GAP) cuts.push({ at: top, by: top - end - GAP });
+    end = Math.max(end, bottom);
+  }
+  return (y) => cuts.reduce((height, { at, by }) => (y >= at ? height - by : height), y);
+}
+
+// All that is drawn in an explorer, as the text of one SVG: its SVGs and canvases, and the captions of its panels; above them
+// a title, if one is given.
+export function pictureOf(root, title = "") {
   const shown = [...root.querySelectorAll("svg, canvas, .ao-caption")]
     .filter((node) => !node.parentElement.closest("svg, label, button"))
     .map((node) => ({ node, box: node.getBoundingClientRect() })).filter(({ box }) => box.width > 1 && box.height > 1);
-  const left = Math.min(...shown.map(({ box }) => box.left)) - 8, top_ = Math.min(...shown.map(({ box }) => box.top)) - 8;
-  const width = Math.ceil(Math.max(...shown.map(({ box }) => box.right)) - left + 8),
-    height = Math.ceil(Math.max(...shown.map(({ box }) => box.bottom)) - top_ + 8);
+  const boxes = shown.map(({ box }) => box), up = closedUp(boxes), left = Math.min(...boxes.map((box) => box.left)) - 8;
+  const width = Math.ceil(Math.max(...boxes.map(({ right }) => right)) - left + 8);
+  const { color, fontFamily } = getComputedStyle(root);
+  pen.font = `12px ${fontFamily}`;
+  const lines = title ? wrapped(title, width - 16) : [],
+    top = Math.min(...boxes.map((box) => box.top)) - 8 - LINE * lines.length;
+  const height = Math.ceil(Math.max(...boxes.map(({ bottom }) => up(bottom))) - top + 8);
   const svg = drawn("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}` });
   drawn("rect", { width, height, fill: paperOf(root) }, svg);
+  lines.forEach((line, at) =>
+    drawn("text", { x: 8, y: LINE * (at + 1), fill: color, "font-size": "12px", "font-family": fontFamily }, svg, line)
+  );
   for (const { node, box } of shown) {
-    const place = { x: box.left - left, y: box.top - top_, width: box.width, height: box.height };
+    const place = { x: box.left - left, y: up(box.top) - top, width: box.width, height: box.height };
     if (node.tagName === "CANVAS") {
       drawn("image", { ...place, href: node.toDataURL(), preserveAspectRatio: "none", "image-rendering": "pixelated" }, svg);
     } else if (node.classList.contains("ao-caption")) {
-      const { color, fontSize, fontFamily } = getComputedStyle(node);
-      drawn(
-        "text",
-        { x: place.x, y: place.y + place.height - 3, fill: color, "font-size": fontSize, "font-family": fontFamily },
-        svg,
-        node.textContent.trim(),
-      );
+      for (const { said, x, y, color: fill, ...font } of piecesOf(node)) {
+        const look = { "font-size": font.fontSize, "font-family": font.fontFamily, "font-weight": font.fontWeight };
+        drawn("text", { x: x - left, y: y - box.top + place.y, fill, ...look }, svg, said);
+      }
     } else {
       const copy = copied(node);
       for (const [name, value] of Object.entries({ ...place, overflow: getComputedStyle(node).overflow })) {
@@ -94,7 +143,7 @@ export function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
-export async function save(root, name, kind) {
-  const text = pictureOf(root);
+export async function save(root, name, kind, title) {
+  const text = pictureOf(root, title);
   download(kind === "png" ? await asPng(text) : new Blob([text], { type: "image/svg+xml" }), `${name}.${kind}`);
 }

@@ -13,6 +13,7 @@
 //   tour      a list of steps { set, say, light }: values of traits where they are not those at the start, a sentence, or a
 //             function of the numbers that is one, and the class of what is meant, which is framed; or a function of the state
 //   fits      (state, bounds) => what is wrong with a state whose values do not go together, or nothing
+//   titled    (state) => the line with which a saved picture begins
 //   kept      names of further traits that the address tells
 //   elsewhere { label, to: (state) => address }: a link to another page of the book, from its root
 // A row of the table has
@@ -420,6 +421,16 @@ export const revealed = (guessed, compute, { reveal, of }, state) =>
   reveal(guessed, compute(state), state, of && compute(of(state)));
 export const told = ({ say }, compute, state) => (typeof say === "function" ? say(compute(state), state) : say);
 
+// Frames what is meant, unfolds it, and scrolls it into view below the bar that tells of it.
+export function point(root, lit, bar, block) {
+  for (const other of root.querySelectorAll(".ao-lit")) other.classList.remove("ao-lit");
+  if (!lit) return;
+  lit.closest("details")?.setAttribute("open", "");
+  lit.classList.add("ao-lit");
+  lit.style.scrollMargin = `${bar.offsetHeight + 6}px 0 8px`; // the theme's own padding keeps it clear of the header
+  lit.scrollIntoView({ block });
+}
+
 // Back and next through the steps of a tour, each a state and a sentence.
 function guide(steps, { link, reset, root, compute }) {
   let at = -1, before = null;
@@ -440,12 +451,7 @@ function guide(steps, { link, reset, root, compute }) {
     next.textContent = at < 0 ? "tour" : "next";
     if (at >= 0) link.update({ ...reset, ...steps[at].set }, node);
     said.textContent = at < 0 ? "" : `${at + 1} of ${steps.length}: ${told(steps[at], compute, link.state())}`;
-    if (at < 0) return;
-    dim();
-    const lit = steps[at].light && root.querySelector(`.${steps[at].light}`);
-    lit?.closest("details")?.setAttribute("open", "");
-    lit?.classList.add("ao-lit");
-    lit?.scrollIntoView({ block: "center" });
+    if (at >= 0) point(root, steps[at].light && root.querySelector(`.${steps[at].light}`), node, "start");
   };
   const back = button("back", () => go(at - 1)),
     next = button("tour", () => go(at + 1)),
@@ -459,7 +465,7 @@ function guide(steps, { link, reset, root, compute }) {
   return node;
 }
 
-export function explorer({ pictures, controls, compute, draw, say, guess, tour, fits, kept = [], elsewhere }) {
+export function explorer({ pictures, controls, compute, draw, say, guess, tour, fits, kept = [], titled, elsewhere }) {
   // In the page, `name` is what the explorer is called in the address; a kernel gives none.
   function render({ model, el, name }) {
     const root = element("div", { class: "ao" }),
@@ -582,7 +588,9 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
       if (alone) foot.append(alone);
       for (const kind of ["svg", "png"]) {
         foot.append(button(kind.toUpperCase(), () => {
-          save(root, name ?? "explorer", kind).catch((error) => link.warn(`The picture cannot be saved: ${error.message}.`));
+          save(root, name ?? "explorer", kind, titled?.(state())).catch((error) =>
+            link.warn(`The picture cannot be saved: ${error.message}.`)
+          );
         }, { "aria-label": `save the picture as ${kind.toUpperCase()}` }));
       }
       way = elsewhere && home ? element("a", {}, elsewhere.label) : null;
