@@ -121,7 +121,7 @@ def test_the_page_names_the_settings_of_the_laboratory():
         names |= dict.fromkeys(re.findall(r"`(\w+)`", theirs), re.search(r"`(\w+)`", ours)[1])
     settings = {field.name for field in fields(Settings)} - {"task", "vocabulary", "draws"}
     told = {"p", "length", "k", "rule", "seed", "start"}  # of the task; in sentences
-    shown = {"runs", "run", "epoch", "prefix", "suffix", "data", "edits", "fork", "live"}  # no settings
+    shown = {"runs", "run", "epoch", "prefix", "suffix", "sequence", "data", "edits", "fork", "live"}  # none
     assert set(Sandbox.class_own_traits()) - names.keys() - told - shown == settings - set(names.values())
 
 
