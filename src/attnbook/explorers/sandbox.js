@@ -900,7 +900,7 @@ const controls = [
   field("beta1", "β₁"),
   field("beta2", "β₂"),
   field("eps", "ε"),
-  field("discount", "divide the feed-forward layer's learning rate by"),
+  field("discount", "divide the rate of the feed-forward layer by"),
   { kind: "number", trait: "goal", label: "train to epoch", place: "ao-fields", fold: SETTINGS },
   {
     kind: "select",
