@@ -70,6 +70,8 @@ def listening(tmp_path_factory):
     for entry in HTML.glob("_*"):
         (folder / entry.name).symlink_to(entry)
     for page in HTML.rglob("*.html"):  # all of them: some browsers fetch what a page is linked with
+        if page.relative_to(HTML).parts[0].startswith("_"):
+            continue  # it is behind a link, and would be written over
         text, copy = page.read_text(encoding="utf-8"), folder / page.relative_to(HTML)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(MATHJAX.sub("", text).replace("<head>", f"<head>{LISTEN}"), encoding="utf-8")
