@@ -471,7 +471,7 @@ def test_sandbox_says_what_it_can_show():
 
 
 def test_sandbox_shows_models_and_trainings():
-    training = train([3, 4], Settings(epochs=4), Watch(snapshots=[0, 2]))
+    training = train([3, 4], Settings(epochs=4), Watch(every=1, snapshots=[0, 2]))
     shown = Sandbox(training)
     assert shown.runs == ["model_0", "model_1"]
     assert shown.epoch == 4

@@ -678,6 +678,44 @@ def test_every_sequence_can_be_chosen(show):
     assert page.complaints == []
 
 
+@pytest.mark.parametrize("way", ["worker", "slices"])
+def test_a_run_that_diverges_stops_at_its_last_finite_state(way, show):
+    page, explorer = open_laboratory(show)
+    if way == "slices":
+        begin_with(page, "delete globalThis.Worker;")
+        page.goto("about:blank")
+        page.complaints.clear()
+        page.goto(page.laboratory)
+        explorer = mounted(page)
+    unfold(explorer)
+    fill(explorer, "learning rate", "1")
+    fill(explorer, "weight decay", "100")
+    pressed(explorer, "▶ train")
+    explorer.get_by_role("alert").filter(has_text="diverged").wait_for()
+    said = r"The run diverged at epoch (\d+): its weights are no longer finite. Try a smaller learning rate."
+    at = int(re.fullmatch(said, alert(explorer))[1])
+    explorer.get_by_role("button", name="▶ train").wait_for()
+    shown = settle(page, at - 1)
+    assert all(abs(one) < 1e77 for row in shown["weights"]["position"] for one in row)
+    assert_finite(explorer)
+    pressed(explorer, "▶ train")  # which cannot go on
+    page.wait_for_timeout(400)
+    assert re.fullmatch(said, alert(explorer))
+    assert explorer.get_by_role("button", name="▶ train").is_visible()
+    fill(explorer, "learning rate", "0.001")
+    fill(explorer, "weight decay", "0")
+    assert alert(explorer) == ""
+    pressed(explorer, "▶ train")
+    settle(page, 20)
+    page.goto("about:blank")
+    page.goto(f"{page.laboratory}#sandbox=rate:1;decay:100;epoch:18")  # an address that asks for what is not reached
+    explorer = mounted(page)
+    explorer.get_by_role("alert").filter(has_text=f"The run diverged at epoch {at}").wait_for()
+    settle(page, at - 1)
+    assert_finite(explorer)
+    assert page.complaints == []
+
+
 def test_the_number_of_seeds_is_the_reader_s(laboratory):
     page, explorer = laboratory(goal=2)
     unfold(explorer)

@@ -87,7 +87,7 @@ const power = (exponent) => `10${String(exponent).replace("-", "⁻").replace(/\
 const brief = (value) => Number(value.toPrecision(2)).toString();
 const small = (
   value,
-) => (value === 0 || value >= 1e-3
+) => (value === 0 || (value >= 1e-3 && value < 1e6)
   ? brief(value)
   : `${brief(value / 10 ** Math.floor(Math.log10(value)))} × ${power(Math.floor(Math.log10(value)))}`);
 const numeral = (epoch) => (Number.isInteger(epoch) ? String(epoch) : show(epoch, 2));
@@ -185,8 +185,16 @@ function whole(root, link) {
     return state.run === OWN ? (bench.own?.at(epoch * each(state))?.steps ?? 0) / each(state) : Math.round(epoch);
   };
   let due = null, idle = null;
-  function hear(message) {
+  function hear(message, which) {
     if (message.kind === "error") link.warn(`The training stopped: ${message.message}.`);
+    if (message.kind === "diverged") {
+      link.update({ epoch: bench.own.last / each(link.state()) }, bench);
+      link.warn(
+        `The ${
+          which === "other" ? "second " : ""
+        }run diverged at epoch ${message.epoch}: its weights are no longer finite. Try a smaller learning rate.`,
+      );
+    }
     due ??= setTimeout(() => {
       due = null;
       const state = link.state(), slots = [bench.own, ...(state.fork ? [bench.other] : [])].filter(Boolean);

@@ -388,8 +388,9 @@ class Slot {
   }
 
   take(message, hear) {
+    if ("id" in message && message.id !== this.id) return;
+    if (message.kind === "diverged") this.goal = null; // it may be asked to go on, which says so again
     if (message.kind === "rows") {
-      if (message.id !== this.id) return;
       if (message.cut < Infinity) this.frames = this.frames.filter(({ steps }) => steps < message.cut);
       for (const row of message.rows) {
         while (this.frames.length && this.frames.at(-1).steps >= row.steps) this.frames.pop();
@@ -453,7 +454,8 @@ export class Bench {
   }
   slot(which) {
     return this[which] ??= new Slot((message) => {
-      if (message.kind === "error") [this.error, this.playing] = [message.message, false];
+      if (message.kind === "error") this.error = message.message;
+      if (message.kind === "error" || message.kind === "diverged") this.playing = false;
       this.hear(message, which);
     });
   }

@@ -320,7 +320,7 @@ function build(view, state) {
     }
   };
   const decades = (lists) => {
-    const positive = lists.flat().filter((value) => value > 0);
+    const positive = lists.flat().filter((value) => value > 0 && Number.isFinite(value));
     if (!positive.length) return { low: 0, high: 1, ticks: [], text: String };
     const ends = positive.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, 0]);
     const end = Math.max(Math.ceil(Math.log10(ends[1])), Math.floor(Math.log10(ends[1])) + 1),
