@@ -7,6 +7,7 @@ import {
   asFile,
   Bench,
   benchOf,
+  counts,
   curvesOf,
   editsOf,
   fits,
@@ -989,12 +990,12 @@ function say(numbers, state, [view]) {
       percent(all)
     } of all sequences`;
   const count = m
-    ? ` m = ${
-      Math.max(...m.map(Math.abs)) > 99
-        ? "no small integers"
-        : `${m.slice(0, task.k).map((one) => show(one, 0)).join(" ")} | ${
+    ? ` ${
+      counts(m)
+        ? `m = ${m.slice(0, task.k).map((one) => show(one, 0)).join(" ")} | ${
           m.slice(task.k).map((one) => show(one, 0)).join(" ")
         }, which explain ${percent(explained)} of ξ's variance`
+        : "No count with small integer weights describes ξ here"
     }${parity === null || parity === undefined ? "" : `; π = ${show(parity, 2)}`}.`
     : "";
   return `${where}: ${right}.${

@@ -577,6 +577,9 @@ function described({ model, task, epoch, frame, evaluation }) {
   };
 }
 
+// Whether integers read off describe anything: large ones fit any data.
+export const counts = (m) => m.some(Boolean) && Math.max(...m.map(Math.abs)) <= 9;
+
 // The curves of a run: columns by name against the epoch; `readings` are those of the frames.
 export function curvesOf(state, which = "own") {
   if (state.run !== OWN) {

@@ -2,7 +2,7 @@
 
 import { arrow, clamp, COLOURS, curve, dot, drawn, element, line, mark, show, small, softmaxOf } from "./common.js";
 import { movable } from "./shell.js";
-import { curvesOf, everySequence, inRows, LAYERS, OWN, ramp, stepped } from "./bench.js";
+import { counts, curvesOf, everySequence, inRows, LAYERS, OWN, ramp, stepped } from "./bench.js";
 import { below, classify } from "./model.js";
 
 const FINE = 220, ROUGH = 56, RING = 1440, BINS = 240; // cells a side of the regions, directions tabulated for them, of curves
@@ -416,7 +416,7 @@ export function sentenceOf({ prefixes, suffixes, chosen }, { prefix, suffix }, h
 // A level for each sequence, if what is counted is small, and a color for each level.
 function levelsOf({ m, task }) {
   const all = everySequence(task);
-  if (!m || !all.complete || Math.max(...m.map(Math.abs)) > 9 || m.every((one) => !one)) return null;
+  if (!m || !all.complete || !counts(m)) return null;
   const level = new Int16Array(all.count);
   for (let n = 0; n < all.count; n++) {
     for (let t = 0; t < task.length; t++) level[n] += m[t] * all.tokens[n * task.length + t];
@@ -533,7 +533,7 @@ function drawCount(layers, suffix, shown, state, chosen) {
     tiny(group, (left + right) / 2, size - 6, "ξ along the main axis; color: label");
   } else {
     ladder.cloth.width = ladder.cloth.height = 1;
-    tiny(group, (left + right) / 2, size / 2, m ? "no count with small m" : "for two tokens, up to L = 13");
+    tiny(group, (left + right) / 2, size / 2, m ? "no count with small integer weights" : "for two tokens, up to L = 13");
   }
 
   const bars = layers[`count${suffix}`], box = cleared(bars), wide = bars.size;
@@ -563,9 +563,11 @@ function drawCount(layers, suffix, shown, state, chosen) {
     box,
     wide / 2,
     wide - 7,
-    Math.max(...m.map(Math.abs)) <= 9
+    counts(m)
       ? `explains ${show(100 * explained, 1)}% of ξ's variance`
-      : "pale: beyond 9; large m explain anything",
+      : m.some(Boolean)
+      ? "pale bars (|m| > 9) mean nothing: large integers fit any data"
+      : "no count with small integer weights",
   );
 }
 
