@@ -72,7 +72,9 @@ def test_train_pause_step_and_back(laboratory):
     page.wait_for_function("parseInt(document.querySelector('[role=status]').textContent.slice(6)) > 0")
     pressed(explorer, "❚❚ pause")
     assert live.get_attribute("aria-live") == "polite"
+    page.wait_for_timeout(500)
     held = status(explorer)
+    assert page.evaluate(NOW)["frame"] == page.evaluate(NOW)["last"]  # a change would be made at the last epoch
     page.wait_for_timeout(500)
     assert status(explorer) == held
     paused = page.evaluate(NOW)["frame"]
@@ -477,8 +479,23 @@ def test_it_learns_labels_of_one_s_own(laboratory):
     assert (found["weights"], found["evaluation"]["all"]) == (direct["weights"], direct["all"])
     fill(explorer, "labels", "1 2 3")
     assert alert(explorer) == "The weights must be 5, one per position, got 3. Nothing was changed."
-    assert explorer.get_by_label("labels").input_value() == "1 0 2 1 0"
-    fill(explorer, "labels", "01" * 16)  # a table: the last token
+    field = explorer.get_by_label("labels")
+    assert field.input_value() == "1 2 3"  # to be mended
+    assert "labels 1 0 2 1 0" in explorer.locator(".ao-about").first.inner_text()
+    fill(explorer, "length L", "6")
+    dropped = "The labels were for other sequences and are empty now: the label is the sum of the first k tokens."
+    assert alert(explorer) == f"{dropped} “The run before” goes back."
+    assert field.input_value() == ""
+    pressed(explorer, "the run before")
+    assert field.input_value() == "1 0 2 1 0"
+    assert explorer.get_by_label("length L").input_value() == "5"
+    fill(explorer, "labels", "0101 0101 " * 4)  # a table, written in groups: the last token
+    assert alert(explorer) == ""
+    pressed(explorer, "▶ train")
+    settle(page, 5)
+    tokens, label = re.search(r"Sequence (\d+ \d+):.* label (\d)", status(explorer)).groups()
+    assert label == tokens[-1]
+    fill(explorer, "labels", "01" * 16)  # the same
     pressed(explorer, "▶ train")
     settle(page, 5)
     shown = status(explorer)
@@ -713,6 +730,51 @@ def test_a_run_that_diverges_stops_at_its_last_finite_state(way, show):
     explorer.get_by_role("alert").filter(has_text=f"The run diverged at epoch {at}").wait_for()
     settle(page, at - 1)
     assert_finite(explorer)
+    assert page.complaints == []
+
+
+def test_a_change_at_an_earlier_epoch_keeps_the_run_as_it_was(laboratory):
+    page, explorer = laboratory("run:own;epoch:12")
+    first = settle(page, 12)
+    explorer.get_by_role("slider", name="epoch").press("Home")
+    reach(page, "Epoch 0:")
+    unfold(explorer)
+    pressed(explorer, "neuron 3")
+    kept = "The run as it was, to epoch 12, is kept: “the run before” goes back to it."
+    explorer.get_by_role("alert").filter(has_text=kept).wait_for()
+    assert settle(page, 0)["edits"] == "0 neuron 2 0"
+    pressed(explorer, "neuron 4")  # which deletes nothing
+    assert alert(explorer) == ""
+    settle(page, 0)
+    pressed(explorer, "the run before")
+    again = settle(page, 12)
+    assert (again["weights"], again["edits"]) == (first["weights"], "")
+    assert explorer.get_by_role("button", name="the run before").is_disabled()
+    assert page.complaints == []
+
+
+def test_two_drags_of_one_token_are_two_changes(laboratory):
+    page, explorer = laboratory("run:own;epoch:2")
+    settle(page, 2)
+    unfold(explorer)
+    token = explorer.get_by_role("button", name="token 1:")
+    token.scroll_into_view_if_needed()
+    found = []
+    for right in (25, -40):
+        drag(page, token, right, 10, steps=8)
+        found.append(settle(page, 2))
+    assert [one["edits"].count(";") for one in found] == [0, 1]
+    pressed(explorer, "undo the last")
+    assert settle(page, 2)["weights"] == found[0]["weights"]
+    for _ in range(3):
+        token.press("ArrowUp")  # together one change
+    assert settle(page, 2)["edits"].count(";") == 1
+    pressed(explorer, "undo the last")
+    assert settle(page, 2)["weights"] == found[0]["weights"]
+    pressed(explorer, "undo all")
+    settle(page, 2)
+    for name in ("undo the last", "undo all"):
+        assert explorer.get_by_role("button", name=name).is_disabled()
     assert page.complaints == []
 
 

@@ -20,6 +20,7 @@ import {
   settingsOf,
   SIZES,
   startOf,
+  taskOf,
   told,
   typed,
   unpack,
@@ -149,23 +150,33 @@ function continued(state) {
 const SHAPES = SIZES.filter((name) => name !== "k"); // what decides how many weights there are
 const anew = (state, changes) => ({
   run: OWN,
+  ...(state.rule && !("rule" in changes) && !suits({ ...state, ...changes }) ? { rule: "" } : {}),
   start: state.run === OWN && !SHAPES.some((name) => name in changes) ? state.start : "",
   edits: "",
   fork: "",
   epoch: 0,
   ...changes,
 });
+// Whether the labels are for these sequences.
+function suits(state) {
+  try {
+    taskOf(state);
+    return true;
+  } catch {
+    return false;
+  }
+}
 // The step at which an edit is made: that of the frame shown, or of an edit whose frame has yet to come.
 function stepOf(state) {
   if (state.run !== OWN) return 0;
   const wanted = Math.round(state.epoch * each(state));
   return editsOf(state.edits, state).some(({ step }) => step === wanted) ? wanted : held(state)?.frame ?? 0;
 }
-function edited(state, kind, at, values, step = stepOf(state)) {
+function edited(state, kind, at, values, { step = stepOf(state), added = false } = {}) {
   const begun = state.run === OWN ? {} : continued(state), after = { ...state, ...begun };
-  const before = editsOf(after.edits, after).filter((one) =>
-    one.step < step || (one.step === step && !(one.kind === kind && one.at === at))
-  );
+  const before = editsOf(after.edits, after).filter((one) => one.step <= step),
+    same = before.findLastIndex((one) => one.step === step && one.kind === kind && one.at === at);
+  if (same >= 0 && !added) before.splice(same, 1);
   return { ...begun, edits: told([...before, { step, kind, at, values }]), epoch: step / each(after), fork: "" };
 }
 const unusual = (state, names = Object.keys(USUAL)) => {
@@ -185,6 +196,8 @@ function whole(root, link) {
     const state = link.state();
     return state.run === OWN ? (bench.own?.at(epoch * each(state))?.steps ?? 0) / each(state) : Math.round(epoch);
   };
+  view.reached = (state) =>
+    Math.min(...[bench.own, state.fork ? bench.other : null].filter(Boolean).map(({ last }) => last)) / each(state);
   let due = null, idle = null;
   function hear(message, which) {
     if (message.kind === "error") link.warn(`The training stopped: ${message.message}.`);
@@ -198,10 +211,10 @@ function whole(root, link) {
     }
     due ??= setTimeout(() => {
       due = null;
-      const state = link.state(), slots = [bench.own, ...(state.fork ? [bench.other] : [])].filter(Boolean);
+      const state = link.state();
       if (state.run !== OWN) return;
       if (bench.playing) { // what is trained already is gone through, and what is not is followed
-        const reached = Math.min(...slots.map(({ last }) => last)) / each(state),
+        const reached = view.reached(state),
           now = performance.now(),
           passed = (now - view.told) / 1000;
         const pace = bench.speed === null ? 10 / each(state) : Math.min(bench.speed, REPLAY),
@@ -213,7 +226,8 @@ function whole(root, link) {
         if (shown > state.epoch) view.told = now;
         link.update({ epoch: Math.max(shown, state.epoch) }, bench);
         if (bench.playing && reached > shown) hear({ kind: "goal" });
-      } else link.redraw();
+      } else if (view.catching && view.reached(state) > state.epoch) link.update({ epoch: view.reached(state) }, bench);
+      else link.redraw();
       clearTimeout(idle);
       if (!link.name) {
         idle = setTimeout(() => {
@@ -237,15 +251,19 @@ function whole(root, link) {
     clearTimeout(idle);
     bench.close();
   };
-  // One drag is one change, of the step at which it began, however far the training runs meanwhile.
+  // One drag is one change, of the step at which it began, however far the training runs meanwhile; so are arrow keys pressed
+  // one after the other at one step.
   view.move = (kind, at, values) => {
-    const state = link.state(), step = root.querySelector(".ao-held") ? view.dragged ??= stepOf(state) : stepOf(state);
-    link.update(edited(state, kind, at, values.map((value) => Number(value.toPrecision(4))), step));
+    const state = link.state(), held = root.querySelector(".ao-held"), now = stepOf(state), { gesture } = view;
+    const on = gesture?.kind === kind && gesture.at === at && gesture.held === held && (held || gesture.step === now);
+    if (!on) view.gesture = { kind, at, held, step: now };
+    const { step } = view.gesture;
+    link.update(edited(state, kind, at, values.map((value) => Number(value.toPrecision(4))), { step, added: !on }));
   };
   root.addEventListener("lostpointercapture", () => {
-    view.dragged = null;
+    view.gesture = null;
   });
-  Object.assign(view, { link, former: [], told: 0, dragged: null });
+  Object.assign(view, { link, former: [], told: 0, gesture: null, known: 0, catching: false });
   view.hear = hear;
   root.laboratory = view;
   return view;
@@ -254,21 +272,32 @@ function whole(root, link) {
 // Train, pause, one step, and how fast.
 function player(parent, link, { status, root }) {
   const view = root.laboratory, { bench } = view, node = element("div", { class: "ao-buttons" });
+  // A pause shows the last epoch reached, so that a change is made there. What is only gone through again stops where it is.
+  const pause = () => {
+    const state = link.state();
+    bench.playing = false;
+    status.setAttribute("aria-live", "polite");
+    view.catching = state.epoch * each(state) >= view.known;
+    if (view.catching) link.update({ epoch: view.reached(state) }, bench);
+    else link.redraw();
+  };
   const train = button("train", () => {
     const state = link.state();
+    if (bench.playing) return pause();
     if (state.run !== OWN) link.update(continued(state), bench);
     else if (state.epoch >= state.goal) {
       return link.warn(`It is trained to epoch ${state.goal}. “Train to epoch” below can be more.`);
     }
-    bench.playing = !bench.playing;
-    status.setAttribute("aria-live", bench.playing ? "off" : "polite");
+    bench.playing = true;
+    view.known = bench.own?.last ?? 0;
+    status.setAttribute("aria-live", "off");
     link.redraw();
     view.told = performance.now();
-    if (bench.playing) view.hear({ kind: "goal" }); // it may be trained so far already
+    view.hear({ kind: "goal" }); // it may be trained so far already
   }, { class: "ao-train" });
   const once = button("one step", () => {
+    if (bench.playing) pause();
     const state = link.state();
-    bench.playing = false;
     if (state.run !== OWN) return link.update(continued(state));
     link.update({ epoch: ((held(state)?.frame ?? 0) + 1) / each(state) });
   });
@@ -282,6 +311,7 @@ function player(parent, link, { status, root }) {
     link.redraw();
   });
   link.watch((changes, source) => {
+    if (source !== bench) view.catching = false;
     if (source === bench || !bench.playing || !("epoch" in changes) || ("edits" in changes && !("prefix" in changes))) {
       return;
     }
@@ -290,22 +320,40 @@ function player(parent, link, { status, root }) {
   });
   const former = button("the run before", () => {
     const snapshot = view.former.pop();
+    view.gesture = null;
     if (snapshot) link.update(snapshot, former);
   });
+  // The step from which on two states have other changes.
+  const changedAt = (old, now) => {
+    const [some, others] = [old, now].map((one) => editsOf(one.edits, one)),
+      same = (one, at) => told([one]) === told([others[at]].filter(Boolean));
+    const first = some.findIndex((one, at) => !same(one, at)), at = first < 0 ? some.length : first;
+    return Math.min(some[at]?.step ?? Infinity, others[at]?.step ?? Infinity);
+  };
   // A run that is left can be gone back to: settings and edits make it again.
   const kept = (state) =>
     Object.fromEntries([...TRAINED, "run", "start", "edits", "fork", "epoch"].map((name) => [name, state[name]]));
   let latest = kept(link.state());
   link.watch((changes, source) => {
-    const state = link.state(),
+    const lost = [],
+      state = link.state(),
       left = ["run", "start", ...TRAINED].some((name) => name !== "goal" && state[name] !== latest[name]);
     if (latest.run === OWN && state.run === OWN && latest.start && !state.start && SHAPES.some((name) => name in changes)) {
-      link.warn(
-        "The weights that were given do not fit these sizes; the training starts from weights of its own. “The run before” goes back.",
-      );
+      lost.push("The weights that were given do not fit these sizes; the training starts from weights of its own.");
     }
-    if (left && source !== former && latest.run === OWN && latest.epoch > 0) {
+    const resized = SHAPES.filter((name) => name in changes).length === 1; // by its field
+    if (resized && latest.rule && !state.rule) {
+      lost.push("The labels were for other sequences and are empty now: the label is the sum of the first k tokens.");
+    }
+    if (lost.length) link.warn(`${lost.join(" ")} “The run before” goes back.`);
+    if (left && source !== former && latest.run === OWN && (latest.epoch > 0 || lost.length)) {
       view.former = [...view.former.slice(-19), latest];
+    }
+    // A change deletes the epochs after it; those of a run that was trained further are kept with it.
+    const end = bench.own?.last ?? 0, live = bench.playing && latest.epoch * each(latest) >= view.known;
+    if (!left && source !== former && latest.run === OWN && !live && end > changedAt(latest, state)) {
+      view.former = [...view.former.slice(-19), { ...latest, epoch: end / each(latest) }];
+      link.warn(`The run as it was, to epoch ${numeral(end / each(latest))}, is kept: “the run before” goes back to it.`);
     }
     latest = kept(state);
   });
@@ -450,23 +498,25 @@ function walk(parent, link, { root }) {
 }
 
 // The query scaled, neurons and positions switched off.
-function surgery(parent, link) {
+function surgery(parent, link, { root }) {
   const node = element("div", { class: "ao-surgery" });
   const scale = element("input", { type: "range", min: 0, max: 2, step: 0.05, "aria-label": "query times" }),
     said = element("span", { class: "ao-value", "aria-hidden": "true" });
   scale.addEventListener("input", () => link.update(edited(link.state(), "query", null, [Number(scale.value)])));
   const neurons = element("fieldset", {}, element("legend", {}, "neurons")),
     places = element("fieldset", {}, element("legend", {}, "positions"));
-  const undo = button("undo the last", () => {
+  const take = (count) => {
     const state = link.state();
-    link.update(without(editsOf(state.edits, state).slice(0, -1)));
-  });
+    root.laboratory.gesture = null;
+    link.update(without(editsOf(state.edits, state).slice(0, -count)));
+  };
+  const undo = button("undo the last", () => take(1)), all = button("undo all", () => take(Infinity));
   const list = element("span", { class: "ao-told" });
   node.append(
     element("label", { class: "ao-slider" }, element("span", {}, "query"), scale, said),
     places,
     neurons,
-    element("div", { class: "ao-buttons" }, undo, button("undo all", () => link.update(without([]))), list),
+    element("div", { class: "ao-buttons" }, undo, all, list),
   );
   parent.append(node);
   const fill = (box, count, kind, word) => {
@@ -499,7 +549,7 @@ function surgery(parent, link) {
       if (document.activeElement !== scale || !here) scale.value = here ? here.values[0] : 1;
       said.textContent = show(here ? here.values[0] : 1, 2);
       scale.setAttribute("aria-valuetext", said.textContent);
-      undo.disabled = !edits.length;
+      undo.disabled = all.disabled = !edits.length;
       list.textContent = edits.length
         ? `${edits.length} ${edits.length === 1 ? "change" : "changes"}, the last at epoch ${
           numeral(edits.at(-1).step / each(state))
@@ -792,13 +842,16 @@ function labels(parent, link) {
   );
   let shown = null;
   input.addEventListener("change", () => {
-    if (!link.update(anew(link.state(), { rule: input.value.trim().replace(/\s+/g, " ") }))) input.value = shown;
+    link.update(anew(link.state(), { rule: input.value.trim().replace(/\s+/g, " ") })); // what is refused stays, to be mended
+  });
+  link.watch((changes) => {
+    if ("rule" in changes) shown = null;
   });
   parent.append(node);
   return {
     node,
     set({ rule }) {
-      if (rule !== shown || document.activeElement !== input) input.value = shown = rule;
+      if (rule !== shown) input.value = shown = rule;
     },
   };
 }

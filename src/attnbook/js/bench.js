@@ -256,12 +256,13 @@ export function unpack(run) {
 
 // Settings, the weights to start from and the edits, as a state tells them.
 export const taskOf = ({ p, length, k, rule }) => ({ p, length, k, rule: rule ? ruleOf(rule, { p, length }) : null });
-// A rule as a reader writes it: L weights with spaces between, or, of short sequences, all pᴸ labels without.
+// A rule as a reader writes it: L weights with spaces between, or, of short sequences, all pᴸ labels, with spaces or without.
 const TABLE = 1024;
 function ruleOf(text, { p, length }) {
   const parts = text.trim().split(/[\s,;]+/), size = p ** length;
-  if (parts.length === 1 && length > 1 && /^\d+$/.test(parts[0])) {
-    const labels = [...parts[0]].map(Number);
+  const joined = parts.join(""), digits = /^\d+$/.test(joined), labels = digits ? [...joined].map(Number) : [];
+  if (size <= TABLE && labels.length === size && labels.every((label) => label < p)) return labels;
+  if (parts.length === 1 && length > 1 && digits) {
     if (size > TABLE) throw new RangeError(`A table of labels is for at most ${TABLE} sequences; these are ${p}^${length}.`);
     if (labels.length !== size) {
       throw new RangeError(`The table must have ${p}^${length} = ${size} labels, got ${labels.length}.`);

@@ -559,16 +559,12 @@ function drawCount(layers, suffix, shown, state, chosen) {
   });
   tiny(box, 6 + task.k * unit / 2, 14, "prefix");
   if (task.k < task.length) tiny(box, 6 + (task.k + task.length) * unit / 2, 14, "suffix");
-  tiny(
-    box,
-    wide / 2,
-    wide - 7,
-    counts(m)
-      ? `explains ${show(100 * explained, 1)}% of ξ's variance`
-      : m.some(Boolean)
-      ? "pale bars (|m| > 9) mean nothing: large integers fit any data"
-      : "no count with small integer weights",
-  );
+  const read = counts(m)
+    ? [`explains ${show(100 * explained, 1)}% of ξ's variance`]
+    : m.some(Boolean)
+    ? ["pale bars (|m| > 9) mean nothing:", "large integers fit any data"]
+    : ["no count with small integer weights"];
+  read.forEach((text, at) => tiny(box, wide / 2, wide - 7 - 10 * (read.length - 1 - at), text));
 }
 
 // Handles for the embeddings: as many as there are, kept while they are dragged.
