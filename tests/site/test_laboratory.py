@@ -311,6 +311,8 @@ def test_twenty_seeds(laboratory, p):
     page.wait_for_function("document.querySelectorAll('.ao-seeds button').length === 20")
     won = fold.locator(".ao-won").count()
     assert f"{won} of 20 succeed: {5 * won}% (95% interval" in fold.inner_text()
+    assert "“From 28” means: loss first below 87% of log p, at epoch 28" in fold.inner_text()
+    assert explorer.get_by_role("button", name="stop").is_disabled()
     fill(explorer, "learning rate", "0.2")  # of what follows, not of what was trained
     seeds = fold.locator(".ao-seeds button")
     for at in (0, 13):
@@ -324,8 +326,9 @@ def test_twenty_seeds(laboratory, p):
         assert left.removeprefix(", from ").strip() == page.evaluate(ESCAPED, [page.settings | {"seed": 5 + at}, 6])
     fill(explorer, "train to epoch", "10000")
     pressed(explorer, "train them")
-    fold.get_by_text("% of its epochs").wait_for()
+    fold.get_by_text("0 of 20 done, seed 18 is at ").wait_for()
     pressed(explorer, "stop")
+    fold.get_by_text("0 of 20 done, then stopped.").wait_for()
     page.wait_for_timeout(500)
     held = fold.inner_text()
     page.wait_for_timeout(500)
@@ -651,6 +654,20 @@ def test_one_sentence_is_followed_through_the_stages(width, show):
     pressed(explorer, "follow one sequence")
     explorer.get_by_role("slider", name="prefix").press("End")  # another sequence
     assert explorer.locator(".ao-lit").count() == 0
+    assert page.complaints == []
+
+
+def test_many_seeds_say_how_many_are_done_and_how_long_the_others_take(laboratory):
+    page, explorer = laboratory(length=3, k=1, goal=300)
+    unfold(explorer)
+    explorer.get_by_label("number of seeds").fill("200")
+    pressed(explorer, "train them")
+    said = r"(\d+) of (\d+) succeed: \d+% \(95% interval \d+% to \d+%\); \2 of 200 done, about \d+ (s|min) left\."
+    page.wait_for_function(f"[...document.querySelectorAll('.ao-about')].some((one) => /{said}/.test(one.textContent))")
+    pressed(explorer, "stop")
+    page.wait_for_function(
+        r"[...document.querySelectorAll('.ao-about')].some((one) => / of 200 done, then stopped\./.test(one.textContent))"
+    )
     assert page.complaints == []
 
 

@@ -599,26 +599,45 @@ function many(parent, link, { root }) {
   const { bench } = root.laboratory,
     node = element("div", {}),
     list = element("div", { class: "ao-lists" }),
-    said = element(
+    about = element(
       "p",
-      { class: "ao-about", "aria-live": "polite" },
-      `The seeds begin with the one above; each is trained to the epoch above, with the start and the changes made so far; a success is right on more than ${
+      { class: "ao-about" },
+      `The seeds begin with the one above; each is trained to the epoch above, with the start and the changes made so far. A success is right on more than ${
         percent(SUCCESS, 0)
-      } of all sequences at the end. “From 28” means that the loss of an epoch was first below 0.6 log₂ p, 87% of log p, at epoch 28: the run had left the plateau.`,
-    );
+      } of all sequences at the end. “From 28” means: loss first below 87% of log p, at epoch 28; the run had left the plateau.`,
+    ),
+    said = element("p", { class: "ao-about", "aria-live": "polite" });
   const size = element("input", { type: "text", inputmode: "numeric", value: SEEDS, "aria-label": "number of seeds" });
-  let results = [], wanted = null, turn = 0, row = null, seeds = SEEDS;
-  const tell = (share = null) => {
+  let results = [], wanted = null, turn = 0, row = null, seeds = SEEDS, begun = 0, running = false;
+  const tell = (share = 0) => {
     const wins = results.filter(({ accuracy }) => accuracy > SUCCESS).length, n = results.length;
     const z = 1.96,
       middle = (wins + z * z / 2) / (n + z * z),
       half = z / (n + z * z) * Math.sqrt(wins * (n - wins) / n + z * z / 4);
-    said.textContent = n
-      ? `${wins} of ${n} succeed: ${percent(wins / n, 0)} (95% interval ${percent(Math.max(0, middle - half), 0)} to ${
-        percent(Math.min(1, middle + half), 0)
-      })${n < seeds ? `; seed ${wanted.seed + n} is at ${percent(share ?? 0, 0)} of its epochs` : ""}. A click opens a run.`
-      : `Seed ${wanted.seed} is at ${percent(share ?? 0, 0)} of its epochs.`;
+    const seconds = (seeds - n - share) * (performance.now() - begun) / 1000 / (n + share),
+      left = seconds < 60 ? `${Math.ceil(seconds)} s` : `${Math.round(seconds / 60)} min`;
+    const parts = [
+      n
+        ? `${wins} of ${n} succeed: ${percent(wins / n, 0)} (95% interval ${percent(Math.max(0, middle - half), 0)} to ${
+          percent(Math.min(1, middle + half), 0)
+        })`
+        : "",
+      n === seeds
+        ? ""
+        : `${n} of ${seeds} done${
+          running
+            ? (n ? `, about ${left} left` : `, seed ${wanted.seed} is at ${percent(share, 0)} of its epochs`)
+            : ", then stopped"
+        }`,
+    ].filter(Boolean);
+    said.textContent = `${parts.join("; ")}.${n ? " A click opens a run." : ""}`;
+    stop.disabled = !running;
   };
+  const stop = button("stop", () => {
+    bench.many?.post({ kind: "stop" });
+    running = false;
+    tell();
+  }, { disabled: "" });
   const start = button("train them", () => {
     const state = link.state(), { value, wrong } = numberIn(size.value, { low: 1, high: MOST, whole: true });
     link.warn(wrong ? `The number of seeds ${wrong}.` : "");
@@ -635,7 +654,11 @@ function many(parent, link, { root }) {
     list.prepend(row);
     while (list.childElementCount > 6) list.lastChild.remove();
     bench.many ??= open((message) => {
-      if (message.kind === "error") return link.warn(`The training stopped: ${message.message}.`);
+      if (message.kind === "error") {
+        running = false;
+        stop.disabled = true;
+        return link.warn(`The training stopped: ${message.message}.`);
+      }
       if (message.kind !== "one" || message.id !== turn) return;
       if (message.evaluation) {
         const { seed, escaped, evaluation: { all: accuracy } } = message, opened = wanted;
@@ -647,7 +670,8 @@ function many(parent, link, { root }) {
         one.classList.toggle("ao-won", accuracy > SUCCESS);
         row.append(one);
       }
-      tell(message.share < 1 ? message.share : null);
+      running &&= results.length < seeds;
+      if (running || message.evaluation) tell(message.share < 1 ? message.share : 0);
     });
     turn += 1;
     bench.many.post({
@@ -659,6 +683,7 @@ function many(parent, link, { root }) {
       seeds: Array.from({ length: seeds }, (_, index) => (state.seed + index) % 2 ** 32),
       epochs: state.goal,
     });
+    [begun, running] = [performance.now(), true];
     tell();
   });
   node.append(
@@ -667,8 +692,9 @@ function many(parent, link, { root }) {
       { class: "ao-buttons" },
       element("label", {}, "number of seeds ", size),
       start,
-      button("stop", () => bench.many?.post({ kind: "stop" })),
+      stop,
     ),
+    about,
     said,
     list,
   );
