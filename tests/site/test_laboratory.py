@@ -671,6 +671,36 @@ def test_many_seeds_say_how_many_are_done_and_how_long_the_others_take(laborator
     assert page.complaints == []
 
 
+DRAWN = """name => {
+  const svg = document.querySelector(`.ao-panel-${name} svg`), { left, top, width } = svg.getBoundingClientRect();
+  const box = (one) => {
+    const { x, y, right, bottom } = one.getBoundingClientRect();
+    return [x - left, y - top, right - left, bottom - top];
+  };
+  const front = [...svg.querySelectorAll("g > circle:not(.ao-reach), g > polygon")];
+  return { width, marks: front.map(box), labels: [...svg.querySelectorAll(".ao-tiny, .ao-small:not(.ao-halo)")].map(box) };
+}"""
+
+
+@pytest.mark.parametrize("asked", ["run:success;epoch:1000", "run:own;edits:0%20position%204%2030%205", "run:own;p:7"])
+def test_labels_of_embeddings_do_not_overlap_and_marks_stay_in_the_frame(asked, show):
+    page, explorer = open_laboratory(show, f"{asked}{'' if 'success' in asked else ';length:12;dim:2'}")
+    reach(page, "Epoch")
+    unfold(explorer)
+    page.wait_for_timeout(400)
+    for name in ("positions", "embeddings"):
+        found = page.evaluate(DRAWN, name)
+        assert len(found["marks"]) > 12
+        for box in found["marks"]:
+            assert min(box[:2]) >= 0
+            assert max(box[2:]) <= found["width"]
+        for at, (left, top, right, bottom) in enumerate(found["labels"]):
+            for other in found["labels"][:at]:
+                apart = right - 1 <= other[0] or other[2] - 1 <= left or bottom - 3 <= other[1] or other[3] - 3 <= top
+                assert apart, found["labels"]
+    assert page.complaints == []
+
+
 def test_every_sequence_can_be_chosen(show):
     page, explorer = open_laboratory(show, length=4, k=4)  # 16 sequences, all of which have a row
     prefix, caption = explorer.get_by_role("slider", name="prefix"), explorer.locator(".ao-panel-attention .ao-caption")
