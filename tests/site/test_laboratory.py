@@ -261,7 +261,8 @@ def test_a_second_run_is_the_same_until_it_is_another(kind, value, laboratory):
     pressed(explorer, "split here", "Enter")
     beside = explorer.locator(".ao-beside")
     beside.wait_for()
-    assert f"{kind} {value} from epoch 3 on" in beside.inner_text()
+    assert f"{kind} {value} from epoch 3 on (pink curves)" in beside.inner_text()
+    assert explorer.locator(".ao-panel-loss .ao-second").is_visible()
     pressed(explorer, "▶ train")
     settle(page, 20)
     own, other = page.evaluate(
@@ -275,6 +276,7 @@ def test_a_second_run_is_the_same_until_it_is_another(kind, value, laboratory):
     assert_finite(explorer)
     pressed(explorer, "end")
     assert not beside.is_visible()
+    assert not explorer.locator(".ao-panel-loss .ao-second").is_visible()
     assert page.complaints == []
 
 
@@ -395,7 +397,9 @@ def test_weights_go_to_a_file_and_come_from_one(laboratory, tmp_path):
 
 
 def test_a_file_restores_the_task_and_what_is_switched_off(laboratory, tmp_path):
-    page, explorer = laboratory("run:own;epoch:3", k=3)
+    chosen = {"seed": 12, "rate": 0.02, "decay": 0.1, "clip": 2.5, "beta1": 0.8}
+    address = ";".join(f"{name}:{value}" for name, value in chosen.items())
+    page, explorer = laboratory(f"run:own;epoch:3;{address}", k=3)
     settle(page, 3)
     unfold(explorer)
     shares, path = [], tmp_path / "model.json"
@@ -421,9 +425,9 @@ def test_a_file_restores_the_task_and_what_is_switched_off(laboratory, tmp_path)
         other = Models.from_json(json.dumps(whole)).logits(tokens)[0]
         assert abs(torch.nn.functional.cross_entropy(other, labels).item() - loss) > 1e-4  # the switches matter
     there = page.evaluate(NOW)
-    field = explorer.get_by_role("textbox", name="k that count")
-    field.fill("2")
-    field.press("Enter")
+    pressed(explorer, "reset")
+    reach(page, "Epoch 0:")
+    field = fill(explorer, "k that count", "2")
     reach(page, "Epoch 0:")
     explorer.get_by_label("open weights").set_input_files(path)
     page.wait_for_function("() => document.querySelector('.ao-sandbox').laboratory.link.state().start.startsWith('w:')")
@@ -432,6 +436,10 @@ def test_a_file_restores_the_task_and_what_is_switched_off(laboratory, tmp_path)
     assert again["evaluation"]["all"] == pytest.approx(there["evaluation"]["all"])
     assert again["evaluation"]["loss"] == pytest.approx(there["evaluation"]["loss"], rel=1e-4)
     assert again["edits"] == "0 neuron 1 0;0 neuron 4 0;0 place 3 0"
+    state = page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state()")
+    assert {name: state[name] for name in chosen} == chosen
+    said = explorer.locator(".ao-about").first.inner_text()
+    assert said.endswith("Starts from your file, 3 changes; Adam starts anew.")
     assert page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state().k") == 3
     kept = page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state().start")
     field.fill("4")
@@ -498,6 +506,9 @@ def test_it_learns_labels_of_one_s_own(laboratory):
     settle(page, 5)
     tokens, label = re.search(r"Sequence (\d+ \d+):.* label (\d)", status(explorer)).groups()
     assert label == tokens[-1]
+    assert explorer.get_by_role("slider", name="first k").is_visible()  # nothing is a prefix of such a rule
+    assert explorer.get_by_role("slider", name="others").is_visible()
+    assert "% of its attention on the first 2 tokens; " in status(explorer)
     fill(explorer, "labels", "01" * 16)  # the same
     pressed(explorer, "▶ train")
     settle(page, 5)
@@ -554,10 +565,13 @@ def test_curves_are_saved_as_a_table(laboratory):
         pressed(explorer, "save curves (CSV)")
     rows = list(csv.DictReader(download.value.path().read_text(encoding="utf-8").splitlines()))
     assert [float(row["epoch"]) for row in rows] == [0, 1, 2, 3, 4]
-    last = {name: float(rows[-1][name]) for name in ("loss", "train", "all", "parity", "influences 2", "token")}
+    last = {name: float(rows[-1][name]) for name in ("loss", "train", "all", "parity", "influences 2", "gradient token")}
     evaluation = found["evaluation"]
     expected = {name: evaluation[name] for name in ("loss", "train", "all", "parity")}
-    assert last == expected | {"influences 2": evaluation["influences"][1], "token": evaluation["gradients"]["token"]}
+    assert last == expected | {
+        "influences 2": evaluation["influences"][1],
+        "gradient token": evaluation["gradients"]["token"],
+    }
     assert page.complaints == []
 
 
@@ -585,7 +599,9 @@ def test_a_saved_picture_is_titled_and_its_captions_do_not_overlap(asked, show):
     found = page.evaluate(PLACED, download.value.path().read_text(encoding="utf-8"))
     title = found["texts"][0]["said"]
     if "own" in asked:
-        assert title == "Seed 7: p = 2, L = 5, k = 2; neurons 6, training sequences 64, batch 16, learning rate 0.02; epoch 3."
+        assert (
+            title == "Seed 7: p = 2, L = 5, k = 2; neurons 6, training sequences 64, batch 16, learning rate 0.02; epoch 3."
+        )
     else:
         assert title.startswith("Run “success”: p = 2, L = 12, k = 5; epoch 1000. Seed 189.")
     boxes = [one["box"] for one in found["texts"]]
@@ -701,11 +717,26 @@ def test_labels_of_embeddings_do_not_overlap_and_marks_stay_in_the_frame(asked, 
     assert page.complaints == []
 
 
+def test_a_change_at_the_end_shows_in_the_curves(laboratory):
+    page, explorer = laboratory("run:own;epoch:6")
+    settle(page, 6)
+    unfold(explorer)
+    curves = "() => document.querySelector('.ao-panel-loss polyline').getAttribute('points')"
+    before = page.evaluate(curves)
+    pressed(explorer, "position 2")
+    settle(page, 6)
+    assert page.evaluate(curves) != before
+    assert page.complaints == []
+
+
 def test_every_sequence_can_be_chosen(show):
     page, explorer = open_laboratory(show, length=4, k=4)  # 16 sequences, all of which have a row
     prefix, caption = explorer.get_by_role("slider", name="prefix"), explorer.locator(".ao-panel-attention .ao-caption")
     reach(page, "Epoch 0:")
     assert "(all 16 sequences)" in caption.inner_text()
+    assert explorer.get_by_role("slider", name="suffix").count() == 0  # there is none
+    assert "% of the training set and " in status(explorer)  # which holds all sequences
+    assert "of all sequences (no unseen sequences). " in status(explorer)
     seen = set()
     prefix.press("Home")
     for _ in range(16):

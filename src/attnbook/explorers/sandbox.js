@@ -14,6 +14,7 @@ import {
   fromFile,
   held,
   inRows,
+  LAYERS,
   liveOf,
   OWN,
   rowsOf,
@@ -84,6 +85,7 @@ const NAMES = {
 const TRAINED = ["seed", ...Object.keys(USUAL), "goal"];
 const brief40 = (text) => (text.length > 40 ? `${text.slice(0, 40)}…` : text);
 const each = (state) => stepsPerEpoch(settingsOf(state));
+const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
 const percent = (value, digits = 1) => (value === null || Number.isNaN(value) ? "–" : `${show(100 * value, digits)}%`);
 const power = (exponent) => `10${String(exponent).replace("-", "⁻").replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit])}`;
 const brief = (value) => Number(value.toPrecision(2)).toString();
@@ -179,15 +181,22 @@ function edited(state, kind, at, values, { step = stepOf(state), added = false }
   if (same >= 0 && !added) before.splice(same, 1);
   return { ...begun, edits: told([...before, { step, kind, at, values }]), epoch: step / each(after), fork: "" };
 }
-const unusual = (state, names = Object.keys(USUAL)) => {
-  const found = names.filter((name) => state[name] !== USUAL[name]).map((name) =>
-      `${NAMES[name]} ${typeof state[name] === "string" ? brief40(state[name]) : tidy(state[name])}`
-    ),
-    edits = state.edits ? state.edits.split(";").length : 0;
-  if (state.start) found.push("other weights at the start");
-  if (edits) found.push(`${edits} ${edits === 1 ? "change" : "changes"}`);
-  return found.join(", ") || "the usual settings";
+// What a run has otherwise than usual: settings, and in words also where it starts and what is changed on its way.
+const settingsSaid = (state, names = Object.keys(USUAL)) =>
+  names.filter((name) => state[name] !== USUAL[name]).map((name) =>
+    `${NAMES[name]} ${typeof state[name] === "string" ? brief40(state[name]) : tidy(state[name])}`
+  );
+const startSaid = ({ start, data }) => {
+  if (start.startsWith("w:")) return "from your file";
+  const [name, epoch] = start.split("@");
+  return start && `from the run “${data[name].title}” at ${numeral(Number(epoch))}`;
 };
+const changesSaid = ({ edits }) => {
+  const count = edits ? edits.split(";").length : 0;
+  return count ? `${count} ${count === 1 ? "change" : "changes"}` : "";
+};
+const unusual = (state, names) =>
+  [...settingsSaid(state, names), startSaid(state), changesSaid(state)].filter(Boolean).join(", ") || "the usual settings";
 const without = (edits) => ({ edits: told(edits), fork: "" });
 
 function whole(root, link) {
@@ -514,6 +523,7 @@ function surgery(parent, link, { root }) {
   const list = element("span", { class: "ao-told" });
   node.append(
     element("label", { class: "ao-slider" }, element("span", {}, "query"), scale, said),
+    element("p", { class: "ao-about" }, "Press to switch off, or on again:"),
     places,
     neurons,
     element("div", { class: "ao-buttons" }, undo, all, list),
@@ -710,7 +720,7 @@ function tableOf({ epoch, axis, readings, ...columns }) {
     const several = values.find(Array.isArray)?.length;
     return several
       ? Array.from({ length: several }, (_, t) => [`${name} ${t + 1}`, values.map((row) => row?.[t])])
-      : [[name, values]];
+      : [[LAYERS.some(([layer]) => layer === name) ? `gradient ${name}` : name, values]];
   });
   const text = (value) => (value === null || value === undefined || Number.isNaN(value) ? "" : String(value));
   const rows = epoch.map((one, at) => [one, ...wide.map(([, values]) => values[at])].map(text).join(","));
@@ -807,7 +817,10 @@ function files(parent, link, { bounds, root }) {
     button("save weights", () => {
       const now = held(link.state());
       if (!now) return;
-      download(new Blob([asFile(now)], { type: "application/json" }), `model-epoch-${numeral(now.epoch)}.json`);
+      download(
+        new Blob([asFile(now, link.state())], { type: "application/json" }),
+        `model-epoch-${numeral(now.epoch)}.json`,
+      );
     }),
     button("save curves (CSV)", () => {
       if (!held(link.state())) return;
@@ -828,7 +841,7 @@ function files(parent, link, { bounds, root }) {
     try {
       if (file.size > 4e6) throw new RangeError("This file is larger than 4 MB.");
       const { models, untold, ...found } = fromFile(await file.text(), link.state());
-      for (const name of ["p", "length", "dim", "width"]) {
+      for (const name of TRAINED.filter((one) => one in found && "low" in bounds[one])) {
         const { wrong } = numberIn(String(found[name]), bounds[name]);
         if (wrong) throw new RangeError(`The model's ${name} ${wrong}.`);
       }
@@ -858,12 +871,12 @@ function labels(parent, link) {
     element(
       "p",
       { class: "ao-about" },
-      "Empty: the sum of the first k tokens modulo p. L whole numbers, such as 1 2 0 1 …: the sum of the tokens with these weights modulo p. All pᴸ labels as digits without spaces, for at most 1024 sequences in lexicographic order: any rule.",
+      "Empty: the sum of the first k tokens modulo p. L whole numbers, such as 1 2 0 1 …: the sum of the tokens with these weights modulo p. All pᴸ labels as digits, with spaces or without, for at most 1024 sequences in lexicographic order: any rule. For a task of your own, try several seeds, and begin with a small L.",
     ),
     element(
       "p",
       { class: "ao-about" },
-      "A setting that you change, also while the model trains, begins a new run at epoch 0; “the run before” goes back. To change the learning rate and the like in the middle of a run, use “Compare” below. Only “train to epoch” can be moved freely.",
+      "A setting that you change, also while the model trains, begins a new run at epoch 0; “the run before” goes back. To change the learning rate and the like in the middle of a run, use “Compare” below. Changing “train to epoch” does not start a new run.",
     ),
   );
   let shown = null;
@@ -903,7 +916,9 @@ function choiceOf(state) {
 }
 const sentence = (trait, list) => ({
   trait,
-  label: trait,
+  // With labels of one's own, k decides nothing.
+  label: (state) => (state.run === OWN && state.rule ? { prefix: "first k", suffix: "others" }[trait] : trait),
+  hidden: (state) => trait === "suffix" && taskShown(state).k === taskShown(state).length,
   values: (state) => rowsOf(taskShown(state))[list].map((_, index) => index),
   get: (state) => Math.min(choiceOf(state)[trait], rowsOf(taskShown(state))[list].length - 1),
   put(value, state) {
@@ -987,7 +1002,7 @@ const controls = [
   field("beta1", "β₁"),
   field("beta2", "β₂"),
   field("eps", "ε"),
-  field("discount", "discount of the layer's rate"),
+  field("discount", "divide the feed-forward layer's learning rate by"),
   { kind: "number", trait: "goal", label: "train to epoch", place: "ao-fields", fold: SETTINGS },
   {
     kind: "select",
@@ -1012,7 +1027,7 @@ function draw([view], _, state) {
   if (second) {
     view.beside.firstChild.textContent = `Second run, ${SPLITS.find(([kind]) => state.fork.split(" ")[1] === kind)[1]} ${
       state.fork.split(" ")[2]
-    } from epoch ${numeral(Number(state.fork.split(" ")[0]) / each(state))} on (purple curves), at epoch ${
+    } from epoch ${numeral(Number(state.fork.split(" ")[0]) / each(state))} on (pink curves), at epoch ${
       numeral(second.epoch)
     }: loss ${small(second.evaluation.loss)}, right on ${percent(second.evaluation.all)} of all sequences.`;
   }
@@ -1020,18 +1035,15 @@ function draw([view], _, state) {
 }
 
 function described(state) {
-  const from = state.start.startsWith("w:")
-    ? "given weights"
-    : state.start
-    ? `the run “${state.data[state.start.split("@")[0]].title}” at ${numeral(Number(state.start.split("@")[1]))}`
-    : "its own first weights";
-  const slot = benchOf(state)?.own,
-    waits = slot && slot.last < Math.round(state.epoch * each(state))
-      ? ` Training up to epoch ${numeral(state.epoch)} …`
-      : "";
-  return `A training of your own: seed ${state.seed}, ${
-    unusual(state)
-  }, from ${from}, with a fresh Adam and data drawn from the seed.${waits}`;
+  const slot = benchOf(state)?.own, from = startSaid(state), changes = changesSaid(state);
+  const settings = `A training of your own: seed ${state.seed}, ${settingsSaid(state).join(", ") || "the usual settings"}.`,
+    way = from
+      ? ` Starts ${[from, changes].filter(Boolean).join(", ")}; Adam starts anew.`
+      : ` Weights, data, and order are drawn from the seed${changes && `; ${changes}`}.`;
+  const waits = slot && slot.last < Math.round(state.epoch * each(state))
+    ? ` Training up to epoch ${numeral(state.epoch)} …`
+    : "";
+  return settings + way + waits;
 }
 
 // What a saved picture is of.
@@ -1065,9 +1077,9 @@ function say(numbers, state, [view]) {
     where = `${axis === "model" ? "Model" : "Epoch"} ${numeral(epoch)}`;
   const right = loss === null
     ? `right on ${percent(all)} of all sequences`
-    : `loss ${small(loss)}; right on ${percent(train)} of the training set, ${percent(unseen)} of unseen and ${
-      percent(all)
-    } of all sequences`;
+    : `loss ${small(loss)}; right on ${percent(train)} of the training set${
+      known(unseen) ? `, ${percent(unseen)} of unseen` : ""
+    } and ${percent(all)} of all sequences${known(unseen) ? "" : " (no unseen sequences)"}`;
   const count = m
     ? ` ${
       counts(m)
@@ -1084,7 +1096,9 @@ function say(numbers, state, [view]) {
   }${count} ` +
     `Sequence ${spelled(tokens.slice(0, task.k))} ${spelled(tokens.slice(task.k))}: ${
       percent(sum(shares.slice(0, task.k)))
-    } of its attention on the prefix; label ${label}, logits ${logits.map((value) => show(value, 2)).join(", ")}, ` +
+    } of its attention on ${task.rule ? `the first ${task.k} tokens` : "the prefix"}; label ${label}, logits ${
+      logits.map((value) => show(value, 2)).join(", ")
+    }, ` +
     `answer ${best} with probability ${show(answers[best], 3)}${answers[label] < answers[best] ? ", wrong" : ""}.`;
 }
 

@@ -618,14 +618,17 @@ export const liveOf = (state, now) => ({
   evaluation: now.evaluation,
 });
 
-// What is shown as a file: weights as the package's JSON has them, with the task, and which neurons and positions are on.
-export function asFile({ model: { norm, weights, neurons, positions }, task: { rule, ...sizes } }) {
+// What is shown as a file: weights as the package's JSON has them, with the task, which neurons and positions are on, and of
+// a training of one's own its settings.
+const SAVED = ["seed", "rate", "decay", "clip", "beta1", "beta2", "eps", "discount", "count", "batch"];
+export function asFile({ model: { norm, weights, neurons, positions }, task: { rule, ...sizes } }, state) {
   const task = { ...sizes, ...(rule ? { rule } : {}) };
   const switches = Object.fromEntries(Object.entries({ neurons, positions }).filter(([, mask]) => mask?.includes(0)));
   return JSON.stringify({
     norm,
     dtype: "float64",
     task,
+    ...(state.run === OWN ? { settings: Object.fromEntries(SAVED.map((name) => [name, state[name]])) } : {}),
     ...switches,
     weights: Object.fromEntries(Object.entries(weights).map(([name, value]) => [name, [value]])),
   });
@@ -698,6 +701,7 @@ export function fromFile(text, state) {
     k: task.k,
     rule,
     norm,
+    ...Object.fromEntries(SAVED.filter((name) => name in (said.settings ?? {})).map((name) => [name, said.settings[name]])),
     start: spelledWeights(flat),
     edits: told(edits),
     models: weights.token.length,

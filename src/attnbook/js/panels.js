@@ -68,6 +68,7 @@ function paintRegions(canvas, { model, dim, plane }, reach) {
   });
 }
 
+const OTHER = ["━", "second run", HUES[3]]; // in a key where there is one
 const PANELS = [
   [
     "positions",
@@ -101,7 +102,7 @@ const PANELS = [
   ],
   [
     "regions",
-    "what it makes of sequences: dots; background: its answer there; ✕ wrong",
+    "each dot is a sequence; background: the answer at that place; ✕: wrong answer",
     "Regions of the classes in the plane of sequence embeddings",
     { canvas: true },
   ],
@@ -114,13 +115,13 @@ const PANELS = [
   ],
   ["count", "m, what each position counts", "The integer that is read off for each position, prefix and suffix apart", {}],
   ["loss", "how well it does: loss, accuracy", "Training loss and accuracy against the epoch", {
-    key: [["━", "training", HUES[0]], ["╍", "unseen", HUES[1]]],
+    key: [["━", "training", HUES[0]], ["╍", "unseen", HUES[1]], OTHER],
   }],
   [
     "influences",
     "influences ‖δ‖ (prefix bold), and π",
     "Influence of each position, those of the prefix bold, and the parity coefficient against the epoch",
-    {},
+    { key: [OTHER] },
   ],
   ["gradients", "gradient norms", "Norms of the loss's gradient, one curve per layer", {
     key: LAYERS.map(([, letter], index) => ["━", letter, HUES[index]]),
@@ -148,8 +149,9 @@ export function panels(root, link) {
   const view = { root, about, layers, beside, hovered: null, built: "", shown: null, sentences: null, handles: "" };
   const panel = (parent, key, [name, title, label, { canvas = false, key: signs = [] }]) => {
     const plot = element("div", { class: "ao-plot" }), caption = element("div", { class: "ao-caption" }, title);
-    for (const [sign, text, color] of signs) {
-      const said = element("span", { class: "ao-key" }, element("b", {}, sign), text);
+    for (const sign of signs) {
+      const [line, text, color] = sign, said = element("span", { class: "ao-key" }, element("b", {}, line), text);
+      if (sign === OTHER) said.classList.add("ao-second");
       if (color) said.firstChild.style.color = color;
       caption.append(" ", said);
     }
@@ -568,8 +570,8 @@ function drawCount(layers, suffix, shown, state, chosen) {
     }, box);
     tiny(box, x + unit / 2, value < 0 ? zero - height + 13 : zero - height - 5, Math.abs(value) > 99 ? "…" : show(value, 0));
   });
-  tiny(box, 6 + task.k * unit / 2, 14, "prefix");
-  if (task.k < task.length) tiny(box, 6 + (task.k + task.length) * unit / 2, 14, "suffix");
+  tiny(box, 6 + task.k * unit / 2, 14, task.rule ? "first k" : "prefix");
+  if (task.k < task.length) tiny(box, 6 + (task.k + task.length) * unit / 2, 14, task.rule ? "others" : "suffix");
   const read = counts(m)
     ? [`explains ${show(100 * explained, 1)}% of ξ's variance`]
     : m.some(Boolean)
@@ -601,6 +603,7 @@ export function drawPanels(view, now, state, link, move, second) {
     { found: sentences, through } = inRows(now, state);
   view.shown = now;
   view.sentences = sentences;
+  for (const one of view.root.querySelectorAll(".ao-second")) one.hidden = !second;
   if (view.hovered >= sentences.sentences.length) view.hovered = null;
   const wanted = [
     state.run,
@@ -609,8 +612,8 @@ export function drawPanels(view, now, state, link, move, second) {
     layers.count.plot.clientWidth,
     ...(state.run === OWN
       ? ["own", "other"].flatMap((which) => {
-        const { epoch } = curvesOf(state, which);
-        return [epoch.length, epoch.at(-1)];
+        const { epoch, loss } = curvesOf(state, which);
+        return [epoch.length, epoch.at(-1), loss.at(-1)]; // a change replaces the last
       })
       : []),
     Boolean(second),

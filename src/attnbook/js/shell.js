@@ -20,7 +20,7 @@
 //   kind      one of KINDS, "slider" unless said
 //   trait, at       what it sets, and the place in a list: a number, a path, or a function of the state
 //   get, put        (state, numbers) => value and (value, state, bound) => changes, where that is not all
-//   label           of a choice also a function of the state
+//   label           of a choice or a slider also a function of the state
 //   step, scale, figures    of a slider: "log" and "sqrt" scales have steps of their share, and round to some figures
 //   values          what a slider offers, if not the bounds say it: a function of the state
 //   digits, text    how a slider says its value: digits behind the point, or (value, state) => text
@@ -82,10 +82,10 @@ function positions(row, bound, state) {
 
 // A labeled range input with its value shown: `digits` behind the point, or as `text` says it.
 function slider(row, { parent, bounds, link }) {
-  const input = element("input", { type: "range", "aria-label": row.label }),
-    output = element("span", { class: "ao-value", "aria-hidden": "true" });
-  const node = element("label", { class: "ao-slider" }, element("span", {}, row.label), input, output),
-    bound = bounds[row.trait];
+  const input = element("input", { type: "range" }),
+    output = element("span", { class: "ao-value", "aria-hidden": "true" }),
+    label = element("span");
+  const node = element("label", { class: "ao-slider" }, label, input, output), bound = bounds[row.trait];
   parent.append(node);
   input.addEventListener("input", () => {
     const state = link.state();
@@ -96,6 +96,8 @@ function slider(row, { parent, bounds, link }) {
     set(state, numbers) {
       const { min, max, step, to } = positions(row, bound, state), value = valueOf(row, state, numbers);
       if (value === undefined) return;
+      label.textContent = called(row.label, state);
+      input.setAttribute("aria-label", label.textContent);
       Object.assign(input, { min, max, step });
       input.value = to(value);
       output.textContent = row.text ? row.text(value, state) : show(value, row.digits ?? (bound.whole ? 0 : 2));
