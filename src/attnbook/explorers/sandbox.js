@@ -1002,7 +1002,7 @@ const controls = [
   field("beta1", "β₁"),
   field("beta2", "β₂"),
   field("eps", "ε"),
-  field("discount", "divide the feed-forward layer's learning rate by"),
+  { ...field("discount", "divide the feed-forward layer's learning rate by"), broad: true },
   { kind: "number", trait: "goal", label: "train to epoch", place: "ao-fields", fold: SETTINGS },
   {
     kind: "select",

@@ -24,6 +24,7 @@
 //   step, scale, figures    of a slider: "log" and "sqrt" scales have steps of their share, and round to some figures
 //   values          what a slider offers, if not the bounds say it: a function of the state
 //   digits, text    how a slider says its value: digits behind the point, or (value, state) => text
+//   broad           of a number, whose label needs a row of its own
 //   names           what a choice calls its values
 //   hidden, disabled    functions of the state
 //   place, top, fold    the class of the box it stands in, whether this is above the pictures, and what it folds under
@@ -129,7 +130,12 @@ export function numberIn(text, { low = -Infinity, high = Infinity, whole = false
 // A labeled field for a number. What it may not be is said, and the last good value stays.
 function number(row, { parent, bounds, link }) {
   const input = element("input", { type: "text", inputmode: "decimal", autocomplete: "off", "aria-label": row.label });
-  const node = element("label", { class: "ao-number" }, element("span", {}, row.label), input);
+  const node = element(
+    "label",
+    { class: row.broad ? "ao-number ao-broad" : "ao-number" },
+    element("span", {}, row.label),
+    input,
+  );
   let shown = "";
   input.addEventListener("change", () => {
     const { value, wrong } = numberIn(input.value, bounds[row.trait]);
