@@ -12,6 +12,7 @@ from sphinx.application import Sphinx
 from attnbook.explorer import MIME, MODULES, SCRIPTS, classic_script, module_text
 
 STILL = "This is a static image: the explorer needs scripts, and none has started here."
+TITLES = {"sandbox": "The laboratory"}  # where an explorer is not called by the name of its module
 ALONE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -92,7 +93,7 @@ def write_alone(book: Path, folder: Path) -> None:
     for page in shown:
         pages.setdefault(page["module"], page)
     for name, page in pages.items():
-        texts = {"title": name.replace("_", " ").capitalize(), "alt": page["alt"], "still": STILL}
+        texts = {"title": TITLES.get(name, name.replace("_", " ").capitalize()), "alt": page["alt"], "still": STILL}
         filled = {key: html.escape(text) for key, text in texts.items()} | {"page": script_json(page)}
         (folder / f"{name}.html").write_text(ALONE.format(**filled), encoding="utf-8", newline="\n")
 

@@ -71,6 +71,12 @@ def test_the_link_carries_the_state_to_the_page_of_its_own(name, open_page):
     assert page.complaints == []
 
 
+def test_the_laboratory_has_its_own_name(open_page):
+    page = open_page("embed/sandbox.html", mathematics=False)
+    assert page.title() == "The laboratory – Attention as Optimization"
+    assert page.locator("h1").inner_text() == "The laboratory"
+
+
 def test_a_page_of_its_own_is_accessible(open_page):
     page = open_page("embed/attention_field.html", mathematics=False)
     mounted(page)

@@ -72,7 +72,9 @@ def test_train_pause_step_and_back(laboratory):
     page.wait_for_function("parseInt(document.querySelector('[role=status]').textContent.slice(6)) > 0")
     pressed(explorer, "❚❚ pause")
     assert live.get_attribute("aria-live") == "polite"
+    page.wait_for_timeout(500)
     held = status(explorer)
+    assert page.evaluate(NOW)["frame"] == page.evaluate(NOW)["last"]  # a change would be made at the last epoch
     page.wait_for_timeout(500)
     assert status(explorer) == held
     paused = page.evaluate(NOW)["frame"]
@@ -259,7 +261,8 @@ def test_a_second_run_is_the_same_until_it_is_another(kind, value, laboratory):
     pressed(explorer, "split here", "Enter")
     beside = explorer.locator(".ao-beside")
     beside.wait_for()
-    assert f"{kind} {value} from epoch 3 on" in beside.inner_text()
+    assert f"{kind} {value} from epoch 3 on (pink curves)" in beside.inner_text()
+    assert explorer.locator(".ao-panel-loss .ao-second").is_visible()
     pressed(explorer, "▶ train")
     settle(page, 20)
     own, other = page.evaluate(
@@ -273,6 +276,7 @@ def test_a_second_run_is_the_same_until_it_is_another(kind, value, laboratory):
     assert_finite(explorer)
     pressed(explorer, "end")
     assert not beside.is_visible()
+    assert not explorer.locator(".ao-panel-loss .ao-second").is_visible()
     assert page.complaints == []
 
 
@@ -309,6 +313,8 @@ def test_twenty_seeds(laboratory, p):
     page.wait_for_function("document.querySelectorAll('.ao-seeds button').length === 20")
     won = fold.locator(".ao-won").count()
     assert f"{won} of 20 succeed: {5 * won}% (95% interval" in fold.inner_text()
+    assert "“From 28” means: loss first below 87% of log p, at epoch 28" in fold.inner_text()
+    assert explorer.get_by_role("button", name="stop").is_disabled()
     fill(explorer, "learning rate", "0.2")  # of what follows, not of what was trained
     seeds = fold.locator(".ao-seeds button")
     for at in (0, 13):
@@ -322,8 +328,9 @@ def test_twenty_seeds(laboratory, p):
         assert left.removeprefix(", from ").strip() == page.evaluate(ESCAPED, [page.settings | {"seed": 5 + at}, 6])
     fill(explorer, "train to epoch", "10000")
     pressed(explorer, "train them")
-    fold.get_by_text("% of its epochs").wait_for()
+    fold.get_by_text("0 of 20 done, seed 18 is at ").wait_for()
     pressed(explorer, "stop")
+    fold.get_by_text("0 of 20 done, then stopped.").wait_for()
     page.wait_for_timeout(500)
     held = fold.inner_text()
     page.wait_for_timeout(500)
@@ -390,7 +397,9 @@ def test_weights_go_to_a_file_and_come_from_one(laboratory, tmp_path):
 
 
 def test_a_file_restores_the_task_and_what_is_switched_off(laboratory, tmp_path):
-    page, explorer = laboratory("run:own;epoch:3", k=3)
+    chosen = {"seed": 12, "rate": 0.02, "decay": 0.1, "clip": 2.5, "beta1": 0.8}
+    address = ";".join(f"{name}:{value}" for name, value in chosen.items())
+    page, explorer = laboratory(f"run:own;epoch:3;{address}", k=3)
     settle(page, 3)
     unfold(explorer)
     shares, path = [], tmp_path / "model.json"
@@ -416,9 +425,9 @@ def test_a_file_restores_the_task_and_what_is_switched_off(laboratory, tmp_path)
         other = Models.from_json(json.dumps(whole)).logits(tokens)[0]
         assert abs(torch.nn.functional.cross_entropy(other, labels).item() - loss) > 1e-4  # the switches matter
     there = page.evaluate(NOW)
-    field = explorer.get_by_role("textbox", name="k that count")
-    field.fill("2")
-    field.press("Enter")
+    pressed(explorer, "reset")
+    reach(page, "Epoch 0:")
+    field = fill(explorer, "k that count", "2")
     reach(page, "Epoch 0:")
     explorer.get_by_label("open weights").set_input_files(path)
     page.wait_for_function("() => document.querySelector('.ao-sandbox').laboratory.link.state().start.startsWith('w:')")
@@ -427,6 +436,10 @@ def test_a_file_restores_the_task_and_what_is_switched_off(laboratory, tmp_path)
     assert again["evaluation"]["all"] == pytest.approx(there["evaluation"]["all"])
     assert again["evaluation"]["loss"] == pytest.approx(there["evaluation"]["loss"], rel=1e-4)
     assert again["edits"] == "0 neuron 1 0;0 neuron 4 0;0 place 3 0"
+    state = page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state()")
+    assert {name: state[name] for name in chosen} == chosen
+    said = explorer.locator(".ao-about").first.inner_text()
+    assert said.endswith("Starts from your file, 3 changes; Adam starts anew.")
     assert page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state().k") == 3
     kept = page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state().start")
     field.fill("4")
@@ -477,8 +490,26 @@ def test_it_learns_labels_of_one_s_own(laboratory):
     assert (found["weights"], found["evaluation"]["all"]) == (direct["weights"], direct["all"])
     fill(explorer, "labels", "1 2 3")
     assert alert(explorer) == "The weights must be 5, one per position, got 3. Nothing was changed."
-    assert explorer.get_by_label("labels").input_value() == "1 2 3"  # to be mended
-    fill(explorer, "labels", "01" * 16)  # a table: the last token
+    field = explorer.get_by_label("labels")
+    assert field.input_value() == "1 2 3"  # to be mended
+    assert "labels 1 0 2 1 0" in explorer.locator(".ao-about").first.inner_text()
+    fill(explorer, "length L", "6")
+    dropped = "The labels were for other sequences and are empty now: the label is the sum of the first k tokens."
+    assert alert(explorer) == f"{dropped} “The run before” goes back."
+    assert field.input_value() == ""
+    pressed(explorer, "the run before")
+    assert field.input_value() == "1 0 2 1 0"
+    assert explorer.get_by_label("length L").input_value() == "5"
+    fill(explorer, "labels", "0101 0101 " * 4)  # a table, written in groups: the last token
+    assert alert(explorer) == ""
+    pressed(explorer, "▶ train")
+    settle(page, 5)
+    tokens, label = re.search(r"Sequence (\d+ \d+):.* label (\d)", status(explorer)).groups()
+    assert label == tokens[-1]
+    assert explorer.get_by_role("slider", name="first k").is_visible()  # nothing is a prefix of such a rule
+    assert explorer.get_by_role("slider", name="others").is_visible()
+    assert "% of its attention on the first 2 tokens; " in status(explorer)
+    fill(explorer, "labels", "01" * 16)  # the same
     pressed(explorer, "▶ train")
     settle(page, 5)
     shown = status(explorer)
@@ -534,10 +565,13 @@ def test_curves_are_saved_as_a_table(laboratory):
         pressed(explorer, "save curves (CSV)")
     rows = list(csv.DictReader(download.value.path().read_text(encoding="utf-8").splitlines()))
     assert [float(row["epoch"]) for row in rows] == [0, 1, 2, 3, 4]
-    last = {name: float(rows[-1][name]) for name in ("loss", "train", "all", "parity", "influences 2", "token")}
+    last = {name: float(rows[-1][name]) for name in ("loss", "train", "all", "parity", "influences 2", "gradient token")}
     evaluation = found["evaluation"]
     expected = {name: evaluation[name] for name in ("loss", "train", "all", "parity")}
-    assert last == expected | {"influences 2": evaluation["influences"][1], "token": evaluation["gradients"]["token"]}
+    assert last == expected | {
+        "influences 2": evaluation["influences"][1],
+        "gradient token": evaluation["gradients"]["token"],
+    }
     assert page.complaints == []
 
 
@@ -639,11 +673,70 @@ def test_one_sentence_is_followed_through_the_stages(width, show):
     assert page.complaints == []
 
 
+def test_many_seeds_say_how_many_are_done_and_how_long_the_others_take(laboratory):
+    page, explorer = laboratory(length=3, k=1, goal=300)
+    unfold(explorer)
+    explorer.get_by_label("number of seeds").fill("200")
+    pressed(explorer, "train them")
+    said = r"(\d+) of (\d+) succeed: \d+% \(95% interval \d+% to \d+%\); \2 of 200 done, about \d+ (s|min) left\."
+    page.wait_for_function(f"[...document.querySelectorAll('.ao-about')].some((one) => /{said}/.test(one.textContent))")
+    pressed(explorer, "stop")
+    page.wait_for_function(
+        r"[...document.querySelectorAll('.ao-about')].some((one) => / of 200 done, then stopped\./.test(one.textContent))"
+    )
+    assert page.complaints == []
+
+
+DRAWN = """name => {
+  const svg = document.querySelector(`.ao-panel-${name} svg`), { left, top, width } = svg.getBoundingClientRect();
+  const box = (one) => {
+    const { x, y, right, bottom } = one.getBoundingClientRect();
+    return [x - left, y - top, right - left, bottom - top];
+  };
+  const front = [...svg.querySelectorAll("g > circle:not(.ao-reach), g > polygon")];
+  return { width, marks: front.map(box), labels: [...svg.querySelectorAll(".ao-tiny, .ao-small:not(.ao-halo)")].map(box) };
+}"""
+
+
+@pytest.mark.parametrize("asked", ["run:success;epoch:1000", "run:own;edits:0%20position%204%2030%205", "run:own;p:7"])
+def test_labels_of_embeddings_do_not_overlap_and_marks_stay_in_the_frame(asked, show):
+    page, explorer = open_laboratory(show, f"{asked}{'' if 'success' in asked else ';length:12;dim:2'}")
+    reach(page, "Epoch")
+    unfold(explorer)
+    page.wait_for_timeout(400)
+    for name in ("positions", "embeddings"):
+        found = page.evaluate(DRAWN, name)
+        assert len(found["marks"]) > 12
+        for box in found["marks"]:
+            assert min(box[:2]) >= 0
+            assert max(box[2:]) <= found["width"]
+        for at, (left, top, right, bottom) in enumerate(found["labels"]):
+            for other in found["labels"][:at]:
+                apart = right - 1 <= other[0] or other[2] - 1 <= left or bottom - 3 <= other[1] or other[3] - 3 <= top
+                assert apart, found["labels"]
+    assert page.complaints == []
+
+
+def test_a_change_at_the_end_shows_in_the_curves(laboratory):
+    page, explorer = laboratory("run:own;epoch:6")
+    settle(page, 6)
+    unfold(explorer)
+    curves = "() => document.querySelector('.ao-panel-loss polyline').getAttribute('points')"
+    before = page.evaluate(curves)
+    pressed(explorer, "position 2")
+    settle(page, 6)
+    assert page.evaluate(curves) != before
+    assert page.complaints == []
+
+
 def test_every_sequence_can_be_chosen(show):
     page, explorer = open_laboratory(show, length=4, k=4)  # 16 sequences, all of which have a row
     prefix, caption = explorer.get_by_role("slider", name="prefix"), explorer.locator(".ao-panel-attention .ao-caption")
     reach(page, "Epoch 0:")
     assert "(all 16 sequences)" in caption.inner_text()
+    assert explorer.get_by_role("slider", name="suffix").count() == 0  # there is none
+    assert "% of the training set and " in status(explorer)  # which holds all sequences
+    assert "of all sequences (no unseen sequences). " in status(explorer)
     seen = set()
     prefix.press("Home")
     for _ in range(16):
@@ -680,30 +773,87 @@ def test_every_sequence_can_be_chosen(show):
     assert page.complaints == []
 
 
-def test_a_run_that_diverges_stops_and_says_so(laboratory):
-    page, explorer = laboratory(goal=50, rate=1.0, decay=100.0)
+@pytest.mark.parametrize("way", ["worker", "slices"])
+def test_a_run_that_diverges_stops_at_its_last_finite_state(way, show):
+    page, explorer = open_laboratory(show)
+    if way == "slices":
+        begin_with(page, "delete globalThis.Worker;")
+        page.goto("about:blank")
+        page.complaints.clear()
+        page.goto(page.laboratory)
+        explorer = mounted(page)
+    unfold(explorer)
+    fill(explorer, "learning rate", "1")
+    fill(explorer, "weight decay", "100")
     pressed(explorer, "▶ train")
-    page.wait_for_function("document.querySelector('.ao-alert').textContent.includes('diverged after epoch')")
+    explorer.get_by_role("alert").filter(has_text="diverged").wait_for()
+    said = r"The run diverged at epoch (\d+): its weights are no longer finite. Try a smaller learning rate."
+    at = int(re.fullmatch(said, alert(explorer))[1])
     explorer.get_by_role("button", name="▶ train").wait_for()
-    assert "NaN" not in explorer.inner_text()
+    shown = settle(page, at - 1)
+    assert all(abs(one) < 1e77 for row in shown["weights"]["position"] for one in row)
+    assert_finite(explorer)
+    pressed(explorer, "▶ train")  # which cannot go on
+    page.wait_for_timeout(400)
+    assert re.fullmatch(said, alert(explorer))
+    assert explorer.get_by_role("button", name="▶ train").is_visible()
+    fill(explorer, "learning rate", "0.001")
+    fill(explorer, "weight decay", "0")
+    assert alert(explorer) == ""
+    pressed(explorer, "▶ train")
+    settle(page, 20)
+    page.goto("about:blank")
+    page.goto(f"{page.laboratory}#sandbox=rate:1;decay:100;epoch:18")  # an address that asks for what is not reached
+    explorer = mounted(page)
+    explorer.get_by_role("alert").filter(has_text=f"The run diverged at epoch {at}").wait_for()
+    settle(page, at - 1)
+    assert_finite(explorer)
     assert page.complaints == []
 
 
-def test_a_table_may_have_spaces_and_what_is_refused_stays(laboratory):
-    page, explorer = laboratory(length=4, k=4)
+def test_a_change_at_an_earlier_epoch_keeps_the_run_as_it_was(laboratory):
+    page, explorer = laboratory("run:own;epoch:12")
+    first = settle(page, 12)
+    explorer.get_by_role("slider", name="epoch").press("Home")
+    reach(page, "Epoch 0:")
     unfold(explorer)
-    field = explorer.get_by_role("textbox", name="labels")
-    field.fill("0110 1001 10")
-    field.press("Tab")
-    page.wait_for_function("document.querySelector('.ao-alert').textContent.includes('must be 4, one per position')")
-    assert field.input_value() == "0110 1001 10"
-    field.fill("0110 1001 1001 0110")
-    field.press("Tab")
-    page.wait_for_function("!document.querySelector('.ao-alert').textContent")
-    pressed(explorer, "this run as Python")
-    code = explorer.locator(".ao-code").inner_text()
-    assert "rule=[0, 1, 1, 0, 1, 0, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0]" in code
-    assert "after some tens of epochs they can differ" in code
+    pressed(explorer, "neuron 3")
+    kept = "The run as it was, to epoch 12, is kept: “the run before” goes back to it."
+    explorer.get_by_role("alert").filter(has_text=kept).wait_for()
+    assert settle(page, 0)["edits"] == "0 neuron 2 0"
+    pressed(explorer, "neuron 4")  # which deletes nothing
+    assert alert(explorer) == ""
+    settle(page, 0)
+    pressed(explorer, "the run before")
+    again = settle(page, 12)
+    assert (again["weights"], again["edits"]) == (first["weights"], "")
+    assert explorer.get_by_role("button", name="the run before").is_disabled()
+    assert page.complaints == []
+
+
+def test_two_drags_of_one_token_are_two_changes(laboratory):
+    page, explorer = laboratory("run:own;epoch:2")
+    settle(page, 2)
+    unfold(explorer)
+    token = explorer.get_by_role("button", name="token 1:")
+    token.scroll_into_view_if_needed()
+    found = []
+    for right in (25, -40):
+        drag(page, token, right, 10, steps=8)
+        found.append(settle(page, 2))
+    assert [one["edits"].count(";") for one in found] == [0, 1]
+    pressed(explorer, "undo the last")
+    assert settle(page, 2)["weights"] == found[0]["weights"]
+    for _ in range(3):
+        token.press("ArrowUp")  # together one change
+    assert settle(page, 2)["edits"].count(";") == 1
+    pressed(explorer, "undo the last")
+    assert settle(page, 2)["weights"] == found[0]["weights"]
+    pressed(explorer, "undo all")
+    settle(page, 2)
+    for name in ("undo the last", "undo all"):
+        assert explorer.get_by_role("button", name=name).is_disabled()
+    assert page.complaints == []
 
 
 def test_the_number_of_seeds_is_the_reader_s(laboratory):

@@ -80,7 +80,7 @@ def test_fields_keep_the_last_good_number(laboratory):
     assert alert(explorer) == "k must be at most L = 2, got 3. Nothing was changed."
     assert explorer.get_by_label("k that count").input_value() == "2"
     fill(explorer, "learning rate", "0,002")
-    assert explorer.get_by_label("learning rate").input_value() == "0.002"
+    assert explorer.get_by_label("learning rate", exact=True).input_value() == "0.002"
     explorer.get_by_label("normalization").select_option("unit")
     page.wait_for_function("location.hash.includes('norm:unit') && location.hash.includes('rate:0.002')")
     assert page.complaints == []
@@ -99,7 +99,7 @@ def test_odd_settings_on_a_phone(traits, laboratory):
     page, explorer = laboratory("run:own;epoch:2", device={"width": 390}, **traits)
     reach(page, "Epoch 2:")
     unfold(explorer)
-    for chosen in ("prefix", "suffix"):
+    for chosen in ("prefix", "suffix") if traits["k"] < traits["length"] else ("prefix",):
         explorer.get_by_role("slider", name=chosen).press("End")
     explorer.get_by_role("button", name="token 1:").press("ArrowUp")
     pressed(explorer, "▶ train")

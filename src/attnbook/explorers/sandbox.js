@@ -7,18 +7,21 @@ import {
   asFile,
   Bench,
   benchOf,
+  counts,
   curvesOf,
   editsOf,
   fits,
   fromFile,
   held,
   inRows,
+  LAYERS,
   liveOf,
   OWN,
   rowsOf,
   settingsOf,
   SIZES,
   startOf,
+  taskOf,
   told,
   typed,
   unpack,
@@ -82,12 +85,13 @@ const NAMES = {
 const TRAINED = ["seed", ...Object.keys(USUAL), "goal"];
 const brief40 = (text) => (text.length > 40 ? `${text.slice(0, 40)}…` : text);
 const each = (state) => stepsPerEpoch(settingsOf(state));
+const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
 const percent = (value, digits = 1) => (value === null || Number.isNaN(value) ? "–" : `${show(100 * value, digits)}%`);
 const power = (exponent) => `10${String(exponent).replace("-", "⁻").replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit])}`;
 const brief = (value) => Number(value.toPrecision(2)).toString();
 const small = (
   value,
-) => (value === 0 || value >= 1e-3
+) => (value === 0 || (value >= 1e-3 && value < 1e6)
   ? brief(value)
   : `${brief(value / 10 ** Math.floor(Math.log10(value)))} × ${power(Math.floor(Math.log10(value)))}`);
 const numeral = (epoch) => (Number.isInteger(epoch) ? String(epoch) : show(epoch, 2));
@@ -148,34 +152,51 @@ function continued(state) {
 const SHAPES = SIZES.filter((name) => name !== "k"); // what decides how many weights there are
 const anew = (state, changes) => ({
   run: OWN,
+  ...(state.rule && !("rule" in changes) && !suits({ ...state, ...changes }) ? { rule: "" } : {}),
   start: state.run === OWN && !SHAPES.some((name) => name in changes) ? state.start : "",
   edits: "",
   fork: "",
   epoch: 0,
   ...changes,
 });
+// Whether the labels are for these sequences.
+function suits(state) {
+  try {
+    taskOf(state);
+    return true;
+  } catch {
+    return false;
+  }
+}
 // The step at which an edit is made: that of the frame shown, or of an edit whose frame has yet to come.
 function stepOf(state) {
   if (state.run !== OWN) return 0;
   const wanted = Math.round(state.epoch * each(state));
   return editsOf(state.edits, state).some(({ step }) => step === wanted) ? wanted : held(state)?.frame ?? 0;
 }
-function edited(state, kind, at, values, step = stepOf(state)) {
+function edited(state, kind, at, values, { step = stepOf(state), added = false } = {}) {
   const begun = state.run === OWN ? {} : continued(state), after = { ...state, ...begun };
-  const before = editsOf(after.edits, after).filter((one) =>
-    one.step < step || (one.step === step && !(one.kind === kind && one.at === at))
-  );
+  const before = editsOf(after.edits, after).filter((one) => one.step <= step),
+    same = before.findLastIndex((one) => one.step === step && one.kind === kind && one.at === at);
+  if (same >= 0 && !added) before.splice(same, 1);
   return { ...begun, edits: told([...before, { step, kind, at, values }]), epoch: step / each(after), fork: "" };
 }
-const unusual = (state, names = Object.keys(USUAL)) => {
-  const found = names.filter((name) => state[name] !== USUAL[name]).map((name) =>
-      `${NAMES[name]} ${typeof state[name] === "string" ? brief40(state[name]) : tidy(state[name])}`
-    ),
-    edits = state.edits ? state.edits.split(";").length : 0;
-  if (state.start) found.push("other weights at the start");
-  if (edits) found.push(`${edits} ${edits === 1 ? "change" : "changes"}`);
-  return found.join(", ") || "the usual settings";
+// What a run has otherwise than usual: settings, and in words also where it starts and what is changed on its way.
+const settingsSaid = (state, names = Object.keys(USUAL)) =>
+  names.filter((name) => state[name] !== USUAL[name]).map((name) =>
+    `${NAMES[name]} ${typeof state[name] === "string" ? brief40(state[name]) : tidy(state[name])}`
+  );
+const startSaid = ({ start, data }) => {
+  if (start.startsWith("w:")) return "from your file";
+  const [name, epoch] = start.split("@");
+  return start && `from the run “${data[name].title}” at ${numeral(Number(epoch))}`;
 };
+const changesSaid = ({ edits }) => {
+  const count = edits ? edits.split(";").length : 0;
+  return count ? `${count} ${count === 1 ? "change" : "changes"}` : "";
+};
+const unusual = (state, names) =>
+  [...settingsSaid(state, names), startSaid(state), changesSaid(state)].filter(Boolean).join(", ") || "the usual settings";
 const without = (edits) => ({ edits: told(edits), fork: "" });
 
 function whole(root, link) {
@@ -184,15 +205,25 @@ function whole(root, link) {
     const state = link.state();
     return state.run === OWN ? (bench.own?.at(epoch * each(state))?.steps ?? 0) / each(state) : Math.round(epoch);
   };
+  view.reached = (state) =>
+    Math.min(...[bench.own, state.fork ? bench.other : null].filter(Boolean).map(({ last }) => last)) / each(state);
   let due = null, idle = null;
-  function hear(message) {
+  function hear(message, which) {
     if (message.kind === "error") link.warn(`The training stopped: ${message.message}.`);
+    if (message.kind === "diverged") {
+      link.update({ epoch: bench.own.last / each(link.state()) }, bench);
+      link.warn(
+        `The ${
+          which === "other" ? "second " : ""
+        }run diverged at epoch ${message.epoch}: its weights are no longer finite. Try a smaller learning rate.`,
+      );
+    }
     due ??= setTimeout(() => {
       due = null;
-      const state = link.state(), slots = [bench.own, ...(state.fork ? [bench.other] : [])].filter(Boolean);
+      const state = link.state();
       if (state.run !== OWN) return;
       if (bench.playing) { // what is trained already is gone through, and what is not is followed
-        const reached = Math.min(...slots.map(({ last }) => last)) / each(state),
+        const reached = view.reached(state),
           now = performance.now(),
           passed = (now - view.told) / 1000;
         const pace = bench.speed === null ? 10 / each(state) : Math.min(bench.speed, REPLAY),
@@ -204,7 +235,8 @@ function whole(root, link) {
         if (shown > state.epoch) view.told = now;
         link.update({ epoch: Math.max(shown, state.epoch) }, bench);
         if (bench.playing && reached > shown) hear({ kind: "goal" });
-      } else link.redraw();
+      } else if (view.catching && view.reached(state) > state.epoch) link.update({ epoch: view.reached(state) }, bench);
+      else link.redraw();
       clearTimeout(idle);
       if (!link.name) {
         idle = setTimeout(() => {
@@ -228,15 +260,19 @@ function whole(root, link) {
     clearTimeout(idle);
     bench.close();
   };
-  // One drag is one change, of the step at which it began, however far the training runs meanwhile.
+  // One drag is one change, of the step at which it began, however far the training runs meanwhile; so are arrow keys pressed
+  // one after the other at one step.
   view.move = (kind, at, values) => {
-    const state = link.state(), step = root.querySelector(".ao-held") ? view.dragged ??= stepOf(state) : stepOf(state);
-    link.update(edited(state, kind, at, values.map((value) => Number(value.toPrecision(4))), step));
+    const state = link.state(), held = root.querySelector(".ao-held"), now = stepOf(state), { gesture } = view;
+    const on = gesture?.kind === kind && gesture.at === at && gesture.held === held && (held || gesture.step === now);
+    if (!on) view.gesture = { kind, at, held, step: now };
+    const { step } = view.gesture;
+    link.update(edited(state, kind, at, values.map((value) => Number(value.toPrecision(4))), { step, added: !on }));
   };
   root.addEventListener("lostpointercapture", () => {
-    view.dragged = null;
+    view.gesture = null;
   });
-  Object.assign(view, { link, former: [], told: 0, dragged: null });
+  Object.assign(view, { link, former: [], told: 0, gesture: null, known: 0, catching: false });
   view.hear = hear;
   root.laboratory = view;
   return view;
@@ -245,21 +281,32 @@ function whole(root, link) {
 // Train, pause, one step, and how fast.
 function player(parent, link, { status, root }) {
   const view = root.laboratory, { bench } = view, node = element("div", { class: "ao-buttons" });
+  // A pause shows the last epoch reached, so that a change is made there. What is only gone through again stops where it is.
+  const pause = () => {
+    const state = link.state();
+    bench.playing = false;
+    status.setAttribute("aria-live", "polite");
+    view.catching = state.epoch * each(state) >= view.known;
+    if (view.catching) link.update({ epoch: view.reached(state) }, bench);
+    else link.redraw();
+  };
   const train = button("train", () => {
     const state = link.state();
+    if (bench.playing) return pause();
     if (state.run !== OWN) link.update(continued(state), bench);
     else if (state.epoch >= state.goal) {
       return link.warn(`It is trained to epoch ${state.goal}. “Train to epoch” below can be more.`);
     }
-    bench.playing = !bench.playing;
-    status.setAttribute("aria-live", bench.playing ? "off" : "polite");
+    bench.playing = true;
+    view.known = bench.own?.last ?? 0;
+    status.setAttribute("aria-live", "off");
     link.redraw();
     view.told = performance.now();
-    if (bench.playing) view.hear({ kind: "goal" }); // it may be trained so far already
+    view.hear({ kind: "goal" }); // it may be trained so far already
   }, { class: "ao-train" });
   const once = button("one step", () => {
+    if (bench.playing) pause();
     const state = link.state();
-    bench.playing = false;
     if (state.run !== OWN) return link.update(continued(state));
     link.update({ epoch: ((held(state)?.frame ?? 0) + 1) / each(state) });
   });
@@ -273,6 +320,7 @@ function player(parent, link, { status, root }) {
     link.redraw();
   });
   link.watch((changes, source) => {
+    if (source !== bench) view.catching = false;
     if (source === bench || !bench.playing || !("epoch" in changes) || ("edits" in changes && !("prefix" in changes))) {
       return;
     }
@@ -281,22 +329,40 @@ function player(parent, link, { status, root }) {
   });
   const former = button("the run before", () => {
     const snapshot = view.former.pop();
+    view.gesture = null;
     if (snapshot) link.update(snapshot, former);
   });
+  // The step from which on two states have other changes.
+  const changedAt = (old, now) => {
+    const [some, others] = [old, now].map((one) => editsOf(one.edits, one)),
+      same = (one, at) => told([one]) === told([others[at]].filter(Boolean));
+    const first = some.findIndex((one, at) => !same(one, at)), at = first < 0 ? some.length : first;
+    return Math.min(some[at]?.step ?? Infinity, others[at]?.step ?? Infinity);
+  };
   // A run that is left can be gone back to: settings and edits make it again.
   const kept = (state) =>
     Object.fromEntries([...TRAINED, "run", "start", "edits", "fork", "epoch"].map((name) => [name, state[name]]));
   let latest = kept(link.state());
   link.watch((changes, source) => {
-    const state = link.state(),
+    const lost = [],
+      state = link.state(),
       left = ["run", "start", ...TRAINED].some((name) => name !== "goal" && state[name] !== latest[name]);
     if (latest.run === OWN && state.run === OWN && latest.start && !state.start && SHAPES.some((name) => name in changes)) {
-      link.warn(
-        "The weights that were given do not fit these sizes; the training starts from weights of its own. “The run before” goes back.",
-      );
+      lost.push("The weights that were given do not fit these sizes; the training starts from weights of its own.");
     }
-    if (left && source !== former && latest.run === OWN && latest.epoch > 0) {
+    const resized = SHAPES.filter((name) => name in changes).length === 1; // by its field
+    if (resized && latest.rule && !state.rule) {
+      lost.push("The labels were for other sequences and are empty now: the label is the sum of the first k tokens.");
+    }
+    if (lost.length) link.warn(`${lost.join(" ")} “The run before” goes back.`);
+    if (left && source !== former && latest.run === OWN && (latest.epoch > 0 || lost.length)) {
       view.former = [...view.former.slice(-19), latest];
+    }
+    // A change deletes the epochs after it; those of a run that was trained further are kept with it.
+    const end = bench.own?.last ?? 0, live = bench.playing && latest.epoch * each(latest) >= view.known;
+    if (!left && source !== former && latest.run === OWN && !live && end > changedAt(latest, state)) {
+      view.former = [...view.former.slice(-19), { ...latest, epoch: end / each(latest) }];
+      link.warn(`The run as it was, to epoch ${numeral(end / each(latest))}, is kept: “the run before” goes back to it.`);
     }
     latest = kept(state);
   });
@@ -441,23 +507,26 @@ function walk(parent, link, { root }) {
 }
 
 // The query scaled, neurons and positions switched off.
-function surgery(parent, link) {
+function surgery(parent, link, { root }) {
   const node = element("div", { class: "ao-surgery" });
   const scale = element("input", { type: "range", min: 0, max: 2, step: 0.05, "aria-label": "query times" }),
     said = element("span", { class: "ao-value", "aria-hidden": "true" });
   scale.addEventListener("input", () => link.update(edited(link.state(), "query", null, [Number(scale.value)])));
-  const neurons = element("fieldset", {}, element("legend", {}, "neurons (press to switch off)")),
-    places = element("fieldset", {}, element("legend", {}, "positions (press to switch off)"));
-  const undo = button("undo the last", () => {
+  const neurons = element("fieldset", {}, element("legend", {}, "neurons")),
+    places = element("fieldset", {}, element("legend", {}, "positions"));
+  const take = (count) => {
     const state = link.state();
-    link.update(without(editsOf(state.edits, state).slice(0, -1)));
-  });
+    root.laboratory.gesture = null;
+    link.update(without(editsOf(state.edits, state).slice(0, -count)));
+  };
+  const undo = button("undo the last", () => take(1)), all = button("undo all", () => take(Infinity));
   const list = element("span", { class: "ao-told" });
   node.append(
     element("label", { class: "ao-slider" }, element("span", {}, "query"), scale, said),
+    element("p", { class: "ao-about" }, "Press to switch off, or on again:"),
     places,
     neurons,
-    element("div", { class: "ao-buttons" }, undo, button("undo all", () => link.update(without([]))), list),
+    element("div", { class: "ao-buttons" }, undo, all, list),
   );
   parent.append(node);
   const fill = (box, count, kind, word) => {
@@ -490,7 +559,7 @@ function surgery(parent, link) {
       if (document.activeElement !== scale || !here) scale.value = here ? here.values[0] : 1;
       said.textContent = show(here ? here.values[0] : 1, 2);
       scale.setAttribute("aria-valuetext", said.textContent);
-      undo.disabled = !edits.length;
+      undo.disabled = all.disabled = !edits.length;
       list.textContent = edits.length
         ? `${edits.length} ${edits.length === 1 ? "change" : "changes"}, the last at epoch ${
           numeral(edits.at(-1).step / each(state))
@@ -540,26 +609,45 @@ function many(parent, link, { root }) {
   const { bench } = root.laboratory,
     node = element("div", {}),
     list = element("div", { class: "ao-lists" }),
-    said = element(
+    about = element(
       "p",
-      { class: "ao-about", "aria-live": "polite" },
-      `The seeds begin with the one above; each is trained to the epoch above, with the start and the changes made so far; a success is right on more than ${
+      { class: "ao-about" },
+      `The seeds begin with the one above; each is trained to the epoch above, with the start and the changes made so far. A success is right on more than ${
         percent(SUCCESS, 0)
-      } of all sequences at the end. “From 28” means that the loss of an epoch was first below 0.6 log₂ p, 87% of log p, at epoch 28: the run had left the plateau.`,
-    );
+      } of all sequences at the end. “From 28” means: loss first below 87% of log p, at epoch 28; the run had left the plateau.`,
+    ),
+    said = element("p", { class: "ao-about", "aria-live": "polite" });
   const size = element("input", { type: "text", inputmode: "numeric", value: SEEDS, "aria-label": "number of seeds" });
-  let results = [], wanted = null, turn = 0, row = null, seeds = SEEDS;
-  const tell = (share = null) => {
+  let results = [], wanted = null, turn = 0, row = null, seeds = SEEDS, begun = 0, running = false;
+  const tell = (share = 0) => {
     const wins = results.filter(({ accuracy }) => accuracy > SUCCESS).length, n = results.length;
     const z = 1.96,
       middle = (wins + z * z / 2) / (n + z * z),
       half = z / (n + z * z) * Math.sqrt(wins * (n - wins) / n + z * z / 4);
-    said.textContent = n
-      ? `${wins} of ${n} succeed: ${percent(wins / n, 0)} (95% interval ${percent(Math.max(0, middle - half), 0)} to ${
-        percent(Math.min(1, middle + half), 0)
-      })${n < seeds ? `; seed ${wanted.seed + n} is at ${percent(share ?? 0, 0)} of its epochs` : ""}. A click opens a run.`
-      : `Seed ${wanted.seed} is at ${percent(share ?? 0, 0)} of its epochs.`;
+    const seconds = (seeds - n - share) * (performance.now() - begun) / 1000 / (n + share),
+      left = seconds < 60 ? `${Math.ceil(seconds)} s` : `${Math.round(seconds / 60)} min`;
+    const parts = [
+      n
+        ? `${wins} of ${n} succeed: ${percent(wins / n, 0)} (95% interval ${percent(Math.max(0, middle - half), 0)} to ${
+          percent(Math.min(1, middle + half), 0)
+        })`
+        : "",
+      n === seeds
+        ? ""
+        : `${n} of ${seeds} done${
+          running
+            ? (n ? `, about ${left} left` : `, seed ${wanted.seed} is at ${percent(share, 0)} of its epochs`)
+            : ", then stopped"
+        }`,
+    ].filter(Boolean);
+    said.textContent = `${parts.join("; ")}.${n ? " A click opens a run." : ""}`;
+    stop.disabled = !running;
   };
+  const stop = button("stop", () => {
+    bench.many?.post({ kind: "stop" });
+    running = false;
+    tell();
+  }, { disabled: "" });
   const start = button("train them", () => {
     const state = link.state(), { value, wrong } = numberIn(size.value, { low: 1, high: MOST, whole: true });
     link.warn(wrong ? `The number of seeds ${wrong}.` : "");
@@ -576,7 +664,11 @@ function many(parent, link, { root }) {
     list.prepend(row);
     while (list.childElementCount > 6) list.lastChild.remove();
     bench.many ??= open((message) => {
-      if (message.kind === "error") return link.warn(`The training stopped: ${message.message}.`);
+      if (message.kind === "error") {
+        running = false;
+        stop.disabled = true;
+        return link.warn(`The training stopped: ${message.message}.`);
+      }
       if (message.kind !== "one" || message.id !== turn) return;
       if (message.evaluation) {
         const { seed, escaped, evaluation: { all: accuracy } } = message, opened = wanted;
@@ -588,7 +680,8 @@ function many(parent, link, { root }) {
         one.classList.toggle("ao-won", accuracy > SUCCESS);
         row.append(one);
       }
-      tell(message.share < 1 ? message.share : null);
+      running &&= results.length < seeds;
+      if (running || message.evaluation) tell(message.share < 1 ? message.share : 0);
     });
     turn += 1;
     bench.many.post({
@@ -600,6 +693,7 @@ function many(parent, link, { root }) {
       seeds: Array.from({ length: seeds }, (_, index) => (state.seed + index) % 2 ** 32),
       epochs: state.goal,
     });
+    [begun, running] = [performance.now(), true];
     tell();
   });
   node.append(
@@ -608,8 +702,9 @@ function many(parent, link, { root }) {
       { class: "ao-buttons" },
       element("label", {}, "number of seeds ", size),
       start,
-      button("stop", () => bench.many?.post({ kind: "stop" })),
+      stop,
     ),
+    about,
     said,
     list,
   );
@@ -625,7 +720,7 @@ function tableOf({ epoch, axis, readings, ...columns }) {
     const several = values.find(Array.isArray)?.length;
     return several
       ? Array.from({ length: several }, (_, t) => [`${name} ${t + 1}`, values.map((row) => row?.[t])])
-      : [[name, values]];
+      : [[LAYERS.some(([layer]) => layer === name) ? `gradient ${name}` : name, values]];
   });
   const text = (value) => (value === null || value === undefined || Number.isNaN(value) ? "" : String(value));
   const rows = epoch.map((one, at) => [one, ...wide.map(([, values]) => values[at])].map(text).join(","));
@@ -722,7 +817,10 @@ function files(parent, link, { bounds, root }) {
     button("save weights", () => {
       const now = held(link.state());
       if (!now) return;
-      download(new Blob([asFile(now)], { type: "application/json" }), `model-epoch-${numeral(now.epoch)}.json`);
+      download(
+        new Blob([asFile(now, link.state())], { type: "application/json" }),
+        `model-epoch-${numeral(now.epoch)}.json`,
+      );
     }),
     button("save curves (CSV)", () => {
       if (!held(link.state())) return;
@@ -743,7 +841,7 @@ function files(parent, link, { bounds, root }) {
     try {
       if (file.size > 4e6) throw new RangeError("This file is larger than 4 MB.");
       const { models, untold, ...found } = fromFile(await file.text(), link.state());
-      for (const name of ["p", "length", "dim", "width"]) {
+      for (const name of TRAINED.filter((one) => one in found && "low" in bounds[one])) {
         const { wrong } = numberIn(String(found[name]), bounds[name]);
         if (wrong) throw new RangeError(`The model's ${name} ${wrong}.`);
       }
@@ -773,24 +871,26 @@ function labels(parent, link) {
     element(
       "p",
       { class: "ao-about" },
-      "Empty: the sum of the first k tokens modulo p. L whole numbers, such as 1 2 0 1 …: the sum of the tokens with these weights modulo p. All pᴸ labels as digits, for at most 1024 sequences in lexicographic order: any rule. Not every rule is learned from every seed: try several, and begin with a small L.",
+      "Empty: the sum of the first k tokens modulo p. L whole numbers, such as 1 2 0 1 …: the sum of the tokens with these weights modulo p. All pᴸ labels as digits, with spaces or without, for at most 1024 sequences in lexicographic order: any rule. For a task of your own, try several seeds, and begin with a small L.",
     ),
     element(
       "p",
       { class: "ao-about" },
-      "A setting that you change, also while the model trains, begins a new run at epoch 0; “the run before” goes back. To change the learning rate and the like in the middle of a run, use “Compare” below. Changing “train to epoch” does not begin a new run.",
+      "A setting that you change, also while the model trains, begins a new run at epoch 0; “the run before” goes back. To change the learning rate and the like in the middle of a run, use “Compare” below. Changing “train to epoch” does not start a new run.",
     ),
   );
   let shown = null, refused = false; // what is refused stays, to be mended
   input.addEventListener("change", () => {
-    refused = true; // while it is tried
-    refused = !link.update(anew(link.state(), { rule: input.value.trim().replace(/\s+/g, " ") }));
+    link.update(anew(link.state(), { rule: input.value.trim().replace(/\s+/g, " ") })); // what is refused stays, to be mended
+  });
+  link.watch((changes) => {
+    if ("rule" in changes) shown = null;
   });
   parent.append(node);
   return {
     node,
     set({ rule }) {
-      if (rule !== shown || (!refused && document.activeElement !== input)) input.value = shown = rule;
+      if (rule !== shown) input.value = shown = rule;
     },
   };
 }
@@ -816,7 +916,9 @@ function choiceOf(state) {
 }
 const sentence = (trait, list) => ({
   trait,
-  label: trait,
+  // With labels of one's own, k decides nothing.
+  label: (state) => (state.run === OWN && state.rule ? { prefix: "first k", suffix: "others" }[trait] : trait),
+  hidden: (state) => trait === "suffix" && taskShown(state).k === taskShown(state).length,
   values: (state) => rowsOf(taskShown(state))[list].map((_, index) => index),
   get: (state) => Math.min(choiceOf(state)[trait], rowsOf(taskShown(state))[list].length - 1),
   put(value, state) {
@@ -900,7 +1002,7 @@ const controls = [
   field("beta1", "β₁"),
   field("beta2", "β₂"),
   field("eps", "ε"),
-  field("discount", "divide the rate of the feed-forward layer by"),
+  { ...field("discount", "divide the feed-forward layer's learning rate by"), broad: true },
   { kind: "number", trait: "goal", label: "train to epoch", place: "ao-fields", fold: SETTINGS },
   {
     kind: "select",
@@ -925,7 +1027,7 @@ function draw([view], _, state) {
   if (second) {
     view.beside.firstChild.textContent = `Second run, ${SPLITS.find(([kind]) => state.fork.split(" ")[1] === kind)[1]} ${
       state.fork.split(" ")[2]
-    } from epoch ${numeral(Number(state.fork.split(" ")[0]) / each(state))} on (purple curves), at epoch ${
+    } from epoch ${numeral(Number(state.fork.split(" ")[0]) / each(state))} on (pink curves), at epoch ${
       numeral(second.epoch)
     }: loss ${small(second.evaluation.loss)}, right on ${percent(second.evaluation.all)} of all sequences.`;
   }
@@ -933,18 +1035,15 @@ function draw([view], _, state) {
 }
 
 function described(state) {
-  const from = state.start.startsWith("w:")
-    ? "given weights"
-    : state.start
-    ? `the run “${state.data[state.start.split("@")[0]].title}” at ${numeral(Number(state.start.split("@")[1]))}`
-    : "its own first weights";
-  const slot = benchOf(state)?.own,
-    waits = slot && slot.last < Math.round(state.epoch * each(state))
-      ? ` Training up to epoch ${numeral(state.epoch)} …`
-      : "";
-  return `A training of your own: seed ${state.seed}, ${
-    unusual(state)
-  }. It starts from ${from}; Adam starts anew, and the seed decides the data.${waits}`;
+  const slot = benchOf(state)?.own, from = startSaid(state), changes = changesSaid(state);
+  const settings = `A training of your own: seed ${state.seed}, ${settingsSaid(state).join(", ") || "the usual settings"}.`,
+    way = from
+      ? ` Starts ${[from, changes].filter(Boolean).join(", ")}; Adam starts anew.`
+      : ` Weights, data, and order are drawn from the seed${changes && `; ${changes}`}.`;
+  const waits = slot && slot.last < Math.round(state.epoch * each(state))
+    ? ` Training up to epoch ${numeral(state.epoch)} …`
+    : "";
+  return settings + way + waits;
 }
 
 // What a saved picture is of.
@@ -978,16 +1077,16 @@ function say(numbers, state, [view]) {
     where = `${axis === "model" ? "Model" : "Epoch"} ${numeral(epoch)}`;
   const right = loss === null
     ? `right on ${percent(all)} of all sequences`
-    : `loss ${small(loss)}; right on ${percent(train)} of the training set, ${
-      Number.isNaN(unseen ?? NaN) ? "" : `${percent(unseen)} of unseen and `
-    }${percent(all)} of all sequences`;
+    : `loss ${small(loss)}; right on ${percent(train)} of the training set${
+      known(unseen) ? `, ${percent(unseen)} of unseen` : ""
+    } and ${percent(all)} of all sequences${known(unseen) ? "" : " (no unseen sequences)"}`;
   const count = m
-    ? ` m = ${
-      explained < 0.5 || Math.max(...m.map(Math.abs)) > 9
-        ? "no small integers describe ξ"
-        : `${m.slice(0, task.k).map((one) => show(one, 0)).join(" ")} | ${
+    ? ` ${
+      counts(m)
+        ? `m = ${m.slice(0, task.k).map((one) => show(one, 0)).join(" ")} | ${
           m.slice(task.k).map((one) => show(one, 0)).join(" ")
         }, which explain ${percent(explained)} of ξ's variance`
+        : "No count with small integer weights describes ξ here"
     }${parity === null || parity === undefined ? "" : `; π = ${show(parity, 2)}`}.`
     : "";
   return `${where}: ${right}.${
@@ -997,7 +1096,9 @@ function say(numbers, state, [view]) {
   }${count} ` +
     `Sequence ${spelled(tokens.slice(0, task.k))} ${spelled(tokens.slice(task.k))}: ${
       percent(sum(shares.slice(0, task.k)))
-    } of its attention on the prefix; label ${label}, logits ${logits.map((value) => show(value, 2)).join(", ")}, ` +
+    } of its attention on ${task.rule ? `the first ${task.k} tokens` : "the prefix"}; label ${label}, logits ${
+      logits.map((value) => show(value, 2)).join(", ")
+    }, ` +
     `answer ${best} with probability ${show(answers[best], 3)}${answers[label] < answers[best] ? ", wrong" : ""}.`;
 }
 

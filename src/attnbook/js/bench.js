@@ -256,13 +256,13 @@ export function unpack(run) {
 
 // Settings, the weights to start from and the edits, as a state tells them.
 export const taskOf = ({ p, length, k, rule }) => ({ p, length, k, rule: rule ? ruleOf(rule, { p, length }) : null });
-// A rule as a reader writes it: L weights with spaces between, or, of short sequences, all pᴸ labels without.
+// A rule as a reader writes it: L weights with spaces between, or, of short sequences, all pᴸ labels, with spaces or without.
 const TABLE = 1024;
 function ruleOf(text, { p, length }) {
-  const parts = text.trim().split(/[\s,;]+/), size = p ** length, digits = parts.join("");
-  const grouped = parts.some((part) => part.length > 1) && digits.length === size; // a table with spaces in it
-  if ((parts.length === 1 || grouped) && length > 1 && /^\d+$/.test(digits)) {
-    const labels = [...digits].map(Number);
+  const parts = text.trim().split(/[\s,;]+/), size = p ** length;
+  const joined = parts.join(""), digits = /^\d+$/.test(joined), labels = digits ? [...joined].map(Number) : [];
+  if (size <= TABLE && labels.length === size && labels.every((label) => label < p)) return labels;
+  if (parts.length === 1 && length > 1 && digits) {
     if (size > TABLE) throw new RangeError(`A table of labels is for at most ${TABLE} sequences; these are ${p}^${length}.`);
     if (labels.length !== size) {
       throw new RangeError(`The table must have ${p}^${length} = ${size} labels, got ${labels.length}.`);
@@ -389,8 +389,9 @@ class Slot {
   }
 
   take(message, hear) {
+    if ("id" in message && message.id !== this.id) return;
+    if (message.kind === "diverged") this.goal = null; // it may be asked to go on, which says so again
     if (message.kind === "rows") {
-      if (message.id !== this.id) return;
       if (message.cut < Infinity) this.frames = this.frames.filter(({ steps }) => steps < message.cut);
       for (const row of message.rows) {
         while (this.frames.length && this.frames.at(-1).steps >= row.steps) this.frames.pop();
@@ -454,7 +455,8 @@ export class Bench {
   }
   slot(which) {
     return this[which] ??= new Slot((message) => {
-      if (message.kind === "error") [this.error, this.playing] = [message.message, false];
+      if (message.kind === "error") this.error = message.message;
+      if (message.kind === "error" || message.kind === "diverged") this.playing = false;
       this.hear(message, which);
     });
   }
@@ -576,6 +578,9 @@ function described({ model, task, epoch, frame, evaluation }) {
   };
 }
 
+// Whether integers read off describe anything: large ones fit any data.
+export const counts = (m) => m.some(Boolean) && Math.max(...m.map(Math.abs)) <= 9;
+
 // The curves of a run: columns by name against the epoch; `readings` are those of the frames.
 export function curvesOf(state, which = "own") {
   if (state.run !== OWN) {
@@ -613,14 +618,17 @@ export const liveOf = (state, now) => ({
   evaluation: now.evaluation,
 });
 
-// What is shown as a file: weights as the package's JSON has them, with the task, and which neurons and positions are on.
-export function asFile({ model: { norm, weights, neurons, positions }, task: { rule, ...sizes } }) {
+// What is shown as a file: weights as the package's JSON has them, with the task, which neurons and positions are on, and of
+// a training of one's own its settings.
+const SAVED = ["seed", "rate", "decay", "clip", "beta1", "beta2", "eps", "discount", "count", "batch"];
+export function asFile({ model: { norm, weights, neurons, positions }, task: { rule, ...sizes } }, state) {
   const task = { ...sizes, ...(rule ? { rule } : {}) };
   const switches = Object.fromEntries(Object.entries({ neurons, positions }).filter(([, mask]) => mask?.includes(0)));
   return JSON.stringify({
     norm,
     dtype: "float64",
     task,
+    ...(state.run === OWN ? { settings: Object.fromEntries(SAVED.map((name) => [name, state[name]])) } : {}),
     ...switches,
     weights: Object.fromEntries(Object.entries(weights).map(([name, value]) => [name, [value]])),
   });
@@ -693,6 +701,7 @@ export function fromFile(text, state) {
     k: task.k,
     rule,
     norm,
+    ...Object.fromEntries(SAVED.filter((name) => name in (said.settings ?? {})).map((name) => [name, said.settings[name]])),
     start: spelledWeights(flat),
     edits: told(edits),
     models: weights.token.length,

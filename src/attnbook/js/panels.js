@@ -2,9 +2,10 @@
 
 import { arrow, clamp, COLOURS, curve, dot, drawn, element, line, mark, show, small, softmaxOf } from "./common.js";
 import { movable } from "./shell.js";
-import { curvesOf, everySequence, inRows, LAYERS, OWN, ramp, stepped } from "./bench.js";
+import { counts, curvesOf, everySequence, inRows, LAYERS, OWN, ramp, stepped } from "./bench.js";
 import { below, classify } from "./model.js";
 
+const MARK = 12; // half the width of the largest mark
 const FINE = 220, ROUGH = 56, RING = 1440, BINS = 240; // cells a side of the regions, directions tabulated for them, of curves
 const HUES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"];
 export const TOKENS = [...COLOURS, "#CC79A7", "#56B4E9", "#E69F00", "#6b6b6b"];
@@ -67,6 +68,7 @@ function paintRegions(canvas, { model, dim, plane }, reach) {
   });
 }
 
+const OTHER = ["━", "second run", HUES[3]]; // in a key where there is one
 const PANELS = [
   [
     "positions",
@@ -100,7 +102,7 @@ const PANELS = [
   ],
   [
     "regions",
-    "each dot is a sequence; background: the answer at that place; ✕: wrong",
+    "each dot is a sequence; background: the answer at that place; ✕: wrong answer",
     "Regions of the classes in the plane of sequence embeddings",
     { canvas: true },
   ],
@@ -113,13 +115,13 @@ const PANELS = [
   ],
   ["count", "m, what each position counts", "The integer that is read off for each position, prefix and suffix apart", {}],
   ["loss", "how well it does: loss, accuracy", "Training loss and accuracy against the epoch", {
-    key: [["━", "training", HUES[0]], ["╍", "unseen", HUES[1]]],
+    key: [["━", "training", HUES[0]], ["╍", "unseen", HUES[1]], OTHER],
   }],
   [
     "influences",
     "influences ‖δ‖ (prefix bold), and π",
     "Influence of each position, those of the prefix bold, and the parity coefficient against the epoch",
-    {},
+    { key: [OTHER] },
   ],
   ["gradients", "gradient norms", "Norms of the loss's gradient, one curve per layer", {
     key: LAYERS.map(([, letter], index) => ["━", letter, HUES[index]]),
@@ -147,8 +149,9 @@ export function panels(root, link) {
   const view = { root, about, layers, beside, hovered: null, built: "", shown: null, sentences: null, handles: "" };
   const panel = (parent, key, [name, title, label, { canvas = false, key: signs = [] }]) => {
     const plot = element("div", { class: "ao-plot" }), caption = element("div", { class: "ao-caption" }, title);
-    for (const [sign, text, color] of signs) {
-      const said = element("span", { class: "ao-key" }, element("b", {}, sign), text);
+    for (const sign of signs) {
+      const [line, text, color] = sign, said = element("span", { class: "ao-key" }, element("b", {}, line), text);
+      if (sign === OTHER) said.classList.add("ao-second");
       if (color) said.firstChild.style.color = color;
       caption.append(" ", said);
     }
@@ -248,6 +251,12 @@ function planeOf(layer, reach, { axes: [u, w] }, note = `±${brief(reach)}${u.le
   return [parent, (v) => [half + half * dot(v, u) / reach, half - half * dot(v, w) / reach]];
 }
 
+// Whether a label has room: far enough from all that were placed, among which it is then.
+function placed(taken, [x, y], wide = 11, high = 10) {
+  if (taken.some(([u, v]) => Math.abs(x - u) < wide && Math.abs(y - v) < high)) return false;
+  return taken.push([x, y]);
+}
+
 // Of a curve with many points, the first, least and greatest of each bin.
 function thinned(points) {
   if (points.length <= 3 * BINS) return points;
@@ -320,7 +329,7 @@ function build(view, state) {
     }
   };
   const decades = (lists) => {
-    const positive = lists.flat().filter((value) => value > 0);
+    const positive = lists.flat().filter((value) => value > 0 && Number.isFinite(value));
     if (!positive.length) return { low: 0, high: 1, ticks: [], text: String };
     const ends = positive.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, 0]);
     const end = Math.max(Math.ceil(Math.log10(ends[1])), Math.floor(Math.log10(ends[1])) + 1),
@@ -389,7 +398,7 @@ function build(view, state) {
     small(layers.influences.behind, 40, middle + 20, "π");
   } else {
     layers.influences.span = [34, size - 6];
-    tiny(layers.influences.behind, size / 2, size / 2, "for two tokens, up to L = 13");
+    tiny(layers.influences.behind, size / 2, size / 2, "only for p = 2 and L ≤ 13");
   }
   const layered = LAYERS.map(([name]) => own[name]).filter(Boolean);
   if (layered.length) {
@@ -416,7 +425,7 @@ export function sentenceOf({ prefixes, suffixes, chosen }, { prefix, suffix }, h
 // A level for each sequence, if what is counted is small, and a color for each level.
 function levelsOf({ m, task }) {
   const all = everySequence(task);
-  if (!m || !all.complete || Math.max(...m.map(Math.abs)) > 9 || m.every((one) => !one)) return null;
+  if (!m || !all.complete || !counts(m)) return null;
   const level = new Int16Array(all.count);
   for (let n = 0; n < all.count; n++) {
     for (let t = 0; t < task.length; t++) level[n] += m[t] * all.tokens[n * task.length + t];
@@ -439,10 +448,17 @@ function dotted(layer, count, place, color, size = 2.2) {
   }
 }
 
-// Half the width of a plane that holds ξ of all sequences.
-function roomOf({ xi, reaches: { sequence } }) {
+// Half the width of a plane that holds ξ of all sequences, however it is turned.
+function roomOf({ xi, dim, reaches: { sequence } }) {
   let top = 0;
-  for (let at = 0; at < xi.length; at++) top = Math.max(top, Math.abs(xi[at]));
+  for (let at = 0; at < xi.length; at += dim) {
+    let square = 0;
+    for (let f = 0; f < dim; f++) {
+      square += xi[at + f] ** 2;
+      if (dim < 3) top = Math.max(top, Math.abs(xi[at + f]));
+    }
+    if (dim > 2) top = Math.max(top, Math.sqrt(square));
+  }
   return Math.max(sequence, stepped(top));
 }
 
@@ -492,14 +508,11 @@ function drawCount(layers, suffix, shown, state, chosen) {
     }
     const centers = sums.map(([x, y, count]) => [x / count, y / count]);
     if (levels.values.length <= 24) {
-      centers.forEach(([x, y], index) =>
-        drawn(
-          "text",
-          { x: half + half * x / reach, y: half - half * y / reach - 6, "text-anchor": "middle", class: "ao-small ao-halo" },
-          parent,
-          show(levels.values[index], 0),
-        )
-      );
+      const taken = [], spot = ([x, y]) => [half + half * x / reach, half - half * y / reach];
+      centers.forEach((center, index) => {
+        const [x, y] = spot(center), look = { "text-anchor": "middle", class: "ao-small ao-halo" };
+        if (placed(taken, [x, y], 16, 12)) drawn("text", { x, y: y - 6, ...look }, parent, show(levels.values[index], 0));
+      });
     }
     // The main axis: from the lowest level's middle to the highest one's.
     const first = centers[0],
@@ -533,12 +546,12 @@ function drawCount(layers, suffix, shown, state, chosen) {
     tiny(group, (left + right) / 2, size - 6, "ξ along the main axis; color: label");
   } else {
     ladder.cloth.width = ladder.cloth.height = 1;
-    tiny(group, (left + right) / 2, size / 2, m ? "no count with small m" : "for two tokens, up to L = 13");
+    tiny(group, (left + right) / 2, size / 2, m ? "no count with small integer weights" : "only for p = 2 and L ≤ 13");
   }
 
   const bars = layers[`count${suffix}`], box = cleared(bars), wide = bars.size;
   frameOf(box, [0.5, 0.5, wide - 0.5, wide - 0.5]);
-  if (!m) return void tiny(box, wide / 2, wide / 2, "for two tokens, up to L = 13");
+  if (!m) return void tiny(box, wide / 2, wide / 2, "only for p = 2 and L ≤ 13");
   const most = Math.max(2, Math.min(9, Math.max(...m.map(Math.abs)))),
     unit = (wide - 12) / task.length,
     zero = wide / 2,
@@ -557,16 +570,14 @@ function drawCount(layers, suffix, shown, state, chosen) {
     }, box);
     tiny(box, x + unit / 2, value < 0 ? zero - height + 13 : zero - height - 5, Math.abs(value) > 99 ? "…" : show(value, 0));
   });
-  tiny(box, 6 + task.k * unit / 2, 14, "prefix");
-  if (task.k < task.length) tiny(box, 6 + (task.k + task.length) * unit / 2, 14, "suffix");
-  tiny(
-    box,
-    wide / 2,
-    wide - 7,
-    Math.max(...m.map(Math.abs)) <= 9
-      ? `explains ${show(100 * explained, 1)}% of ξ's variance`
-      : "pale bars (|m| > 9) mean nothing",
-  );
+  tiny(box, 6 + task.k * unit / 2, 14, task.rule ? "first k" : "prefix");
+  if (task.k < task.length) tiny(box, 6 + (task.k + task.length) * unit / 2, 14, task.rule ? "others" : "suffix");
+  const read = counts(m)
+    ? [`explains ${show(100 * explained, 1)}% of ξ's variance`]
+    : m.some(Boolean)
+    ? ["pale bars (|m| > 9) mean nothing:", "large integers fit any data"]
+    : ["no count with small integer weights"];
+  read.forEach((text, at) => tiny(box, wide / 2, wide - 7 - 10 * (read.length - 1 - at), text));
 }
 
 // Handles for the embeddings: as many as there are, kept while they are dragged.
@@ -592,6 +603,7 @@ export function drawPanels(view, now, state, link, move, second) {
     { found: sentences, through } = inRows(now, state);
   view.shown = now;
   view.sentences = sentences;
+  for (const one of view.root.querySelectorAll(".ao-second")) one.hidden = !second;
   if (view.hovered >= sentences.sentences.length) view.hovered = null;
   const wanted = [
     state.run,
@@ -600,8 +612,8 @@ export function drawPanels(view, now, state, link, move, second) {
     layers.count.plot.clientWidth,
     ...(state.run === OWN
       ? ["own", "other"].flatMap((which) => {
-        const { epoch } = curvesOf(state, which);
-        return [epoch.length, epoch.at(-1)];
+        const { epoch, loss } = curvesOf(state, which);
+        return [epoch.length, epoch.at(-1), loss.at(-1)]; // a change replaces the last
       })
       : []),
     Boolean(second),
@@ -621,41 +633,29 @@ export function drawPanels(view, now, state, link, move, second) {
   const off = (t) => model.positions && !model.positions[t];
 
   {
-    const [parent, put] = planeOf(layers.positions, reaches.embeddings, plane), { size } = layers.positions;
+    const { size } = layers.positions, inset = reaches.embeddings * size / (size - 2 * MARK); // so that marks stay in the frame
+    const [parent, put] = planeOf(layers.positions, inset, plane);
     handlesFor(view, state, link, move);
     const { axes: [u, w] } = plane;
     for (const handle of layers.positions.movable) {
       const vector = weights[handle.kind][handle.at], at = handle.place = put(vector);
       handle.from = (x, y) => {
         const [dx, dy] = [
-          (x - size / 2) * 2 * reaches.embeddings / size - dot(vector, u),
-          (size / 2 - y) * 2 * reaches.embeddings / size - dot(vector, w),
+          (x - size / 2) * 2 * inset / size - dot(vector, u),
+          (size / 2 - y) * 2 * inset / size - dot(vector, w),
         ];
         return vector.map((part, f) => part + dx * u[f] + dy * w[f]);
       };
       handle.node.setAttribute("transform", `translate(${at[0]} ${at[1]})`);
     }
     weights.position.forEach((vector, t) => {
-      const at = put(vector), prefix = t < task.k;
-      mark(parent, kind(t), at, 6.5, {
+      mark(parent, kind(t), put(vector), 6.5, {
         fill: "currentColor",
-        "fill-opacity": off(t) ? 0 : prefix ? 0.85 : 0.12,
+        "fill-opacity": off(t) ? 0 : t < task.k ? 0.85 : 0.12,
         stroke: "currentColor",
         "stroke-width": 0.8,
         ...(off(t) ? { "stroke-dasharray": "2 2" } : {}),
       });
-      drawn(
-        "text",
-        {
-          x: at[0],
-          y: at[1] + 3,
-          "text-anchor": "middle",
-          class: "ao-tiny",
-          style: `fill: ${prefix && !off(t) ? "var(--ao-paper)" : "currentColor"}`,
-        },
-        parent,
-        t + 1,
-      );
     });
     weights.token.forEach((vector, x) => {
       const at = put(vector), r = 8;
@@ -667,12 +667,31 @@ export function drawPanels(view, now, state, link, move, second) {
         stroke: "currentColor",
         "stroke-width": 0.8,
       }, parent);
-      drawn(
-        "text",
-        { x: at[0], y: at[1] + 4, "text-anchor": "middle", class: "ao-small", style: "fill: #fff; font-weight: 600" },
-        parent,
-        String(x),
-      );
+    });
+    // Numbers after all marks, each where it covers no other.
+    const taken = [];
+    weights.token.forEach((vector, x) => {
+      const at = put(vector), look = { class: "ao-small", style: "fill: #fff; font-weight: 600" };
+      if (placed(taken, at, 16, 16)) {
+        drawn("text", { x: at[0], y: at[1] + 4, "text-anchor": "middle", ...look }, parent, String(x));
+      }
+    });
+    weights.position.forEach((vector, t) => {
+      const at = put(vector), dark = t < task.k && !off(t);
+      if (placed(taken, at, 13, 12)) {
+        drawn(
+          "text",
+          {
+            x: at[0],
+            y: at[1] + 3,
+            "text-anchor": "middle",
+            class: "ao-tiny",
+            style: `fill: ${dark ? "var(--ao-paper)" : "currentColor"}`,
+          },
+          parent,
+          t + 1,
+        );
+      }
     });
   }
 

@@ -58,7 +58,8 @@ function piecesOf(node) {
     for (const { 0: word, index } of text.data.matchAll(/\S+/g)) {
       range.setStart(text, index);
       range.setEnd(text, index + word.length);
-      const { left: x, bottom } = range.getBoundingClientRect(), before = pieces.at(-1);
+      const { left: x, bottom, width } = range.getBoundingClientRect(), before = pieces.at(-1);
+      if (!width) continue; // it is hidden
       if (before?.of === text && before.y === bottom - below) before.said += ` ${word}`;
       else pieces.push({ of: text, said: word, x, y: bottom - below, color, fontSize, fontFamily, fontWeight });
     }

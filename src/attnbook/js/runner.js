@@ -10,7 +10,8 @@
 // Messages in, by kind: plan { plan, goal, id }; goal { goal, pace }, in steps and steps a second; rest { on }; stop;
 //   many { id, settings, start, edits, seeds, epochs }
 // Messages out: rows { id, rows, cut }, states after whole epochs, after edits and at the goal, `cut` the step from which on
-//   the rows sent before hold no more; one { id, seed, evaluation, share, escaped }, of many; error { message }
+//   the rows sent before hold no more; one { id, seed, evaluation, share, escaped }, of many; error { message };
+//   diverged { epoch }, in which the weights ceased to be finite: no later state is recorded, and training stops
 
 import { createTrainer, random, unflatten } from "./trainer.js";
 
@@ -53,7 +54,7 @@ const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
 export function serve(post, slice) {
   let trainer = null, plan = null, id = null, goal = 0, pace = Infinity;
   let kept = [], pending = [], cut = 0, done = -1, told = -1; // `done`: the step whose edits are done; `told`: the last recorded
-  let resting = false, timer = null, many = null, posted = 0, since = 0, started = 0;
+  let diverged = false, resting = false, timer = null, many = null, posted = 0, since = 0, started = 0;
 
   const perEpoch = () => stepsPerEpoch(plan.settings);
   const starts = (edits) => edits.some(({ step }) => step === trainer.steps);
@@ -61,7 +62,7 @@ export function serve(post, slice) {
   function begin(next) {
     const { settings, start } = next;
     trainer = made(settings, start);
-    [kept, pending, done] = [[], [], -1];
+    [kept, pending, done, diverged] = [[], [], -1, false];
   }
   function keep() {
     if (kept.at(-1)?.steps === trainer.steps) return;
@@ -87,6 +88,7 @@ export function serve(post, slice) {
     done = -1;
     if (changed === trainer.steps && !before.edits.some(({ step }) => step === changed)) return keep();
     while (kept.length && kept.at(-1).steps > changed) kept.pop();
+    diverged = false;
     if (kept.length) trainer.restore(kept.at(-1).saved);
     else begin(next);
   }
@@ -95,10 +97,12 @@ export function serve(post, slice) {
   function edit() {
     if (done === trainer.steps) return;
     const edited = starts(plan.edits), whole = trainer.steps % perEpoch() === 0;
+    const recorded = edited || whole || trainer.steps === goal || pace <= SLOW;
+    if (recorded && lost()) return;
     if (edited || (whole && (trainer.steps / perEpoch()) % BETWEEN === 0)) keep();
     if (edited) apply(trainer, plan.edits.filter(({ step }) => step === trainer.steps));
     done = trainer.steps;
-    if (edited || whole || trainer.steps === goal || pace <= SLOW) record();
+    if (recorded) record();
   }
   function record() {
     const evaluation = trainer.evaluate(), { loss, parity, influences, gradients } = evaluation;
@@ -110,6 +114,10 @@ export function serve(post, slice) {
     }
     pending.push({ steps: trainer.steps, weights: trainer.flat(), masks: trainer.masks, evaluation });
     told = trainer.steps;
+  }
+  // Weights whose fourth powers overflow are as good as infinite: what is computed from them would not be finite.
+  function lost() {
+    return diverged = !trainer.flat().every((weight) => Number.isFinite(weight ** 4));
   }
 
   function flush(force) {
@@ -127,13 +135,18 @@ export function serve(post, slice) {
       if (!trainer || resting) return;
       edit();
       while (
-        trainer.steps < goal && performance.now() < end &&
+        !diverged && trainer.steps < goal && performance.now() < end &&
         trainer.steps - since < pace * (performance.now() - started) / 1000
       ) {
         trainer.step();
         edit();
       }
-      if (trainer.steps >= goal && told !== trainer.steps) record(); // the goal was set later
+      if (trainer.steps >= goal && told !== trainer.steps && !diverged && !lost()) record(); // the goal was set later
+      if (diverged) {
+        flush(true);
+        if (goal > told) post({ kind: "diverged", id, epoch: Math.ceil(trainer.steps / perEpoch()) });
+        return;
+      }
       flush(trainer.steps >= goal);
       if (trainer.steps < goal) again(pace === Infinity ? 0 : 15);
     } catch (error) {

@@ -20,10 +20,11 @@
 //   kind      one of KINDS, "slider" unless said
 //   trait, at       what it sets, and the place in a list: a number, a path, or a function of the state
 //   get, put        (state, numbers) => value and (value, state, bound) => changes, where that is not all
-//   label           of a choice also a function of the state
+//   label           of a choice or a slider also a function of the state
 //   step, scale, figures    of a slider: "log" and "sqrt" scales have steps of their share, and round to some figures
 //   values          what a slider offers, if not the bounds say it: a function of the state
 //   digits, text    how a slider says its value: digits behind the point, or (value, state) => text
+//   broad           of a number, whose label needs a row of its own
 //   names           what a choice calls its values
 //   hidden, disabled    functions of the state
 //   place, top, fold    the class of the box it stands in, whether this is above the pictures, and what it folds under
@@ -82,10 +83,10 @@ function positions(row, bound, state) {
 
 // A labeled range input with its value shown: `digits` behind the point, or as `text` says it.
 function slider(row, { parent, bounds, link }) {
-  const input = element("input", { type: "range", "aria-label": row.label }),
-    output = element("span", { class: "ao-value", "aria-hidden": "true" });
-  const node = element("label", { class: "ao-slider" }, element("span", {}, row.label), input, output),
-    bound = bounds[row.trait];
+  const input = element("input", { type: "range" }),
+    output = element("span", { class: "ao-value", "aria-hidden": "true" }),
+    label = element("span");
+  const node = element("label", { class: "ao-slider" }, label, input, output), bound = bounds[row.trait];
   parent.append(node);
   input.addEventListener("input", () => {
     const state = link.state();
@@ -96,6 +97,8 @@ function slider(row, { parent, bounds, link }) {
     set(state, numbers) {
       const { min, max, step, to } = positions(row, bound, state), value = valueOf(row, state, numbers);
       if (value === undefined) return;
+      label.textContent = called(row.label, state);
+      input.setAttribute("aria-label", label.textContent);
       Object.assign(input, { min, max, step });
       input.value = to(value);
       output.textContent = row.text ? row.text(value, state) : show(value, row.digits ?? (bound.whole ? 0 : 2));
@@ -127,7 +130,12 @@ export function numberIn(text, { low = -Infinity, high = Infinity, whole = false
 // A labeled field for a number. What it may not be is said, and the last good value stays.
 function number(row, { parent, bounds, link }) {
   const input = element("input", { type: "text", inputmode: "decimal", autocomplete: "off", "aria-label": row.label });
-  const node = element("label", { class: "ao-number" }, element("span", {}, row.label), input);
+  const node = element(
+    "label",
+    { class: row.broad ? "ao-number ao-broad" : "ao-number" },
+    element("span", {}, row.label),
+    input,
+  );
   let shown = "";
   input.addEventListener("change", () => {
     const { value, wrong } = numberIn(input.value, bounds[row.trait]);
