@@ -879,7 +879,7 @@ function labels(parent, link) {
       "A setting that you change, also while the model trains, begins a new run at epoch 0; “the run before” goes back. To change the learning rate and the like in the middle of a run, use “Compare” below. Changing “train to epoch” does not start a new run.",
     ),
   );
-  let shown = null, refused = false; // what is refused stays, to be mended
+  let shown = null;
   input.addEventListener("change", () => {
     link.update(anew(link.state(), { rule: input.value.trim().replace(/\s+/g, " ") })); // what is refused stays, to be mended
   });

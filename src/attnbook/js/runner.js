@@ -105,14 +105,7 @@ export function serve(post, slice) {
     if (recorded) record();
   }
   function record() {
-    const evaluation = trainer.evaluate(), { loss, parity, influences, gradients } = evaluation;
-    const numbers = [loss, parity ?? 0, ...(influences ?? []), ...Object.values(gradients), ...trainer.flat()];
-    if (!numbers.every(Number.isFinite)) {
-      const epoch = Math.floor((trainer.steps - 1) / perEpoch());
-      flush(true);
-      throw new RangeError(`the run diverged after epoch ${epoch}; a smaller learning rate may help`);
-    }
-    pending.push({ steps: trainer.steps, weights: trainer.flat(), masks: trainer.masks, evaluation });
+    pending.push({ steps: trainer.steps, weights: trainer.flat(), masks: trainer.masks, evaluation: trainer.evaluate() });
     told = trainer.steps;
   }
   // Weights whose fourth powers overflow are as good as infinite: what is computed from them would not be finite.
