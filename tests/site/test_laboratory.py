@@ -743,6 +743,19 @@ def test_every_sequence_can_be_chosen(show):
         seen.add(re.search(r"Sequence (\d+)", status(explorer))[1])
         prefix.press("ArrowRight")
     assert len(seen) == 16
+    page, explorer = open_laboratory(show, length=6, k=4)  # 64, a sample of which has rows; the sliders reach all
+    reach(page, "Epoch 0:")
+    seen, sliders = set(), [explorer.get_by_role("slider", name=name) for name in ("prefix", "suffix")]
+    sliders[0].press("Home")
+    for _ in range(16):
+        sliders[1].press("Home")
+        for _ in range(4):
+            prefix, suffix = re.search(r"Sequence (\d+) (\d+):", status(explorer)).groups()
+            assert [one.get_attribute("aria-valuetext") for one in sliders] == [prefix, suffix]
+            seen.add(prefix + suffix)
+            sliders[1].press("ArrowRight")
+        sliders[0].press("ArrowRight")
+    assert len(seen) == 64
     page, explorer = open_laboratory(show, run="success", epoch=1000)
     prefix, caption = explorer.get_by_role("slider", name="prefix"), explorer.locator(".ao-panel-attention .ao-caption")
     assert "(a sample of 56 of 4096 sequences)" in caption.inner_text()
@@ -766,6 +779,14 @@ def test_every_sequence_can_be_chosen(show):
     prefix.press("Home")
     assert "Sequence 00000 0110011:" in status(explorer)
     assert explorer.get_by_label("sequence", exact=True).input_value() == first
+    assert prefix.get_attribute("max") == "31"  # all of them, though 14 are in the sample
+    suffix = explorer.get_by_role("slider", name="suffix")
+    assert suffix.get_attribute("max") == "3"  # there are 128
+    prefix.press("ArrowRight")
+    prefix.press("ArrowRight")
+    assert "Sequence 00010 0110011:" in status(explorer)
+    suffix.press("ArrowRight")
+    assert "Sequence 00010 1001100:" in status(explorer)
     fill(explorer, "sequence", "010110100010")
     explorer.get_by_role("radio", name="a training of your own").check()  # whose sequences are shorter
     reach(page, "Epoch 0:")

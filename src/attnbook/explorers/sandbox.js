@@ -16,6 +16,7 @@ import {
   inRows,
   LAYERS,
   liveOf,
+  offeredOf,
   OWN,
   rowsOf,
   settingsOf,
@@ -907,27 +908,35 @@ const field = (trait, label) => ({
 const taskShown = (
   state,
 ) => (state.run === OWN ? { p: state.p, length: state.length, k: state.k } : unpack(state.data[state.run]).task);
-// The chosen sequence, and which prefix and suffix it is made of, where these have numbers.
 function choiceOf(state) {
-  const task = taskShown(state), rows = rowsOf(task, state.sequence), chosen = sentenceOf(rows, state, null);
-  const { prefixes, suffixes: { length: many } } = rows, listed = chosen < prefixes.length * many;
-  const { prefix, suffix } = listed ? { prefix: Math.floor(chosen / many), suffix: chosen % many } : state;
-  return { tokens: rows.sentences[chosen], task, prefix, suffix };
+  const task = taskShown(state), rows = rowsOf(task, state.sequence);
+  return { tokens: rows.sentences[sentenceOf(rows, state, null)], task };
+}
+const halves = (tokens, { k }) => ({ prefix: tokens.slice(0, k), suffix: tokens.slice(k) });
+// Another sequence: by the numbers that it has in the sample, or else as if it were typed.
+function choosing(tokens, state) {
+  const { sentences, prefixes, suffixes: { length: many } } = rowsOf(taskShown(state)), text = spelled(tokens);
+  const at = sentences.slice(0, prefixes.length * many).findIndex((row) => spelled(row) === text);
+  return at < 0 ? { sequence: text } : { prefix: Math.floor(at / many), suffix: at % many, sequence: "" };
 }
 const sentence = (trait, list) => ({
   trait,
   // With labels of one's own, k decides nothing.
   label: (state) => (state.run === OWN && state.rule ? { prefix: "first k", suffix: "others" }[trait] : trait),
   hidden: (state) => trait === "suffix" && taskShown(state).k === taskShown(state).length,
-  values: (state) => rowsOf(taskShown(state))[list].map((_, index) => index),
-  get: (state) => Math.min(choiceOf(state)[trait], rowsOf(taskShown(state))[list].length - 1),
+  values: (state) => offeredOf(taskShown(state))[list].map((_, index) => index),
+  get(state) {
+    const { tokens, task } = choiceOf(state), own = spelled(halves(tokens, task)[trait]);
+    return Math.max(0, offeredOf(task)[list].findIndex((one) => spelled(one) === own));
+  },
   put(value, state) {
-    const { prefix, suffix } = choiceOf(state);
-    return { prefix, suffix, sequence: "", [trait]: value };
+    const { tokens, task } = choiceOf(state),
+      { prefix, suffix } = { ...halves(tokens, task), [trait]: offeredOf(task)[list][value] };
+    return choosing([...prefix, ...suffix], state);
   },
   text(_, state) {
-    const { tokens, task: { k } } = choiceOf(state);
-    return spelled(trait === "prefix" ? tokens.slice(0, k) : tokens.slice(k)) || "none";
+    const { tokens, task } = choiceOf(state);
+    return spelled(halves(tokens, task)[trait]) || "none";
   },
 });
 // Any sequence, typed.
