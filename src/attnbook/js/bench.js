@@ -271,7 +271,8 @@ function ruleOf(text, { p, length }) {
   const parts = text.trim().split(/[\s,;]+/), size = p ** length;
   const joined = parts.join(""), digits = /^\d+$/.test(joined), labels = digits ? [...joined].map(Number) : [];
   if (size <= TABLE && labels.length === size && labels.every((label) => label < p)) return labels;
-  if (parts.length === 1 && length > 1 && digits) {
+  // Groups of digits, some of which begin with zero, are a table of another size, not weights.
+  if (digits && length > 1 && (parts.length === 1 || parts.some((part) => /^0\d/.test(part)))) {
     if (size > TABLE) throw new RangeError(`A table of labels is for at most ${TABLE} sequences; these are ${p}^${length}.`);
     if (labels.length !== size) {
       throw new RangeError(`The table must have ${p}^${length} = ${size} labels, got ${labels.length}.`);
