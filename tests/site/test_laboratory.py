@@ -737,6 +737,8 @@ def test_every_sequence_can_be_chosen(show):
     assert explorer.get_by_role("slider", name="suffix").count() == 0  # there is none
     assert "% of the training set and " in status(explorer)  # which holds all sequences
     assert "of all sequences (no unseen sequences). " in status(explorer)
+    assert re.search(r"m = [−\d ]*\d, which explain|No count with", status(explorer))  # and no suffix after a bar
+    assert re.search(r"Sequence \d{4}: ", status(explorer))
     seen = set()
     prefix.press("Home")
     for _ in range(16):

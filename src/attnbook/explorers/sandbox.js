@@ -381,14 +381,16 @@ function player(parent, link, { status, root }) {
   };
 }
 
+// What belongs to prefix and suffix of a sequence, also in words; there may be no suffix.
+const halves = (tokens, { k }) => ({ prefix: tokens.slice(0, k), suffix: tokens.slice(k) });
+const inHalves = (list, task, write, between) => Object.values(halves(list, task)).map(write).filter(Boolean).join(between);
+
 // One sentence, followed from its tokens to its answer: each stage lights up in turn, and is said.
 const STAGES = [
   [
     "attention",
     ({ tokens, task }) =>
-      `The sequence ${spelled(tokens.slice(0, task.k))} ${
-        spelled(tokens.slice(task.k))
-      } has ${task.length} tokens. Its row is framed.`,
+      `The sequence ${inHalves(tokens, task, spelled, " ")} has ${task.length} tokens. Its row is framed.`,
   ],
   [
     "positions",
@@ -912,7 +914,6 @@ function choiceOf(state) {
   const task = taskShown(state), rows = rowsOf(task, state.sequence);
   return { tokens: rows.sentences[sentenceOf(rows, state, null)], task };
 }
-const halves = (tokens, { k }) => ({ prefix: tokens.slice(0, k), suffix: tokens.slice(k) });
 // Another sequence: by the numbers that it has in the sample, or else as if it were typed.
 function choosing(tokens, state) {
   const { sentences, prefixes, suffixes: { length: many } } = rowsOf(taskShown(state)), text = spelled(tokens);
@@ -1092,9 +1093,9 @@ function say(numbers, state, [view]) {
   const count = m
     ? ` ${
       counts(m)
-        ? `m = ${m.slice(0, task.k).map((one) => show(one, 0)).join(" ")} | ${
-          m.slice(task.k).map((one) => show(one, 0)).join(" ")
-        }, which explain ${percent(explained)} of ξ's variance`
+        ? `m = ${inHalves(m, task, (part) => part.map((one) => show(one, 0)).join(" "), " | ")}, which explain ${
+          percent(explained)
+        } of ξ's variance`
         : "No count with small integer weights describes ξ here"
     }${parity === null || parity === undefined ? "" : `; π = ${show(parity, 2)}`}.`
     : "";
@@ -1103,11 +1104,9 @@ function say(numbers, state, [view]) {
       ? ""
       : ` Invariance: suffix ${show(suffix, 3)}, permutation ${show(permutation, 3)}.`
   }${count} ` +
-    `Sequence ${spelled(tokens.slice(0, task.k))} ${spelled(tokens.slice(task.k))}: ${
-      percent(sum(shares.slice(0, task.k)))
-    } of its attention on ${task.rule ? `the first ${task.k} tokens` : "the prefix"}; label ${label}, logits ${
-      logits.map((value) => show(value, 2)).join(", ")
-    }, ` +
+    `Sequence ${inHalves(tokens, task, spelled, " ")}: ${percent(sum(shares.slice(0, task.k)))} of its attention on ${
+      task.rule ? `the first ${task.k} tokens` : "the prefix"
+    }; label ${label}, logits ${logits.map((value) => show(value, 2)).join(", ")}, ` +
     `answer ${best} with probability ${show(answers[best], 3)}${answers[label] < answers[best] ? ", wrong" : ""}.`;
 }
 
