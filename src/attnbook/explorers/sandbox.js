@@ -796,7 +796,7 @@ function files(parent, link, { bounds, root }) {
       element(
         "p",
         { class: "ao-about" },
-        "The two agree to rounding at first; training magnifies rounding, so after some tens of epochs they can differ.",
+        "The page and Python agree to rounding at first; training magnifies rounding, so after some tens of epochs they can differ.",
       ),
     );
   code.append(button("copy", async ({ target }) => {
