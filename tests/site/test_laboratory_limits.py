@@ -34,6 +34,7 @@ def test_what_does_not_fit_is_said_and_left_out(laboratory):
         "fork:3%20rate%20-1": "it must be positive",
         "rule:1%202": "The weights must be 5, one per position, got 2.",
         "rule:0110": "The table must have 2^5 = 32 labels, got 4.",
+        "rule:01%2001%2010%2011%2000": "The table must have 2^5 = 32 labels, got 10.",  # in five groups
         "rule:1%202%200.5%200%201": "The weights must be whole numbers.",
         "length:12;rule:0110": "A table of labels is for at most 1024 sequences; these are 2^12.",
         "fork:3%20query%200": "A second run differs in one setting",

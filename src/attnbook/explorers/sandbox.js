@@ -16,6 +16,7 @@ import {
   inRows,
   LAYERS,
   liveOf,
+  offeredOf,
   OWN,
   rowsOf,
   settingsOf,
@@ -380,14 +381,16 @@ function player(parent, link, { status, root }) {
   };
 }
 
+// What belongs to prefix and suffix of a sequence, also in words; there may be no suffix.
+const halves = (tokens, { k }) => ({ prefix: tokens.slice(0, k), suffix: tokens.slice(k) });
+const inHalves = (list, task, write, between) => Object.values(halves(list, task)).map(write).filter(Boolean).join(between);
+
 // One sentence, followed from its tokens to its answer: each stage lights up in turn, and is said.
 const STAGES = [
   [
     "attention",
     ({ tokens, task }) =>
-      `The sequence ${spelled(tokens.slice(0, task.k))} ${
-        spelled(tokens.slice(task.k))
-      } has ${task.length} tokens. Its row is framed.`,
+      `The sequence ${inHalves(tokens, task, spelled, " ")} has ${task.length} tokens. Its row is framed.`,
   ],
   [
     "positions",
@@ -793,7 +796,7 @@ function files(parent, link, { bounds, root }) {
       element(
         "p",
         { class: "ao-about" },
-        "The two agree to rounding at first; training magnifies rounding, so after some tens of epochs they can differ.",
+        "The page and Python agree to rounding at first; training magnifies rounding, so after some tens of epochs they can differ.",
       ),
     );
   code.append(button("copy", async ({ target }) => {
@@ -907,27 +910,34 @@ const field = (trait, label) => ({
 const taskShown = (
   state,
 ) => (state.run === OWN ? { p: state.p, length: state.length, k: state.k } : unpack(state.data[state.run]).task);
-// The chosen sequence, and which prefix and suffix it is made of, where these have numbers.
 function choiceOf(state) {
-  const task = taskShown(state), rows = rowsOf(task, state.sequence), chosen = sentenceOf(rows, state, null);
-  const { prefixes, suffixes: { length: many } } = rows, listed = chosen < prefixes.length * many;
-  const { prefix, suffix } = listed ? { prefix: Math.floor(chosen / many), suffix: chosen % many } : state;
-  return { tokens: rows.sentences[chosen], task, prefix, suffix };
+  const task = taskShown(state), rows = rowsOf(task, state.sequence);
+  return { tokens: rows.sentences[sentenceOf(rows, state, null)], task };
+}
+// Another sequence: by the numbers that it has in the sample, or else as if it were typed.
+function choosing(tokens, state) {
+  const { sentences, prefixes, suffixes: { length: many } } = rowsOf(taskShown(state)), text = spelled(tokens);
+  const at = sentences.slice(0, prefixes.length * many).findIndex((row) => spelled(row) === text);
+  return at < 0 ? { sequence: text } : { prefix: Math.floor(at / many), suffix: at % many, sequence: "" };
 }
 const sentence = (trait, list) => ({
   trait,
   // With labels of one's own, k decides nothing.
   label: (state) => (state.run === OWN && state.rule ? { prefix: "first k", suffix: "others" }[trait] : trait),
   hidden: (state) => trait === "suffix" && taskShown(state).k === taskShown(state).length,
-  values: (state) => rowsOf(taskShown(state))[list].map((_, index) => index),
-  get: (state) => Math.min(choiceOf(state)[trait], rowsOf(taskShown(state))[list].length - 1),
+  values: (state) => offeredOf(taskShown(state))[list].map((_, index) => index),
+  get(state) {
+    const { tokens, task } = choiceOf(state), own = spelled(halves(tokens, task)[trait]);
+    return Math.max(0, offeredOf(task)[list].findIndex((one) => spelled(one) === own));
+  },
   put(value, state) {
-    const { prefix, suffix } = choiceOf(state);
-    return { prefix, suffix, sequence: "", [trait]: value };
+    const { tokens, task } = choiceOf(state),
+      { prefix, suffix } = { ...halves(tokens, task), [trait]: offeredOf(task)[list][value] };
+    return choosing([...prefix, ...suffix], state);
   },
   text(_, state) {
-    const { tokens, task: { k } } = choiceOf(state);
-    return spelled(trait === "prefix" ? tokens.slice(0, k) : tokens.slice(k)) || "none";
+    const { tokens, task } = choiceOf(state);
+    return spelled(halves(tokens, task)[trait]) || "none";
   },
 });
 // Any sequence, typed.
@@ -1083,9 +1093,9 @@ function say(numbers, state, [view]) {
   const count = m
     ? ` ${
       counts(m)
-        ? `m = ${m.slice(0, task.k).map((one) => show(one, 0)).join(" ")} | ${
-          m.slice(task.k).map((one) => show(one, 0)).join(" ")
-        }, which explain ${percent(explained)} of ξ's variance`
+        ? `m = ${inHalves(m, task, (part) => part.map((one) => show(one, 0)).join(" "), " | ")}, which explain ${
+          percent(explained)
+        } of ξ's variance`
         : "No count with small integer weights describes ξ here"
     }${parity === null || parity === undefined ? "" : `; π = ${show(parity, 2)}`}.`
     : "";
@@ -1094,11 +1104,9 @@ function say(numbers, state, [view]) {
       ? ""
       : ` Invariance: suffix ${show(suffix, 3)}, permutation ${show(permutation, 3)}.`
   }${count} ` +
-    `Sequence ${spelled(tokens.slice(0, task.k))} ${spelled(tokens.slice(task.k))}: ${
-      percent(sum(shares.slice(0, task.k)))
-    } of its attention on ${task.rule ? `the first ${task.k} tokens` : "the prefix"}; label ${label}, logits ${
-      logits.map((value) => show(value, 2)).join(", ")
-    }, ` +
+    `Sequence ${inHalves(tokens, task, spelled, " ")}: ${percent(sum(shares.slice(0, task.k)))} of its attention on ${
+      task.rule ? `the first ${task.k} tokens` : "the prefix"
+    }; label ${label}, logits ${logits.map((value) => show(value, 2)).join(", ")}, ` +
     `answer ${best} with probability ${show(answers[best], 3)}${answers[label] < answers[best] ? ", wrong" : ""}.`;
 }
 

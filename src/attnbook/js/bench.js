@@ -93,17 +93,26 @@ export function rowsOf(task, sequence = "") {
 }
 // Whether a text is a sequence of a task.
 export const typed = (text, { p, length }) => text.length === length && [...text].every((one) => /\d/.test(one) && one < p);
+const everyPart = (p, size) =>
+  Array.from(
+    { length: p ** size },
+    (_, n) => Array.from({ length: size }, (__, t) => Math.floor(n / p ** (size - 1 - t)) % p),
+  );
+const kindOf = (row) => [...row].sort().join(""); // which tokens it has, in any order
+const byKind = (parts) => parts.sort((a, b) => kindOf(a).localeCompare(kindOf(b)));
+// The prefixes and suffixes that can be chosen: all where they are few, those of the sample otherwise.
+export function offeredOf(task) {
+  const { p, length, k } = task, sample = rowsOf(task);
+  return {
+    prefixes: p ** k <= FEW ? byKind(everyPart(p, k)) : sample.prefixes,
+    suffixes: p ** (length - k) <= FEW ? everyPart(p, length - k) : sample.suffixes,
+  };
+}
 function everyRow(task) {
-  const { p, length, k } = task;
-  const all = (size) =>
-    Array.from(
-      { length: p ** size },
-      (_, n) => Array.from({ length: size }, (__, t) => Math.floor(n / p ** (size - 1 - t)) % p),
-    );
-  const kind = (row) => [...row].sort().join(""), kinds = [...new Set(all(k).map(kind))].sort();
-  const prefixes = all(k).sort((a, b) => kinds.indexOf(kind(a)) - kinds.indexOf(kind(b))), suffixes = all(length - k);
+  const { p, length, k } = task, prefixes = byKind(everyPart(p, k)), suffixes = everyPart(p, length - k);
+  const kinds = [...new Set(prefixes.map(kindOf))];
   const sentences = prefixes.flatMap((prefix) => suffixes.map((suffix) => [...prefix, ...suffix]));
-  const place = (row) => (kinds.length > 1 ? kinds.indexOf(kind(row)) / (kinds.length - 1) : 0);
+  const place = (row) => (kinds.length > 1 ? kinds.indexOf(kindOf(row)) / (kinds.length - 1) : 0);
   return {
     prefixes,
     suffixes,
@@ -262,7 +271,8 @@ function ruleOf(text, { p, length }) {
   const parts = text.trim().split(/[\s,;]+/), size = p ** length;
   const joined = parts.join(""), digits = /^\d+$/.test(joined), labels = digits ? [...joined].map(Number) : [];
   if (size <= TABLE && labels.length === size && labels.every((label) => label < p)) return labels;
-  if (parts.length === 1 && length > 1 && digits) {
+  // Groups of digits, some of which begin with zero, are a table of another size, not weights.
+  if (digits && length > 1 && (parts.length === 1 || parts.some((part) => /^0\d/.test(part)))) {
     if (size > TABLE) throw new RangeError(`A table of labels is for at most ${TABLE} sequences; these are ${p}^${length}.`);
     if (labels.length !== size) {
       throw new RangeError(`The table must have ${p}^${length} = ${size} labels, got ${labels.length}.`);
