@@ -38,10 +38,23 @@ class Firefox:
         return answer["result"]
 
     def goto(self, address):
-        with contextlib.suppress(AssertionError):  # the page before it, whose address follows its state, may interrupt
-            self.ask("browsingContext.navigate", **self.page, url="about:blank", wait="complete")
         for place in ("about:blank", address):
-            self.ask("browsingContext.navigate", **self.page, url=place, wait="complete")
+            deadline = time.monotonic() + SECONDS
+            while not self.arrived(place):
+                assert time.monotonic() < deadline, f"{place} is not loaded"
+
+    def arrived(self, place):
+        """Go there and wait a while; the page before, whose address follows its state, may interrupt."""
+        with contextlib.suppress(AssertionError):
+            self.ask("browsingContext.navigate", **self.page, url=place, wait="none")
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            time.sleep(0.02)
+            with contextlib.suppress(AssertionError):  # it leaves one page for the other
+                ready, there = self.run("return [document.readyState, location.href];")
+                if ready == "complete" and there.split("#")[0] == place.split("#")[0]:
+                    return True
+        return False
 
     def run(self, body):
         """What the body of an asynchronous function returns in the page."""

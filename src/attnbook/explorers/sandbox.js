@@ -495,6 +495,7 @@ function walk(parent, link, { root }) {
   });
   node.append(start, back, next, end, said);
   parent.append(node);
+  start.disabled = true; // until there is something to follow
   offer();
   return {
     node,
@@ -502,6 +503,7 @@ function walk(parent, link, { root }) {
       document.removeEventListener("keydown", escape);
     },
     set() {
+      start.disabled = !held(link.state());
       if (at < 0) return;
       write(); // of what is shown now
       root.querySelector(`.ao-panel-${STAGES[at][0]}`).classList.add("ao-lit");
