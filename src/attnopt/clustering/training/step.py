@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from attnopt.clustering.training.settings import Grid
 # epoch e is drawn as seed e would draw it.
 ORDER_SEED = 0
 FEED_FORWARD = ("receptors", "assemblers", "receptor_biases", "assembler_bias")
-CHUNK = 2**19  # activations that are evaluated at a time
+CHUNK = 2**19  # activations that are evaluated at a time, and 256 times as many on a GPU
 Sequences = tuple[Tensor, Tensor]
 Predictions = tuple[Tensor, Tensor, Tensor]
 
@@ -79,11 +79,13 @@ def adam(state: State, gradient: Tensor, pace: Pace) -> None:
     """Change the state by a step of Adam along the gradient (M, n)."""
     slow, slower = pace.betas
     state.steps.add_(1)
-    counts = state.steps.tolist()
-    factors = {count: (1 / (1 - slow**count), 1 - slower**count) for count in set(counts)}
-    bias, bias_of_squares = (
-        torch.tensor([factors[count] for count in counts], dtype=torch.float64).to(state.rows).mT.unsqueeze(-1)
-    )
+    if state.steps.is_cuda:  # where a graph of steps is captured, nothing may be read back
+        counts = state.steps.double()
+        factors = torch.stack([1 / (1 - slow**counts), 1 - slower**counts], 1)
+    else:
+        known = {count: (1 / (1 - slow**count), 1 - slower**count) for count in set(state.steps.tolist())}
+        factors = torch.tensor([known[count] for count in state.steps.tolist()], dtype=torch.float64)
+    bias, bias_of_squares = factors.to(state.rows).mT.unsqueeze(-1)
     state.first.lerp_(gradient, 1 - slow)
     state.second.mul_(slower).addcmul_(gradient, gradient, value=1 - slower)
     if pace.shrink is not None:
@@ -110,6 +112,7 @@ class Plain:
         self.members = torch.zeros(layout.size, len(spans), dtype=dtype, device=tokens.device)  # columns of each parameter
         for at, span in enumerate(spans.values()):
             self.members[span, at] = 1.0
+        self.captured: Any = None  # a graph of an epoch on a GPU, what it changes, and where it finds the order
 
     def sequences(self, tokens: Tensor, labels: Tensor) -> Sequences:
         """Sequences (…, n, L) as marks (…, n, pL), and labels (…, n) as ones (…, p, n)."""
@@ -149,9 +152,36 @@ class Plain:
             yield losses
 
     def epoch(self, state: State, order: Tensor, pace: Pace, squares: Tensor, spread: Tensor) -> None:
-        """All of `steps`."""
-        for _ in self.steps(state, order, pace, squares, spread):
+        """All of `steps`; on a GPU as one CUDA graph, whose kernels need not be launched one by one."""
+        if state.rows.is_cuda:
+            self.replay(state, order.to(state.rows.device), pace, squares, spread)
+        else:
+            self.run(state, order, pace, squares, spread)
+
+    def run(self, *given: Any) -> None:
+        """Take all steps, one after another."""
+        for _ in self.steps(*given):
             pass
+
+    def replay(self, state: State, order: Tensor, pace: Pace, squares: Tensor, spread: Tensor) -> None:
+        """Replay the graph of an epoch, which is captured first if there is none of this state."""
+        changed = (*state, squares)
+        if self.captured is None or any(one is not other for one, other in zip(self.captured[1], changed, strict=True)):
+            with torch.cuda.device(state.rows.device):
+                copies, side = [value.clone() for value in changed], torch.cuda.Stream()
+                side.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(side):  # libraries get ready in the first steps, which no graph may hold
+                    self.run(State(*copies[:4]), order[..., : 2 * pace.size], pace, copies[4], spread.clone())
+                torch.cuda.current_stream().wait_stream(side)
+                graph, own = torch.cuda.CUDAGraph(), (order.clone(), spread.clone())
+                with torch.cuda.graph(graph):
+                    self.run(state, own[0], pace, squares, own[1])
+            self.captured = graph, changed, own
+        graph, _, own = self.captured
+        for value, given in zip(own, (order, spread), strict=True):
+            value.copy_(given)
+        graph.replay()
+        spread.copy_(own[1])
 
     def predict(self, rows: Tensor, data: Sequences | None = None, spread: Tensor | None = None) -> Predictions:
         """Losses and whether the label's logit exceeds all others, (M, n), and sequence embeddings (M, d, n).
@@ -164,7 +194,8 @@ class Plain:
         views, (batch, truth) = self.layout.views(rows), self.data if data is None else data
         batch, count = batch.expand(len(rows), -1, -1), batch.shape[-2]
         batch = torch.cat([batch, batch[:, :1].expand(-1, -count % 32, -1)], 1) if count % 32 else batch
-        chunk = max(32, CHUNK // (len(rows) * views["receptors"].shape[1]) // 32 * 32)
+        most = CHUNK * (256 if rows.is_cuda else 1)
+        chunk = max(32, most // (len(rows) * views["receptors"].shape[1]) // 32 * 32)
         known = pair_table(views, self.norm, spread)["rows"]
         logits, sequences = [], []
         for part in batch.split(chunk, 1):
