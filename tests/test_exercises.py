@@ -37,14 +37,14 @@ def test_wrong_answers(capsys, answer):
     ("answer", "says"),
     [
         (..., "put your number in place of the dots (to 4 digits)"),
-        ("1.792", "a number is wanted (to 4 digits), not str"),
-        (None, "a number is wanted (to 4 digits), not NoneType"),
-        (True, "a number is wanted (to 4 digits), not bool"),
-        (1j, "a number is wanted (to 4 digits), not complex"),
-        ([1.792], "a number is wanted (to 4 digits), not list"),
-        (np.ones(3), "a number is wanted (to 4 digits), not ndarray"),
-        (torch.ones(3), "a number is wanted (to 4 digits), not Tensor"),
-        (sp.Symbol("x"), "a number is wanted (to 4 digits), not Symbol"),
+        ("1.792", "please enter a number (to 4 digits), not str"),
+        (None, "please enter a number (to 4 digits), not NoneType"),
+        (True, "please enter a number (to 4 digits), not bool"),
+        (1j, "please enter a number (to 4 digits), not complex"),
+        ([1.792], "please enter a number (to 4 digits), not list"),
+        (np.ones(3), "please enter a number (to 4 digits), not ndarray"),
+        (torch.ones(3), "please enter a number (to 4 digits), not Tensor"),
+        (sp.Symbol("x"), "please enter a number (to 4 digits), not Symbol"),
         (float("nan"), "nan is no finite number"),
         (float("-inf"), "-inf is no finite number"),
         (10**400, "inf is no finite number"),
@@ -58,7 +58,7 @@ def test_whole_numbers_must_be_met(capsys):
     assert said(capsys, "ex-identify-positions", 17) == "right (a whole number)"
     assert said(capsys, "ex-identify-positions", torch.tensor(17.0)) == "right (a whole number)"
     assert said(capsys, "ex-identify-positions", 16).startswith("not yet (a whole number)")
-    assert said(capsys, "ex-identify-positions", 16.9) == "a whole number is wanted, not 16.9"
+    assert said(capsys, "ex-identify-positions", 16.9) == "please enter a whole number, not 16.9"
 
 
 @pytest.mark.parametrize(

@@ -66,11 +66,11 @@ def check(name: str, answer) -> None:
     if answer is ...:
         print(f"{name}: put your number in place of the dots ({wanted})")
     elif value is None:
-        print(f"{name}: a number is wanted ({wanted}), not {type(answer).__name__}")
+        print(f"{name}: please enter a number ({wanted}), not {type(answer).__name__}")
     elif not math.isfinite(value):
         print(f"{name}: {value} is no finite number")
     elif not digits and value != round(value):
-        print(f"{name}: a whole number is wanted, not {value:g}")
+        print(f"{name}: please enter a whole number, not {value:g}")
     elif abs(value - row["value"]) <= tolerance(row):
         print(f"{name}: right ({wanted})")
     else:

@@ -367,16 +367,18 @@ function say(now, state) {
   return `${steps ? `After ${steps} ${steps === 1 ? "step" : "steps"}` : "Before the first step"} ${token} is at ${
     pair(now.path.at(-1)[selected])
   } and the cross-entropy is ${show(now.loss, 3)}. ` +
-    `${
-      axis === "class"
-        ? `Token ${selected + 1} attends to the classes with weights ${row}. It`
-        : `Of the attention to each class, ${token} has the shares ${row}. If the other tokens stay fixed, it`
-    } ` +
-    (now.zero
-      ? `would rest at × = ${pair(now.zero)}.`
-      : hasZero(state)
-      ? "would rest farther out than 50."
-      : "rests nowhere: it moves off to infinity, ever more slowly.");
+    (axis === "class"
+      ? `Token ${selected + 1} attends to the classes with weights ${row}.`
+      : `Of the attention to each class, ${token} has the shares ${row}.`) +
+    (!now.zero && !hasZero(state) && !steps
+      ? ""
+      : `${axis === "class" ? " It" : " If the other tokens stay fixed, it"} ${
+        now.zero
+          ? `would rest at × = ${pair(now.zero)}.`
+          : hasZero(state)
+          ? "would rest farther out than 50."
+          : "never comes to rest: it moves off to infinity, ever more slowly."
+      }`);
 }
 
 const BY_HAND = {

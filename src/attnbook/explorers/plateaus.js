@@ -135,7 +135,7 @@ const controls = [
   {
     trait: "spread",
     kind: "handle",
-    label: "The time at which the steps part",
+    label: "The time at which the steps separate",
     step: 2.7,
     mark: (node) => drawn("polygon", { points: "0,-9 7,3 -7,3", fill: AHEAD, stroke: "currentColor" }, node),
     place: (
@@ -152,7 +152,7 @@ const controls = [
     },
   },
   { trait: "layers", kind: "choice", label: "layers" },
-  { trait: "spread", label: "spread at the start", step: 0.25, text: spelled },
+  { trait: "spread", label: "initial range", step: 0.25, text: spelled },
   { trait: "pair", label: "lower gap / upper gap", step: 0.25, text: spelled, hidden: ({ layers }) => layers === 2 },
   { trait: "start", label: "smallest start", step: 0.05, digits: 2 },
   { trait: "dim", kind: "choice", label: "dimensions d" },
@@ -234,7 +234,7 @@ function drawLoss(picture, now, state, asking) {
   line(picture, [50, 10], [74, 10], { stroke: AHEAD, "stroke-width": 2 });
   small(picture, 79, 14, "predicted");
   line(picture, [190, 10], [214, 10], { opacity: 0.45, "stroke-width": 2 });
-  small(picture, 219, 14, `spread ${spelled(WIDEST)}`);
+  small(picture, 219, 14, `initial range ${spelled(WIDEST)}`);
   const drop = (losses, look) =>
     curve(inside, now.times.map((time, j) => place([time, Math.min(losses[j], 2 * high)])), look);
   drop(now.wide, { opacity: 0.45, "stroke-width": 2 });
@@ -271,13 +271,11 @@ function say(now, state) {
 const OPTIONS = ["a hundred times later", "later by a fixed amount", "at the same time"];
 const guess = {
   prompt: (state) =>
-    `The gray curve is the loss of a run whose step sizes start ${
-      spelled(WIDEST)
-    } apart, and the pink line is the predicted time at which ${
+    `Gray: the loss of a run whose step sizes start ${spelled(WIDEST)} apart. Pink: the predicted time at which ${
       state.layers === 2 ? "two" : "three"
     } step sizes that start ${
       spelled(state.spread)
-    } apart will separate. Where will the line be if they start a hundred times closer together?`,
+    } apart separate. If they start a hundred times closer together, when will they separate?`,
   options: OPTIONS,
   tells: true,
   reveal: (told, now) =>

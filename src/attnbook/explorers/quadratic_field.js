@@ -71,7 +71,7 @@ const REACH = 3, FRAME = [42, 24, 346, 328], CELLS = 80;
 const LEVELS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20];
 const LOOKS = {
   true: { stroke: COLOURS[0], dashes: "none", sign: 0, words: "down the gradient" },
-  paper: { stroke: COLOURS[1], dashes: "7 4", sign: 1, words: "against the paper's formula" },
+  paper: { stroke: COLOURS[1], dashes: "7 4", sign: 1, words: "by the paper's formula" },
 };
 const TICKS = Array.from({ length: CELLS + 1 }, (_, index) => REACH * (2 * index / CELLS - 1));
 const place = (
@@ -105,9 +105,9 @@ const controls = [
     kind: "choice",
     label: "labels",
     names: {
-      identity: "identity",
-      exchange: "exchange",
-      first: "both to the first",
+      identity: "each token itself",
+      exchange: "each token the other",
+      first: "both token 1",
       opposed: "soft: (6, 2)/8 and (3, 5)/8",
     },
   },
