@@ -1,5 +1,6 @@
 """The scripts with which the README and the API page open."""
 
+import json
 import math
 import re
 from dataclasses import fields, replace
@@ -161,3 +162,47 @@ def test_an_ensemble_moves_to_a_cluster(tmp_path):
         assert torch.equal(value, held["training"].history[name]), name
     for name, value in alone.models.weights.items():
         assert torch.equal(value, held["training"].models.weights[name]), name
+
+
+def test_the_rates_on_a_gpu_are_those_stored():
+    found = json.loads((ROOT / "results" / "gpu_benchmark.json").read_text(encoding="utf-8"))
+    section = PAGE.partition("### On a GPU\n")[2].partition("\n### ")[0]
+    rows = [
+        [cell.strip().replace(",", "") for cell in line.split("|")[1:-1]] for line in section.splitlines() if "|" in line
+    ]
+    ways = "graph", "one by one", "CPU, 2 threads", "CPU, 16 threads"
+    for models, *cells in rows[2:]:
+        speed = found["speed"][models]
+        rates = [speed.get(way, {}).get("models·epochs a second", math.nan) for way in ways]
+        assert cells == ["not measured" if math.isnan(rate) else f"{rate:.0f}" for rate in rates]
+    assert [row[0] for row in rows[2:]] == list(found["speed"])
+    translated = [
+        round(
+            speed["graph, translated by torch.compile"]["models·epochs a second"] / speed["graph"]["models·epochs a second"],
+            1,
+        )
+        for speed in found["speed"].values()
+        if "graph, translated by torch.compile" in speed
+    ]
+    assert f"another {min(translated)} to {max(translated)} times" in section
+    many = found["speed"]["10000"]["graph"]
+    assert f"{many['MB a model']:.2f} MB" in section
+    assert f"takes {many['seconds to set up']:.0f} seconds" in section
+    moved = json.loads((ROOT / "results" / "training_benchmark.json").read_text(encoding="utf-8"))
+    moved = moved["where the time goes"]["plain steps"]["megabytes moved"]
+    share = moved * many["models·epochs a second"] / 1000 / found["ceilings"]["copies, GB a second"]
+    assert f"at least {100 * share:.0f}%" in section
+    for epoch, words in ((10, "17 of 20 models"), (100, "13 after 100 epochs")):
+        at = f"after epoch {epoch}"
+        agree = {
+            found["agreement"][f"torch.float64, {way}"][at]["below 1e-06"]
+            for way in ("the GPU", "the CPU, weights times 1 + ε")
+        }
+        assert words in section
+        assert agree == {int(re.match(r"\d+", words)[0])}
+    success = found["success"]
+    assert (
+        f"{success['CPU']:,} succeed on the CPU and {success['GPU']:,} on the GPU; {success['same outcome']:,} have"
+        in section
+    )
+    assert f"Of {success['models']:,} models" in section
