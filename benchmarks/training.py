@@ -349,7 +349,7 @@ def whereabouts() -> dict:
     found = {"this processor, one thread": {arrays: rate / 1e9, "matrix products, 10⁹ operations a second": power / 1e9}}
     for compiled in (False, True) if compiler() is not None else (False,):
         parts = _, state, _, record = begin(
-            list(range(RUNS)), PAPER.each(RUNS), Watch(), initial_models(range(RUNS)), compiled
+            list(range(RUNS)), PAPER.each(RUNS), Watch(every=1), initial_models(range(RUNS)), compiled
         )
         pass_through, evaluate = partial(advance, *parts), partial(record.keep, state)
         each = RUNS * 1e-3

@@ -13,7 +13,8 @@ import pytest
 from attnbook import folder
 from attnbook.claims import Claim, claim, claims, claims_of_chapter, evidence, parse
 from attnbook.graph import nodes
-from attnbook.ledger import Ledger, as_csv, as_json
+from attnbook.joined import ledger_json
+from attnbook.ledger import Ledger, as_csv
 
 ROOT = Path(__file__).parent.parent
 PAPERS = tomllib.loads((ROOT / "tests" / "papers.toml").read_text(encoding="utf-8"))
@@ -126,7 +127,7 @@ def test_evidence_is_read_from_marks_and_an_unknown_claim_is_named(tmp_path):
 
 
 def test_the_ledger_as_files_says_the_same():
-    rows = json.loads(as_json())
+    rows = json.loads(ledger_json())["claims"]
     assert [Claim(**row | {"covers": tuple(row["covers"]), "tests": tuple(row["tests"])}) for row in rows] == list(
         claims().values()
     )

@@ -15,7 +15,8 @@ from attnbook.chapter_map import chapters
 from attnbook.claims import FIELDS, claims
 from attnbook.folder import cited
 from attnbook.graph import Graph, Table, carried, cycle, joined, nodes, overstated, read, statements
-from attnbook.ledger import Ledger, as_csv, bibtex, downstream, graph_json, made, source_page
+from attnbook.joined import graph_json
+from attnbook.ledger import Ledger, as_csv, bibtex, downstream, made, source_page
 from attnbook.sources import root, shown, sources
 
 BOOK = Path(__file__).parent.parent / "book"
@@ -205,7 +206,7 @@ def test_a_card_leads_to_everything_behind_it():
     assert f'href="graph.html#{node.id}"' in card
     assert all(f'href="#{used}"' in card for used in node.uses)
     assert bibtex(node).startswith(f"@misc{{attention-as-optimization-{node.id},")
-    assert "Version 0.1.0" in card
+    assert "Version 1.0.0" in card
     measured = nodes()["odonnat-spikes-mlp"]
     assert 'href="_evidence/results/loss_spikes.json" download' in page
     assert 'href="_evidence/experiments/loss_spikes.html"' in page

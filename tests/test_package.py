@@ -66,7 +66,7 @@ def sources(name):
 def test_the_books_own_package_is_whole_where_colab_installs_it(tmp_path):
     _, files = built(tmp_path, "src/attnbook")
     assert {name for name in files if ".dist-info/" not in name} == sources("attnbook")
-    assert "attnbook.mount:ExplorerRenderer" in files["attnbook-0.1.0.dist-info/entry_points.txt"]
+    assert "attnbook.mount:ExplorerRenderer" in files["attnbook-1.0.0.dist-info/entry_points.txt"]
 
 
 def test_the_wheel_is_the_package_alone_and_runs_the_examples_elsewhere(tmp_path):
@@ -74,9 +74,9 @@ def test_the_wheel_is_the_package_alone_and_runs_the_examples_elsewhere(tmp_path
     wheel, files = built(tmp_path / "source")
     assert {name for name in files if ".dist-info/" not in name} == sources("attnopt")
     assert "attnopt/py.typed" in files
-    assert "attnopt-0.1.0.dist-info/licenses/LICENSE" in files
-    assert "attnopt-0.1.0.dist-info/entry_points.txt" not in files
-    about = files["attnopt-0.1.0.dist-info/METADATA"]
+    assert "attnopt-1.0.0.dist-info/licenses/LICENSE" in files
+    assert "attnopt-1.0.0.dist-info/entry_points.txt" not in files
+    about = files["attnopt-1.0.0.dist-info/METADATA"]
     for line in ("License-Expression: MIT", f"Author: {PROJECT['authors'][0]['name']}", "Requires-Dist: torch>=2.6"):
         assert f"\n{line}\n" in about
 

@@ -132,7 +132,7 @@ def parse(rows: dict[str, dict], tests: dict[str, tuple[str, ...]]) -> dict[str,
     expected = {field.name for field in fields(Claim)} - {"id", "tests"}
     found = {}
     for name, row in rows.items():
-        if name in ("papers", "statements"):
+        if name in ("papers", "sources", "statements"):
             continue
         if not expected <= row.keys() <= expected | FIELDS:
             raise ValueError(f"claim {name} must have the fields {sorted(expected)}, got {sorted(row.keys() - FIELDS)}")

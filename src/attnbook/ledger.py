@@ -3,20 +3,19 @@
 import csv
 import html
 import io
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, fields
-from pathlib import Path
+from urllib.parse import urlencode
 
 from attnbook.chapter_map import chapters
 from attnbook.claims import Claim, claims, papers
 from attnbook.folder import cited, results
-from attnbook.graph import Node, carried, nodes, statements, titled
+from attnbook.graph import Node, carried, statements, titled
 
 EVIDENCE = "_evidence"  # the site's folder with the sources of tests and experiments, and with the stored results
-SCRIPT = re.compile(r"experiments/\w+\.py")
-COMMAND = re.compile(r"python3? (?:experiments/\w+\.py|run\.py \w+)")
+SCRIPT = re.compile(r"(?:experiments|benchmarks)/\w+\.py")
+COMMAND = re.compile(r"python3? (?:(?:experiments|benchmarks)/\w+\.py|run\.py \w+)")
 
 
 def downstream(start: str, above: dict[str, tuple[str, ...]]) -> set[str]:
@@ -80,6 +79,17 @@ def bibtex(node: Node) -> str:
     )
 
 
+def contested(name: str) -> str:
+    """The form on which a claim is contested, filled in with its name; empty as long as the repository has no address.
+
+    Args:
+        name: of the claim or statement.
+    """
+    address = cited("repository-code").rstrip("/")
+    form = {"template": "wrong-verdict.yml", "title": f"Wrong verdict: {name}", "claim": name}
+    return f"{address}/issues/new?{urlencode(form)}" if address else ""
+
+
 class Ledger:
     """All claims and statements as cards for the ledger page, which a script of the page filters.
 
@@ -96,7 +106,7 @@ class Ledger:
     def _repr_html_(self) -> str:
         order = [*claims(), *statements()]
         rows = "".join(self._card(self.nodes[name]) for name in order if name in self.nodes)
-        files = " or ".join(f'<a href="ledger.{kind}" download>{kind.upper()}</a>' for kind in FILES)
+        files = " or ".join(f'<a href="ledger.{kind}" download>{kind.upper()}</a>' for kind in ("json", "csv"))
         return f'<div class="ao-ledger">{rows}<p>The whole ledger of claims as {files}.</p></div>'
 
     def _card(self, node: Node) -> str:
@@ -156,16 +166,18 @@ class Ledger:
             lines.append(f"<p>Numbers: {stored}" + (f", made by {', '.join(runs)}" if runs else "") + "</p>")
         return "".join(lines)
 
-    def _cited(self, node: Node) -> str:
+    @staticmethod
+    def _contested(node: Node) -> str:
+        address = contested(node.id)
         return (
-            f"<p>Permanent name: <code>{node.id}</code></p>"
-            f"<details><summary>Cite this</summary><pre>{html.escape(bibtex(node))}</pre></details>"
+            f'<a href="{html.escape(address)}">Contest this</a>' if address else '<a href="#contest">How to contest this</a>'
         )
 
-
-def as_json() -> str:
-    """All claims as JSON, a list of objects with the fields of `Claim`."""
-    return json.dumps([asdict(row) for row in claims().values()], ensure_ascii=False, indent=1) + "\n"
+    def _cited(self, node: Node) -> str:
+        return (
+            f"<p>Permanent name: <code>{node.id}</code>. {self._contested(node)}</p>"
+            f"<details><summary>Cite this</summary><pre>{html.escape(bibtex(node))}</pre></details>"
+        )
 
 
 def as_csv() -> str:
@@ -176,23 +188,3 @@ def as_csv() -> str:
     for row in claims().values():
         writer.writerow({name: "; ".join(v) if isinstance(v, tuple) else v for name, v in asdict(row).items()})
     return text.getvalue()
-
-
-def graph_json() -> str:
-    """All nodes of the graph as JSON, a list of objects with the fields of `attnbook.graph.Node`."""
-    return json.dumps([asdict(node) for node in nodes().values()], ensure_ascii=False, indent=1) + "\n"
-
-
-FILES = {"json": as_json, "csv": as_csv}
-
-
-def setup(app) -> dict:
-    """As a Sphinx extension: put the ledger's and the graph's files beside their pages."""
-    app.connect("build-finished", _write_files)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
-
-
-def _write_files(app, exception: Exception | None) -> None:
-    if not exception and app.builder.format == "html":
-        for name, text in {**{f"ledger.{kind}": text for kind, text in FILES.items()}, "graph.json": graph_json}.items():
-            Path(app.outdir, name).write_text(text(), encoding="utf-8", newline="\n")

@@ -84,7 +84,7 @@ def before() -> Questions:
 def _all() -> dict[str, Questions]:
     """The questions of every chapter that has some."""
     rows = {chapter: asked for chapter, asked in table("questions.toml").items() if chapter != "before"}
-    return parse(rows, table("claims.toml").keys() - {"papers", "statements"})
+    return parse(rows, table("claims.toml").keys() - {"papers", "sources", "statements"})
 
 
 def parse(rows: dict[str, list[dict]], claims: Iterable[str]) -> dict[str, Questions]:
