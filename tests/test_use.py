@@ -206,3 +206,17 @@ def test_the_rates_on_a_gpu_are_those_stored():
         in section
     )
     assert f"Of {success['models']:,} models" in section
+
+
+def test_the_rates_beside_other_ways_are_those_stored():
+    stored = json.loads((ROOT / "results" / "training_benchmark.json").read_text(encoding="utf-8"))["models·epochs a second"]
+    section = PAGE.partition("### Beside other ways to train\n")[2].partition("\n### ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("| ")][1:]
+    ways = [name for name in stored if not name.startswith(("1 process, evaluating every 10", "2 processes", "compiled, 2"))]
+    ways.sort(key=lambda name: (name.startswith(("1 process", "compiled")), name.startswith("all models")))
+    ways.append("compiled, 2 processes, evaluating every 10 epochs")
+    best = max(stored[name]["cpu"] for name in ways if name.startswith("plain loop"))
+    assert [row[1:] for row in rows] == [[f"{stored[way]['cpu']:,.0f}", f"{stored[way]['cpu'] / best:.1f}"] for way in ways]
+    (jax,) = (name for name in ways if "JAX" in name)
+    assert jax.split()[4] in section
+    assert f"reached {stored[jax]['clock']:,.0f} models" in section
