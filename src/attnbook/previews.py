@@ -1,0 +1,134 @@
+"""A Sphinx extension: what links lead to, shown beside them: equations, theorems, claims, citations, and glossary terms.
+
+The previews of a page are one script, ``_static/previews/PAGE.js``, which ``book/_static/previews.js`` loads when it is
+needed, so they also work in pages opened as files.
+"""
+
+import html
+import json
+import posixpath
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from bs4 import BeautifulSoup, Tag
+from sphinx.application import Sphinx
+
+FOLDER = "_static/previews"
+LINK = re.compile(r'<a [^>]*href="(?P<page>[\w./-]*)#(?P<name>[\w-]+)"')
+SVG = re.compile("<svg.*?</svg>", re.S)  # whose links say themselves what they lead to
+CLAIM = 2  # paragraphs of a claim's card: what is claimed, and what we find
+
+
+def element(text: str, name: str) -> Tag | None:
+    """The element of a page with this id; of a glossary term, what it means.
+
+    Args:
+        text: HTML of the page.
+        name: the id.
+    """
+    found = re.search(rf'<(\w+)[^>]*\sid="{re.escape(name)}"', text)
+    if not found:
+        return None
+    tag, start, depth = found[1], found.start(), 0
+    if tag == "dt":  # terms may share a meaning
+        tag, start = "dd", text.index("<dd", start)
+    for edge in re.compile(rf"<(/?){tag}\b").finditer(text, start):
+        depth += -1 if edge[1] else 1
+        if depth == 0:
+            return BeautifulSoup(text[start : edge.end() + 1], "html.parser").find(tag)
+    return None
+
+
+def preview(node: Tag, name: str) -> str:
+    """HTML that a tooltip may hold, without links and ids; empty if the element is none of the five kinds.
+
+    Args:
+        node: the element.
+        name: its id.
+    """
+    kinds = node.get("class") or []
+    if "ao-claim" in kinds:
+        parts = [node.find("summary"), *node.find_all("p", recursive=False)[:CLAIM]]
+        parts[0].name = "p"
+    elif name.startswith(("equation-", "term-")) or "proof" in kinds or node.get("role") == "doc-biblioentry":
+        parts = [node]
+    else:
+        return ""
+    for part in parts:
+        for anchor in part.select(".headerlink, script, .backrefs, .label"):
+            anchor.decompose()
+        for link in part.find_all("a"):
+            link.unwrap()
+        for inner in [part, *part.find_all(True)]:
+            for attribute in ("id", "role", "tabindex", "aria-label"):
+                inner.attrs.pop(attribute, None)
+    return "".join(
+        part.decode_contents() if part.name in ("dd", "div") and not is_block(part) else str(part) for part in parts
+    )
+
+
+def is_block(part: Tag) -> bool:
+    """Whether a part keeps its own element, whose class its style or MathJax needs."""
+    return bool({"math", "proof"} & set(part.get("class") or []))
+
+
+def previews(page: str, read: Callable[[str], str]) -> dict[str, str]:
+    """The previews of a page's links, by the address that is written in the link.
+
+    Args:
+        page: path of the page in the site.
+        read: gives the HTML of a page by its path.
+    """
+    found = {}
+    article = SVG.sub("", read(page).partition("<article")[2].partition("</article>")[0])
+    for link in LINK.finditer(article):
+        address = html.unescape(f"{link['page']}#{link['name']}")
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(page), link["page"])) if link["page"] else page
+        if address not in found:
+            found[address] = shown(target, link["name"], read)
+    return {address: text for address, text in found.items() if text}
+
+
+KNOWN: dict[tuple[str, str], str] = {}  # previews by page and id: many pages link to the same
+
+
+def shown(page: str, name: str, read: Callable[[str], str]) -> str:
+    """The preview of an element of a page, empty if there is none."""
+    if (page, name) not in KNOWN:
+        node = element(read(page), name)
+        KNOWN[page, name] = preview(node, name) if node else ""
+    return KNOWN[page, name]
+
+
+def write(app: Sphinx, exception: Exception | None) -> None:
+    """Write the script of each page."""
+    if exception or app.builder.format != "html":
+        return
+    KNOWN.clear()
+
+    @cache
+    def read(page: str) -> str:
+        path = Path(app.outdir, page)
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+    for name in sorted(app.env.found_docs):
+        said = previews(f"{name}.html", read)
+        path = Path(app.outdir, FOLDER, f"{name}.js")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"globalThis.aoPreviews = {json.dumps(said, ensure_ascii=False)};\n", encoding="utf-8", newline="\n")
+
+
+def announce(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object) -> None:
+    """Tell a page where its previews are."""
+    if doctree is not None:
+        place = html.escape(context["pathto"](f"{FOLDER}/{pagename}.js", 1))
+        context["metatags"] = context.get("metatags", "") + f'\n<meta name="ao-previews" content="{place}"/>'
+
+
+def setup(app: Sphinx) -> dict:
+    """Connect the above."""
+    app.connect("html-page-context", announce)
+    app.connect("build-finished", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
