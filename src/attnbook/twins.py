@@ -1,0 +1,214 @@
+"""A Sphinx extension: each page also as Markdown beside it, and ``llms.txt``, which lists these files for language models.
+
+What a page shows only with its script or its style becomes plain text: theorems get their titles, references what they refer
+to, cards their words, and figures their captions. Code is kept, with what it printed; explorers are only named.
+"""
+
+import json
+import posixpath
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from bs4 import BeautifulSoup
+from pybtex.database import parse_file
+from sphinx.application import Sphinx
+
+from attnbook.chapter_map import chapters
+from attnbook.folder import cited, find
+
+BLOCK = re.compile(r"^(?P<fence>:{3,}|`{3,})\{(?P<kind>[\w:-]+)\} *(?P<title>.*)\n(?P<options>(?:^:[\w-]+:.*\n)*)", re.M)
+ROLE = re.compile(r"\{(?P<kind>[\w:-]+)\}`(?P<text>[^`]+)`")
+INCLUDE = re.compile(r"^:::\{include\} (?P<file>\S+)\n(?P<options>(?::[\w-]+:.*\n)*)\n?:::\n", re.M)
+BARE = re.compile(r"^```\{(?:eval-rst|glossary|bibliography)\}\n(?::[\w-]+:.*\n)*(?P<body>.*?)^```\n", re.M | re.S)
+NAMES = {"prf:proof": "Proof", "solution-start": "Solution"}
+COLAB = "# On Colab"  # how the cell begins that fetches the book there
+MIMES = "text/markdown", "text/html", "text/plain"  # of an output, the first that it has
+
+
+def words(markup: str) -> str:
+    """The text of HTML, a line for each block."""
+    tree = BeautifulSoup(markup, "html.parser")
+    for formula in tree.select(".math"):
+        formula.replace_with("$" + formula.get_text().removeprefix(r"\(").removesuffix(r"\)") + "$")
+    for block in tree.find_all(["p", "summary", "li", "tr", "pre", "div"]):
+        block.append("\n")
+    return re.sub(r"\n\s*\n+", "\n\n", tree.get_text()).strip()
+
+
+class Twin:
+    """Turns the sources of pages into Markdown.
+
+    Args:
+        titles: of pages, by their names.
+        labels: what `ref` and its like may name, with the words for it.
+        authors: how a work is cited, by its key.
+    """
+
+    def __init__(self, titles: dict[str, str], labels: dict[str, str], authors: dict[str, str]):
+        self.titles, self.labels, self.authors = titles, labels, authors
+
+    def role(self, page: str) -> Callable[[re.Match], str]:
+        """What a page says in place of a role."""
+
+        def said(found: re.Match) -> str:
+            kind, text = found["kind"], found["text"]
+            shown, _, target = re.fullmatch(r"(.*?)( ?<(.+)>)?", text, re.S).groups()
+            target = target or shown
+            if kind == "doc":
+                name = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
+                return f"[{shown if target != shown else self.titles.get(name, name)}]({target}.md)"
+            if kind.startswith("cite:"):
+                works = "; ".join(self.authors.get(key.strip(), key) for key in target.split(","))
+                return works if kind == "cite:t" else f"({works})"
+            if kind == "eq":
+                return f"({target})"
+            if kind == "term" or target != shown:
+                return shown
+            return self.labels.get(target, target)
+
+        return said
+
+    def prose(self, text: str, page: str) -> str:
+        """Markdown without what only MyST knows."""
+
+        def opened(found: re.Match) -> str:
+            kind, title = found["kind"], found["title"].strip()
+            if kind == "code-block":
+                return f"{found['fence']}{title}\n"
+            options = dict(re.findall(r":([\w-]+): *(.*)", found["options"]))
+            name = NAMES.get(kind) or kind.removeprefix("prf:").capitalize()
+            if kind in ("div", "solution-end"):
+                return ""
+            label = f" `{options['label']}`" if "label" in options else ""
+            return f"**{name}{f' ({title})' if title and kind != 'solution-start' else ''}.**{label}\n"
+
+        text = INCLUDE.sub(self.included, text)
+        text = re.sub(r"^\(([\w-]+)\)=\n", "", text, flags=re.M)
+        text = BARE.sub(lambda found: found["body"], text)
+        text = BLOCK.sub(opened, text)
+        text = re.sub(r"^:{3,}\n", "", text, flags=re.M)
+        text = re.sub(r"^\.\. .*\n(?:^ +.*\n|^\n(?= ))*", self.listed, text, flags=re.M)
+        text = re.sub(r"\$\$ \(([\w-]+)\)$", r"$$\n\n(\1)", text, flags=re.M)
+        text = re.sub(
+            r'<a href="([^"]*)"[^>]*>(.*?)</a>', lambda found: f"[{found[2]}]({linked(found[1])})", text, flags=re.S
+        )
+        text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.S)
+        text = re.sub(r"(?<=\]\()([\w./-]+)\.ipynb", r"\1.md", text)
+        return ROLE.sub(self.role(page), text)
+
+    @staticmethod
+    def included(found: re.Match) -> str:
+        """The text of a file that a page takes in."""
+        text, options = find(found["file"].removeprefix("../")).read_text(encoding="utf-8"), found["options"]
+        for edge, part in (("start-after", 2), ("end-before", 0)):
+            if mark := re.search(rf":{edge}: (.*)", options):
+                text = text.partition(mark[1])[part]
+        return text
+
+    @staticmethod
+    def listed(found: re.Match) -> str:
+        """What a listing of the package names."""
+        module = re.match(r"\.\. auto\w+:: (\S+)", found[0])
+        members = re.search(r":members: (.*)", found[0])
+        return f"- `{module[1]}`{': ' + members[1] if members else ''}\n" if module else ""
+
+    def notebook(self, path: Path, page: str) -> str:
+        """A chapter with its code and what the code printed."""
+        parts = []
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            source = "".join(cell["source"])
+            if cell["cell_type"] == "markdown":
+                parts.append(self.prose(source + "\n", page))
+                continue
+            about = cell["metadata"]
+            if "remove-input" not in about.get("tags", []) and not source.startswith(COLAB):
+                parts.append(f"```python\n{source}\n```\n")
+            parts += [self.output(output, about.get("mystnb", {}).get("figure", {})) for output in cell["outputs"]]
+        return "\n".join(filter(None, parts))
+
+    def output(self, output: dict, figure: dict) -> str:
+        """An output as text."""
+        if output["output_type"] == "stream":
+            return f"```text\n{''.join(output['text'])}```\n"
+        data = output["data"]
+        if "application/vnd.attnopt.explorer+json" in data:
+            return "*(An explorer, which needs the page.)*\n"
+        if "image/png" in data:
+            return f"*Figure: {ROLE.sub(self.role(''), figure.get('caption', '')).strip()}*\n" if figure else ""
+        kind = next(mime for mime in MIMES if mime in data)
+        text = "".join(data[kind])
+        return {"text/html": words, "text/markdown": lambda text: self.prose(text, "")}.get(kind, str)(text) + "\n"
+
+
+def linked(address: str) -> str:
+    """Where a link leads among the Markdown files; explorers' states and files stay what they are."""
+    path, hash, name = address.partition("#")
+    return f"{path.removesuffix('.html')}.md{hash}{name}" if path.endswith(".html") and "=" not in name else address
+
+
+def write(app: Sphinx, exception: Exception | None) -> None:
+    """Put the files into the site."""
+    if exception or app.builder.format != "html":
+        return
+    env = app.env
+    titles = {name: title.astext() for name, title in env.titles.items()}
+    labels = {name: title for name, (_, _, title) in env.get_domain("std").labels.items() if title}
+    for name, (_, title) in theorems().items():
+        labels[name] = title
+    works = parse_file(find("book/references.bib")).entries
+    authors = {key: work(entry) for key, entry in works.items()}
+    twin = Twin(titles, labels, authors)
+    for name in env.found_docs:
+        path = Path(env.doc2path(name))
+        chapter = path.suffix == ".ipynb"
+        text = twin.notebook(path, name) if chapter else twin.prose(path.read_text(encoding="utf-8"), name)
+        if name == "bibliography":
+            text += "\n".join(f"- {authors[key]}: {entry.fields.get('title', '')}" for key, entry in works.items()) + "\n"
+        Path(app.outdir, f"{name}.md").write_text(
+            re.sub(r"\n{3,}", "\n\n", text).strip() + "\n", encoding="utf-8", newline="\n"
+        )
+    Path(app.outdir, "llms.txt").write_text(llms(titles), encoding="utf-8", newline="\n")
+
+
+def theorems() -> dict[str, tuple[str, str]]:
+    """Kind and title of each theorem, by its label."""
+    found = {}
+    for path in find("book/claims.toml").parent.glob("**/*.md"):
+        for block in BLOCK.finditer(path.read_text(encoding="utf-8")):
+            label = re.search(r":label: (\S+)", block["options"])
+            if label and block["kind"].startswith("prf:"):
+                kind = block["kind"].removeprefix("prf:").capitalize()
+                found[label[1]] = kind, f"{kind} ({block['title'].strip()})" if block["title"].strip() else kind
+    return found
+
+
+def work(entry) -> str:
+    """How a work is cited: its first author and its year."""
+    names = [" ".join(who.last_names) for who in entry.persons.get("author", [])]
+    who = names[0] if names else entry.fields["title"]
+    others = " et al." if len(names) > 2 else f" and {names[1]}" if len(names) == 2 else ""
+    return f"{who}{others} {entry.fields.get('year', '')}"
+
+
+def llms(titles: dict[str, str]) -> str:
+    """The list of the files, in the form that llmstxt.org describes."""
+    known = chapters()
+    lines = [f"# {cited('title')}", "", f"> {cited('abstract')}", "", "## Chapters", ""]
+    lines += [f"- [{title}]({name}.md)" for name, title in known.items() if name in titles]
+    rest = [name for name in sorted(titles) if name not in known]
+    return "\n".join([*lines, "", "## Reference", "", *(f"- [{titles[name]}]({name}.md)" for name in rest)]) + "\n"
+
+
+def announce(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object) -> None:
+    """Tell programs of a page's twin."""
+    if doctree is not None:
+        place = context["pathto"](f"{pagename}.md", 1)
+        context["metatags"] = context.get("metatags", "") + f'\n<link rel="alternate" type="text/markdown" href="{place}"/>'
+
+
+def setup(app: Sphinx) -> dict:
+    """Connect the above."""
+    app.connect("html-page-context", announce)
+    app.connect("build-finished", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
