@@ -4,8 +4,10 @@ import struct
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
+import nbformat
 import pytest
 from docutils.core import publish_doctree
+from sphinx.application import Sphinx
 
 from attnbook import pages
 
@@ -98,3 +100,20 @@ def test_all_numbers_but_those_of_figures_start_anew_on_each_page():
     pages.renumber(None, SimpleNamespace(toc_fignumbers={"one": one, "two": two}))
     assert one == {"thm": {"b": (1,), "a": (2,)}, "eq": {"c": (1,)}, "figure": {"f": (1,)}}
     assert two == {"thm": {"d": (1,), "e": (2,)}, "figure": {"g": (2,)}}
+
+
+@pytest.mark.parametrize("address", ["", "https://github.com/someone/book"])
+def test_a_notebook_starts_on_binder_and_colab_once_the_repository_has_an_address(address, tmp_path, monkeypatch):
+    monkeypatch.setattr(pages, "cited", {"repository-code": address}.get)
+    cell = nbformat.v4.new_markdown_cell("# A chapter")
+    about = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell], metadata=about), tmp_path / "index.ipynb")
+    how = {"extensions": ["myst_nb", "attnbook.pages"], "html_theme": "sphinx_book_theme", "nb_execution_mode": "off"}
+    sphinx = Sphinx(tmp_path, None, tmp_path / "out", tmp_path / "trees", "html", how, status=None, warning=None)
+    sphinx.build()
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    for place in (
+        "https://mybinder.org/v2/gh/someone/book/main?urlpath=lab/tree/book/index.ipynb",
+        "https://colab.research.google.com/github/someone/book/blob/main/book/index.ipynb",
+    ):
+        assert (place in page) == bool(address)

@@ -15,6 +15,8 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
+from attnbook.folder import cited
+
 PREVIEW = "_static/preview.png"
 LENGTH = 200  # characters of a description
 IMAGE = re.compile(r'<img (?=[^>]*src="(?P<source>[^"]+\.png)")(?![^>]*\b(?:width|loading)=)')
@@ -62,14 +64,14 @@ def joined(body: str) -> str:
 
 def prepare(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None) -> None:
     """Add the preview to a page's head; mend its body."""
-    address = app.config.html_baseurl
+    address, picture = app.config.html_baseurl, context.get("ao_card", PREVIEW)
     title = re.sub(r"<[^>]+>", "", context.get("title") or app.config.html_title)
     properties = {
         "og:type": "article" if doctree else "website",
         "og:site_name": app.config.html_title,
         "og:title": html.unescape(title),
         "og:description": description(doctree),
-        "og:image": urljoin(address, PREVIEW) if address else context["pathto"](PREVIEW, 1),
+        "og:image": urljoin(address, picture) if address else context["pathto"](picture, 1),
         "og:url": urljoin(address, app.builder.get_target_uri(pagename)) if address else "",
     }
     tags = [f'<meta property="{name}" content="{html.escape(text)}"/>' for name, text in properties.items() if text]
@@ -116,7 +118,12 @@ def drop_icon_script(app: Sphinx, exception: Exception | None) -> None:
 
 
 def locate(app: Sphinx, config) -> None:
-    """Take the site's address from the environment."""
+    """Take the site's address from the environment; offer Binder and Colab where the repository has an address."""
+    if address := cited("repository-code").rstrip("/"):
+        buttons = {"notebook_interface": "jupyterlab", "binderhub_url": "https://mybinder.org"}
+        buttons |= {"colab_url": "https://colab.research.google.com"} if "//github.com/" in address else {}
+        about = {"repository_url": address, "repository_branch": "main", "path_to_docs": "book", "launch_buttons": buttons}
+        config.html_theme_options = config.html_theme_options | about
     config.html_baseurl = os.environ.get("BOOK_URL", "").rstrip("/") + "/" if os.environ.get("BOOK_URL") else ""
 
 

@@ -8,12 +8,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
+import numpy as np
 import pytest
 import reading
 from axe_playwright_python.sync_playwright import Axe
 from conftest import HTML, settled
 from explorer_pages import BOOK
 from explorer_states import NAMES
+from PIL import Image
 
 from attnbook.exercises import answers
 from attnbook.graph import nodes
@@ -306,7 +308,15 @@ def test_page_has_a_preview(page):
     found = {has["property"]: has["content"] for kind, has in tags(page) if kind == "meta" and has.get("property")}
     assert found["og:title"]
     assert found["og:site_name"] == "Attention as Optimization"
-    assert (HTML / page).parent.joinpath(found["og:image"]).is_file()
+    picture = (HTML / page).parent.joinpath(found["og:image"])
+    assert picture.is_file()
+    if "/" in page:  # a chapter has its own card
+        assert picture == (HTML / page).parent / "../_static/cards" / page.replace(".html", ".png")
+        with Image.open(picture) as card:
+            assert card.size == (1200, 630)
+            darkness = np.asarray(card.convert("L")) < 200
+        assert darkness[:130].mean() > 0.01  # a title
+        assert darkness[150:560].mean() > 0.005  # a picture
     if page not in ("changelog.html", "ledger.html"):  # they have no paragraph
         assert 20 < len(found["og:description"]) <= 202
 
