@@ -44,7 +44,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const text = (await load())[link.getAttribute("href")];
     if (!text || wanted !== link || inSight(link)) return;
     globalThis.MathJax?.typesetClear?.([box]);
-    box.innerHTML = text;
+    box.replaceChildren(...new DOMParser().parseFromString(text, "text/html").body.childNodes); // runs no script in it
     box.scrollTop = 0;
     box.hidden = false;
     shown = link;
