@@ -9,6 +9,7 @@
     python3 run.py video RUN [--output FILE]      a recorded training run of Part III as an mp4 film
     python3 run.py bench [--quick]                what is said to be fast, beside plain code, measured here
     python3 run.py oldest                         the unit tests with the oldest supported versions
+    python3 run.py newest                         the book built by the newest Sphinx alone, compared with the usual pages
     python3 run.py portability [TIMES [NAME ...]] the notebooks compared as other machines compute, many times
     python3 run.py lint                           style of code and prose, notebooks in step with their text
 
@@ -279,6 +280,25 @@ def oldest() -> None:
     call([python, "-m", "pytest", "-q", *paths], "Some tests failed with the oldest versions: see above.")
 
 
+def newest() -> None:
+    """Build the book with the newest Sphinx and without Jupyter Book, which is no longer developed; compare the pages."""
+    folder = ROOT / "_build" / "newest"
+    place = folder / "venv"
+    python = place / PYTHON.relative_to(VENV)
+    build()
+    call([sys.executable, "-m", "venv", "--clear", place], "The environment could not be made: see above.")
+    install_torch(python)
+    ours = ["--editable", ".", "--editable", "src/attnbook"]
+    call(
+        [python, "-m", "pip", "install", "--quiet", pinned("torch"), "--requirement", "tools/newest.txt", *ours],
+        "The newest versions could not be installed: see pip's message above.",
+    )
+    call(
+        [python, "tools/newest.py", folder / "html", HTML],
+        "The newest versions build another book, or with warnings: each line above names a page.",
+    )
+
+
 def portability(times: int, names: list) -> None:
     """Compare every notebook so many times in a row: as other machines compute, by turns.
 
@@ -398,6 +418,7 @@ def main() -> None:
     bench = commands.add_parser("bench", help="measure what is said to be fast beside plain code, and write it to results/")
     bench.add_argument("--quick", action="store_true", help="tiny sizes, only to see that it runs: nothing is written")
     commands.add_parser("oldest", help="run the unit tests with the oldest supported versions")
+    commands.add_parser("newest", help="build the book with the newest Sphinx alone and compare the pages")
     portable = commands.add_parser("portability", help="compare the notebooks under other threads and instructions")
     portable.add_argument("times", nargs="?", type=int, default=10)
     portable.add_argument("names", nargs="*", metavar="NAME", help="as in regression/softmax_and_lse; all unless given")
@@ -426,6 +447,8 @@ def main() -> None:
         pdf(options.output)
     elif options.command == "oldest":
         oldest()
+    elif options.command == "newest":
+        newest()
     elif options.command == "portability":
         portability(options.times, options.names)
     elif options.command == "video":

@@ -187,6 +187,19 @@ def test_the_oldest_versions_want_a_python_for_which_they_are_built(run, monkeyp
         run.oldest()
 
 
+def test_the_newest_versions_come_beside_the_pinned_pytorch_and_without_jupyter_book(run):
+    run.newest()
+    built, made, *_, installed, compared = run.calls
+    assert " build book " in built
+    assert made.endswith(f"-m venv --clear {run.ROOT / '_build' / 'newest' / 'venv'}")
+    assert f"install --quiet {run.pinned('torch')} --requirement tools/newest.txt" in installed
+    assert "constraints" not in installed
+    assert compared.split()[1:] == ["tools/newest.py", str(run.ROOT / "_build" / "newest" / "html"), str(run.HTML)]
+    wanted = (ROOT / "tools" / "newest.txt").read_text(encoding="utf-8")
+    assert "jupyter-book" not in wanted
+    assert "=" not in wanted
+
+
 def test_every_requirement_is_pinned():
     for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines():
         requirement = line.split("#")[0].strip()
