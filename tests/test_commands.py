@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from importlib.metadata import version
 from pathlib import Path
 
 import commands
@@ -315,6 +316,25 @@ def test_oldest_makes_an_environment_and_runs_the_unit_tests_in_it(tmp_path):
     environment = {"PYTHONPATH": theirs, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # of which the one test needs none
     assert "1 passed" in command(folder, "oldest", **environment)
+
+
+def test_newest_builds_with_sphinx_alone_and_compares(project):
+    """A real environment without the network: its packages are this one's, and the project is two packages of no content."""
+    before = (project / "pyproject.toml").read_bytes()
+    build = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    for place, name in ((project, "tiny"), (project / "src" / "attnbook", "small")):
+        place.mkdir(exist_ok=True)
+        (place / "pyproject.toml").write_text(build, encoding="utf-8")
+        (place / "backend.py").write_text(BACKEND.replace("tiny", name), encoding="utf-8")
+    (project / "requirements.txt").write_text(f"torch=={version('torch').partition('+')[0]}\n", encoding="utf-8")
+    theirs = [path for path in sys.path if path.endswith("site-packages")]
+    environment = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *theirs]), "PIP_NO_INDEX": "1"}
+    try:
+        said = command(project, "newest", **environment)
+    finally:
+        (project / "pyproject.toml").write_bytes(before)
+    assert re.search(r"^\d+ pages, the same as Jupyter Book's$", said, re.M)
+    assert (project / "_build" / "newest" / "html" / f"{CHAPTER}.html").is_file()
 
 
 def test_an_answer_is_hashed_as_it_is_stored(project):
