@@ -27,6 +27,7 @@ def run(tmp_path, monkeypatch):
     for name in ("requirements.txt", "constraints.txt", "pyproject.toml", "src/attnbook/pyproject.toml"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "HTML", tmp_path / "_build" / "html")  # or a build would remove the real one
     monkeypatch.setattr(module, "VENV", tmp_path / ".venv")
     monkeypatch.setattr(module, "STAMP", tmp_path / ".venv" / "complete")
     monkeypatch.setattr(module, "PYTHON", tmp_path / ".venv" / "bin" / "python")
