@@ -225,9 +225,12 @@ def test_sources_hold_every_test_that_is_evidence_as_an_anchor():
 
 
 def test_the_repositorys_address_has_one_place(monkeypatch, tmp_path):
-    assert cited("repository-code") == ""
-    assert "In the repository" not in shown("a.py", "")
-    assert "input(" in colab_cell(root() / "book" / "index.md").source
+    (tmp_path / "CITATION.cff").write_text("version: 8\n", encoding="utf-8")
+    with monkeypatch.context() as there:
+        there.chdir(tmp_path)
+        assert cited("repository-code") == ""
+        assert "In the repository" not in shown("a.py", "")
+        assert "input(" in colab_cell(root() / "book" / "index.md").source
     (tmp_path / "CITATION.cff").write_text("version: 9\nrepository-code: 'https://example.org/book'\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert cited("version") == "9"

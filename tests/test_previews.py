@@ -89,7 +89,7 @@ def test_the_map_lists_every_page_of_a_known_address(tmp_path):
 )
 def test_the_address_comes_from_the_environment(monkeypatch, told, address):
     monkeypatch.setenv("BOOK_URL", told)
-    config = SimpleNamespace(html_baseurl=None)
+    config = SimpleNamespace(html_baseurl=None, html_theme_options={})
     pages.locate(None, config)
     assert config.html_baseurl == address
 

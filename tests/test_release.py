@@ -1,5 +1,6 @@
 """What strangers read: the files that archives, other ledgers, and those who contest a claim take up."""
 
+import html
 import json
 import re
 import tomllib
@@ -15,6 +16,9 @@ from pybtex.database import parse_file
 
 from attnbook import folder, joined, ledger
 from attnbook.claims import claims
+from attnbook.contest import offer
+from attnbook.folder import cited
+from attnbook.graph import nodes
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXTS = {"ledger": joined.ledger_json, "errata": joined.errata_json}
@@ -53,9 +57,37 @@ def test_every_stored_result_is_in_the_manifest_with_a_command_that_is_there():
     manifest = yaml.safe_load((ROOT / "codecheck.yml").read_text(encoding="utf-8"))["manifest"]
     assert [entry["file"] for entry in manifest] == sorted(f"results/{path.name}" for path in (ROOT / "results").iterdir())
     for entry in manifest:
-        scripts = re.findall(r"python3? (\S+\.py)", entry["comment"])
+        scripts = re.findall(r"python3? (\S+\.py)(?: (\w+))?", entry["comment"])
         assert scripts, entry
-        assert all((ROOT / script).is_file() for script in scripts), entry
+        assert all((ROOT / script).is_file() for script, _ in scripts), entry
+        assert all(known(command) for script, command in scripts if script == "run.py"), entry
+
+
+def known(command):
+    """Whether run.py has such a command."""
+    return f'add_parser("{command}"' in (ROOT / "run.py").read_text(encoding="utf-8")
+
+
+def test_a_container_installs_with_a_command_that_is_there_and_serves_its_port():
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text(encoding="utf-8"))
+    script, command, *_ = container["onCreateCommand"].removeprefix("python3 ").split()
+    assert script == "run.py"
+    assert known(command)
+    assert f'"--port", type=int, default={container["forwardPorts"][0]})' in (ROOT / script).read_text(encoding="utf-8")
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["classifiers"]
+    assert container["image"].replace("python:", "Programming Language :: Python :: ") in classifiers
+
+
+def test_what_is_said_of_security_is_tested_where_it_says():
+    said = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    tests = re.findall(r"`(tests/[\w/]+\.py)`", said)
+    assert len(tests) == 2
+    assert all((ROOT / path).is_file() for path in tests)
+    assert "compiled=False" in said
+    assert "kernel.c" in said
+    assert (ROOT / "src" / "attnopt" / "clustering" / "training" / "kernel.c").is_file()
+    assert "report it privately" in said
+    assert not re.search(r"\S+@\S+\.\w+|https?://", said)  # no address until there is one
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -91,16 +123,45 @@ def test_the_errata_as_a_file_are_those_of_the_page(monkeypatch, tmp_path):
         joined.errata_json()
 
 
-def test_a_claim_is_contested_on_a_form_that_is_filled_in(monkeypatch):
-    assert ledger.contested("actor-corollary-2") == ""  # as long as the repository has no address
+@pytest.mark.parametrize(
+    ("name", "kind", "field"), [("actor-corollary-2", "verdict", "claim"), ("thm-cells", "proof", "place")]
+)
+def test_a_claim_is_contested_on_a_form_that_is_filled_in(monkeypatch, name, kind, field):
     monkeypatch.setattr(ledger, "cited", {"repository-code": "https://example.org/book/"}.get)
-    address = urlsplit(ledger.contested("actor-corollary-2"))
+    address = urlsplit(ledger.contested(name))
     asked = {key: value for key, (value,) in parse_qs(address.query).items()}
     assert address._replace(query="").geturl() == "https://example.org/book/issues/new"
-    form = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / asked.pop("template")).read_text(encoding="utf-8"))
-    assert asked.pop("title").endswith("actor-corollary-2")
-    assert asked == {"claim": "actor-corollary-2"}
-    assert "claim" in [field["id"] for field in form["body"]]
+    assert asked.pop("template") == f"wrong-{kind}.yml"
+    form = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / f"wrong-{kind}.yml").read_text(encoding="utf-8"))
+    assert asked.pop("title").endswith(name)
+    assert asked == {field: name}
+    assert field in [asked_for["id"] for asked_for in form["body"]]
+
+
+@pytest.mark.parametrize("known", ["", "https://example.org/book"])
+def test_cards_and_errata_link_to_the_form_once_the_repository_has_an_address(monkeypatch, known):
+    monkeypatch.setattr(ledger, "cited", lambda field: known if field == "repository-code" else cited(field))
+    body = offer(
+        claims()["actor-eq-1-2"]._repr_html_()
+        + ledger.Ledger._cited(nodes()["thm-cells"])
+        + '<a href="ledger.html#contest" data-contest="ahn-tradeoff">how to contest this</a>'
+    )
+    links = re.findall(r'<a href="([^"]*)"[^>]*>((?:How to )?contest this)</a>', body, re.IGNORECASE)
+    names = ("actor-eq-1-2", "thm-cells", "ahn-tradeoff")
+    if known:
+        expected = [html.escape(ledger.contested(name)) for name in names]
+        assert [words for _, words in links] == ["Contest this", "Contest this", "contest this"]
+    else:
+        expected = ["../ledger.html#contest", "#contest", "ledger.html#contest"]
+        assert all("ow to contest" in words for _, words in links)
+    assert [address for address, _ in links] == expected
+
+
+def test_the_notebook_shows_the_ledger_as_it_is():
+    cells = json.loads((ROOT / "book" / "ledger.ipynb").read_text(encoding="utf-8"))["cells"]
+    shown = "".join(cells[-1]["outputs"][0]["data"]["text/html"])
+    assert shown == ledger.Ledger(nodes())._repr_html_(), "run.py notebooks ledger"
+    assert shown.count(f"Version {release.citation()['version']}") == len(nodes())
 
 
 def test_forms_have_what_they_need():

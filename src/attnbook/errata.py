@@ -12,7 +12,7 @@ from sphinx.application import Sphinx
 
 from attnbook.folder import find
 from attnbook.folds import Fold, Summary
-from attnbook.ledger import contested
+from attnbook.ledger import HOW
 
 SCRIPT = re.compile(r"errata/([\w-]+)\.py")
 NUMBER = re.compile(r"[-+]?\d+\.?\d*(?:e[-+]?\d+)?")
@@ -77,8 +77,8 @@ def show(app: Sphinx, doctree: nodes.document) -> None:
             kind="script",
         )
         paragraph.parent.insert(paragraph.parent.index(paragraph) + 1, fold)
-        if address := contested(name[1]):
-            paragraph += [nodes.Text(" · "), nodes.reference("", "contest this", refuri=address)]
+        how = f'<a href="ledger.html#contest" data-contest="{name[1]}">{HOW.lower()}</a>'
+        paragraph += [nodes.Text(" · "), nodes.raw("", how, format="html")]
 
 
 def setup(app: Sphinx) -> dict:

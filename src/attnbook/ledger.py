@@ -15,6 +15,7 @@ from attnbook.graph import Node, carried, statements, titled
 
 EVIDENCE = "_evidence"  # the site's folder with the sources of tests and experiments, and with the stored results
 SCRIPT = re.compile(r"(?:experiments|benchmarks)/\w+\.py")
+HOW = "How to contest this"
 COMMAND = re.compile(r"python3? (?:(?:experiments|benchmarks)/\w+\.py|run\.py \w+)")
 
 
@@ -56,6 +57,8 @@ def minutes(time: float | None) -> str:
         return "time not recorded"
     if time < 1:
         return "less than a minute"
+    if time < 1.5:
+        return "1 minute"
     return f"{time:.0f} minutes" if time < 100 else f"{time / 60:.0f} hours"
 
 
@@ -80,13 +83,16 @@ def bibtex(node: Node) -> str:
 
 
 def contested(name: str) -> str:
-    """The form on which a claim is contested, filled in with its name; empty as long as the repository has no address.
+    """The form on which a claim or a proof is contested, with its name filled in; empty if the repository has no address.
 
     Args:
         name: of the claim or statement.
     """
     address = cited("repository-code").rstrip("/")
-    form = {"template": "wrong-verdict.yml", "title": f"Wrong verdict: {name}", "claim": name}
+    if name in claims():
+        form = {"template": "wrong-verdict.yml", "title": f"Wrong verdict: {name}", "claim": name}
+    else:  # a theorem of the book's own has a proof and no verdict
+        form = {"template": "wrong-proof.yml", "title": f"Wrong proof: {name}", "place": name}
     return f"{address}/issues/new?{urlencode(form)}" if address else ""
 
 
@@ -167,15 +173,10 @@ class Ledger:
         return "".join(lines)
 
     @staticmethod
-    def _contested(node: Node) -> str:
-        address = contested(node.id)
+    def _cited(node: Node) -> str:
         return (
-            f'<a href="{html.escape(address)}">Contest this</a>' if address else '<a href="#contest">How to contest this</a>'
-        )
-
-    def _cited(self, node: Node) -> str:
-        return (
-            f"<p>Permanent name: <code>{node.id}</code>. {self._contested(node)}</p>"
+            f"<p>Permanent name: <code>{node.id}</code>. "
+            f'<a href="#contest" data-contest="{node.id}">{HOW}</a></p>'
             f"<details><summary>Cite this</summary><pre>{html.escape(bibtex(node))}</pre></details>"
         )
 

@@ -12,7 +12,8 @@ from playwright.sync_api import expect
 
 from attnbook.claims import claims
 from attnbook.graph import carried, nodes
-from attnbook.ledger import downstream
+from attnbook.joined import FILES, SCHEMAS, errata_json
+from attnbook.ledger import contested, downstream
 
 CHAPTER = "regression/softmax_and_lse.html"
 
@@ -72,6 +73,46 @@ def test_ledger_can_be_downloaded_whole(open_page):
         assert [row["verdict"] for row in rows] == [row.verdict for row in claims().values()]
 
 
+def test_files_for_programs_and_their_schemas_are_beside_the_pages():
+    for name, text in FILES.items():
+        assert (HTML / name).read_text(encoding="utf-8") == text()
+    schemas = {path.name: path.read_bytes() for path in SCHEMAS.glob("*.json")}
+    assert schemas.keys() == {"ledger-1.schema.json", "errata-1.schema.json"}
+    for name, text in schemas.items():
+        assert (HTML / name).read_bytes() == text
+    for name in ("ledger.json", "errata.json"):
+        assert json.loads((HTML / name).read_text(encoding="utf-8"))["$schema"] in schemas
+
+
+def test_every_card_and_every_erratum_says_how_to_contest_it(open_page):
+    page = open_page("ledger.html", mathematics=False)
+    words = re.compile("contest this$", re.IGNORECASE)
+    there = page.locator(".ao-ledger > details").evaluate_all(
+        "cards => cards.map(card => [card.id, [...card.querySelectorAll('a')].at(-1).getAttribute('href')])"
+    )
+    assert dict(there) == {name: contested(name) or "#contest" for name in nodes()}
+    assert page.locator("#contest").count() == 1
+    page = open_page("errata.html", mathematics=False)
+    for row in json.loads(errata_json())["corrections"]:
+        entry = (
+            page.locator("p").filter(has=page.locator(f"a[href='ledger.html#{row['id']}']")).filter(has_text=row["severity"])
+        )
+        assert entry.count() == 1, row["id"]
+        link = entry.get_by_role("link", name=words)
+        assert link.get_attribute("href") == (contested(row["id"]) or "ledger.html#contest")
+    page = open_page(CHAPTER, mathematics=False)
+    cards = page.locator("details.ao-claim")
+    assert cards.count() > 0
+    assert page.locator("details.ao-claim a", has_text=words).count() == cards.count()
+
+
+def test_the_accessibility_statement_can_be_reached_and_says_what_falls_short(open_page):
+    page = open_page("ledger.html", mathematics=False)
+    page.goto(page.url.replace("ledger.html", page.locator("nav a[href$='accessibility.html']").first.get_attribute("href")))
+    assert page.get_by_role("heading", name="What falls short").is_visible()
+    assert page.get_by_text("Nobody who uses a screen reader has tested the book yet").is_visible()
+
+
 def test_errata_scripts_can_be_downloaded(open_page):
     page = open_page("errata.html", mathematics=False)
     links = page.locator("a.download[href$='.py']")
@@ -129,6 +170,8 @@ def test_every_card_leads_to_its_place_its_tests_and_its_runs_within_the_site(op
     ids = {}
     for card, link in links:
         path, _, anchor = link.partition("#")
+        if link == contested(card):
+            continue
         assert not re.match(r"\w+:", path), (card, link)
         text = ids.setdefault(path, (HTML / (path or "ledger.html")).read_text(encoding="utf-8"))
         assert not anchor or f'id="{anchor}"' in text, (card, link)
