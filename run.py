@@ -45,7 +45,7 @@ FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # where Debian's pack
 CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 OLDEST, NEWEST = (3, 11), (3, 14)  # the Pythons with which everything is tested
 NEWEST_FOR_OLDEST = (3, 12)  # up to here the oldest versions that pyproject.toml admits are built
-TOOL_TESTS = ("tools", "run", "pdf", "commands", "stills", "newest", "release")  # files of tests that have requirements of their own
+TOOL_TESTS = ("tools", "run", "pdf", "commands", "stills", "newest", "release")  # tests with requirements of their own
 CHOSEN = "ATTNOPT_PYTHON_CHOSEN"  # set in the environment of the Python that uv starts
 
 
