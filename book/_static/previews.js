@@ -53,13 +53,16 @@ document.addEventListener("DOMContentLoaded", () => {
     await globalThis.MathJax?.typesetPromise?.([box]);
     if (shown === link) stand(link);
   }
+  const held = () => shown?.matches(":hover, :focus-visible") || box.matches(":hover");
   const soon = (link) => {
+    clearTimeout(leaving); // or the link just left would take this one along
     clearTimeout(waiting);
     waiting = setTimeout(() => show(link), link === shown ? 0 : 150);
   };
   const leave = () => {
     clearTimeout(waiting);
-    leaving = setTimeout(hide, 250); // time enough to move onto the preview
+    clearTimeout(leaving);
+    leaving = setTimeout(() => held() || hide(), 250); // time enough to move onto the preview
   };
 
   for (const link of links) {
