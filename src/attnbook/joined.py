@@ -19,7 +19,6 @@ from attnbook.graph import nodes
 from attnbook.ledger import as_csv
 
 SCHEMAS = Path(__file__).with_name("schemas")
-SEVERITIES = "changes a conclusion", "changes a constant or a reason", "a slip"
 ENTRY = re.compile(
     r"### (?P<place>[^\n]+)\n\n\*\*Printed\.\*\* (?P<printed>.+?)\n\n\*\*True\.\*\* (?P<true>.+?)\n\n(?P<reason>.+?)\n\n"
     r"\{download\}`[^\n]+?<(?P<script>[^\n]+?)>`[^\n]*\"ledger\.html#(?P<id>[\w-]+)\"[^\n]* · (?P<severity>[^\n·]+)\n",
@@ -67,11 +66,12 @@ def errata_json() -> str:
         ValueError: if an entry of the page lacks a part or has an unknown severity.
     """
     page = find("book/errata.md").read_text(encoding="utf-8").partition("## Holds, with a scope")[0]
-    rows = []
+    schema = json.loads((SCHEMAS / "errata-1.schema.json").read_text(encoding="utf-8"))
+    rows, severities = [], schema["$defs"]["row"]["properties"]["severity"]["enum"]
     for text in re.split(r"(?m)^(?=### )", page)[1:]:
         entry = ENTRY.match(text)
-        if not entry or entry["severity"] not in SEVERITIES:
-            raise ValueError(f"an entry must have all parts and one of the severities {SEVERITIES}, got {text[:80]!r}")
+        if not entry or entry["severity"] not in severities:
+            raise ValueError(f"an entry must have all parts and one of the severities {severities}, got {text[:80]!r}")
         row = {"id": entry["id"], "paper": claims()[entry["id"]].paper} | entry.groupdict()
         rows.append(row | {"chapter": claims()[entry["id"]].chapter, "script": f"book/{entry['script']}"})
     return file_of("corrections", rows)

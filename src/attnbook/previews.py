@@ -74,47 +74,39 @@ def is_block(part: Tag) -> bool:
     return bool({"math", "proof"} & set(part.get("class") or []))
 
 
-def previews(page: str, read: Callable[[str], str]) -> dict[str, str]:
+def previews(page: str, text: str, shown: Callable[[str, str], str]) -> dict[str, str]:
     """The previews of a page's links, by the address that is written in the link.
 
     Args:
         page: path of the page in the site.
-        read: gives the HTML of a page by its path.
+        text: its HTML.
+        shown: gives the preview of an element by the path of its page and its id, empty if there is none.
     """
     found = {}
-    article = SVG.sub("", read(page).partition("<article")[2].partition("</article>")[0])
+    article = SVG.sub("", text.partition("<article")[2].partition("</article>")[0])
     for link in LINK.finditer(article):
-        address = html.unescape(f"{link['page']}#{link['name']}")
         target = posixpath.normpath(posixpath.join(posixpath.dirname(page), link["page"])) if link["page"] else page
-        if address not in found:
-            found[address] = shown(target, link["name"], read)
-    return {address: text for address, text in found.items() if text}
-
-
-KNOWN: dict[tuple[str, str], str] = {}  # previews by page and id: many pages link to the same
-
-
-def shown(page: str, name: str, read: Callable[[str], str]) -> str:
-    """The preview of an element of a page, empty if there is none."""
-    if (page, name) not in KNOWN:
-        node = element(read(page), name)
-        KNOWN[page, name] = preview(node, name) if node else ""
-    return KNOWN[page, name]
+        found[f"{link['page']}#{link['name']}"] = shown(target, link["name"])
+    return {address: said for address, said in found.items() if said}
 
 
 def write(app: Sphinx, exception: Exception | None) -> None:
     """Write the script of each page."""
     if exception or app.builder.format != "html":
         return
-    KNOWN.clear()
 
     @cache
     def read(page: str) -> str:
         path = Path(app.outdir, page)
         return path.read_text(encoding="utf-8") if path.is_file() else ""
 
+    @cache  # many pages link to the same
+    def shown(page: str, name: str) -> str:
+        node = element(read(page), name)
+        return preview(node, name) if node else ""
+
     for name in sorted(app.env.found_docs):
-        said = previews(f"{name}.html", read)
+        said = previews(f"{name}.html", read(f"{name}.html"), shown)
         path = Path(app.outdir, FOLDER, f"{name}.js")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"globalThis.aoPreviews = {json.dumps(said, ensure_ascii=False)};\n", encoding="utf-8", newline="\n")

@@ -16,6 +16,7 @@ from sphinx.application import Sphinx
 
 from attnbook.chapter_map import chapters
 from attnbook.folder import cited, find
+from attnbook.graph import statements
 
 BLOCK = re.compile(r"^(?P<fence>:{3,}|`{3,})\{(?P<kind>[\w:-]+)\} *(?P<title>.*)\n(?P<options>(?:^:[\w-]+:.*\n)*)", re.M)
 ROLE = re.compile(r"\{(?P<kind>[\w:-]+)\}`(?P<text>[^`]+)`")
@@ -154,8 +155,8 @@ def write(app: Sphinx, exception: Exception | None) -> None:
     env = app.env
     titles = {name: title.astext() for name, title in env.titles.items()}
     labels = {name: title for name, (_, _, title) in env.get_domain("std").labels.items() if title}
-    for name, (_, title) in theorems().items():
-        labels[name] = title
+    for name, one in statements().items():
+        labels[name] = f"{one.kind.capitalize()} ({one.title})" if one.title else one.kind.capitalize()
     works = parse_file(find("book/references.bib")).entries
     authors = {key: work(entry) for key, entry in works.items()}
     twin = Twin(titles, labels, authors)
@@ -169,18 +170,6 @@ def write(app: Sphinx, exception: Exception | None) -> None:
             re.sub(r"\n{3,}", "\n\n", text).strip() + "\n", encoding="utf-8", newline="\n"
         )
     Path(app.outdir, "llms.txt").write_text(llms(titles), encoding="utf-8", newline="\n")
-
-
-def theorems() -> dict[str, tuple[str, str]]:
-    """Kind and title of each theorem, by its label."""
-    found = {}
-    for path in find("book/claims.toml").parent.glob("**/*.md"):
-        for block in BLOCK.finditer(path.read_text(encoding="utf-8")):
-            label = re.search(r":label: (\S+)", block["options"])
-            if label and block["kind"].startswith("prf:"):
-                kind = block["kind"].removeprefix("prf:").capitalize()
-                found[label[1]] = kind, f"{kind} ({block['title'].strip()})" if block["title"].strip() else kind
-    return found
 
 
 def work(entry) -> str:
