@@ -267,6 +267,7 @@ TABLE = {
     in_context.two_layer_coefficients: {name: Given(number.value) for name, number in CONTEXT.items()},
     in_context.two_layer_bound: CONTEXT,
     in_context.two_layer_certificate: {"dim": Whole(2, 2), "n_context": Whole(3)},
+    in_context.two_layer_certificate_for_all: {"dim": Whole(2, 2), "root": Whole(5)},
     clustering.Task: {"p": Whole(2, 2), "length": Whole(4), "k": Whole(2, 1, 4), "rule": Given(None)},
     TASK.sample: {"count": Whole(5), "generator": Draws()},
     clustering.Models: {"weights": Weights(), "norm": NORM},

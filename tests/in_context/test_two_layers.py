@@ -8,7 +8,12 @@ from helpers import normal
 
 from attnopt.in_context import gram_quadrature, optimal_step_sizes, prompt_losses
 from attnopt.in_context import two_layers as module
-from attnopt.in_context.two_layers import two_layer_bound, two_layer_certificate, two_layer_coefficients
+from attnopt.in_context.two_layers import (
+    two_layer_bound,
+    two_layer_certificate,
+    two_layer_certificate_for_all,
+    two_layer_coefficients,
+)
 
 SIZES = [(2, 1), (2, 2), (3, 2), (3, 6)]
 
@@ -62,6 +67,52 @@ def test_certificate_proves_that_equal_steps_are_best(d, n):
     assert gap.min() > -1e-12
     for step in steps.tolist():
         assert abs(U(step, step) - L(step, step) ** 2 / W(step, step) - float(least) / d) < 1e-10
+
+
+@pytest.mark.evidence("ahn-theorem-3")
+@pytest.mark.parametrize("d", [2, 7, 10])
+def test_one_certificate_for_every_number_of_examples(d):
+    found, n = two_layer_certificate_for_all(d), sp.Symbol("n", positive=True)
+    for size in (1, 13, 1000):
+        steps, least = optimal_step_sizes(d, size, 2)
+        assert found["loss"].subs(n, size) == sp.Rational(least.numerator, least.denominator)
+        roots = sorted((float(root) for root in sp.Poly(found["steps"].subs(n, size)).nroots()), reverse=True)
+        assert roots == pytest.approx(steps.tolist(), rel=1e-9)
+
+
+def test_certificate_for_all_rejects_what_is_false_for_many_examples_alone(monkeypatch):
+    with pytest.raises(ArithmeticError, match="the discriminant vanishes"):
+        two_layer_certificate_for_all(2, 1)  # the signs suffice only later
+    coefficients, certified = two_layer_coefficients, two_layer_certificate(2, 9)
+    monkeypatch.setattr(module, "two_layer_certificate", lambda *sizes: certified)
+    two_layer_certificate_for_all(2, 3)
+
+    def wrong(d, n):  # right at n = 9
+        true = coefficients(d, n)
+        return true | {"a": true["a"] * (1 - sp.Rational(3, 10) * (n - 9) / n)}
+
+    monkeypatch.setattr(module, "two_layer_coefficients", wrong)
+    with pytest.raises(ArithmeticError, match="not certified"):
+        two_layer_certificate_for_all(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "positive"),
+    [
+        ("1 + n*m**2", True),
+        ("n - 9 + m**2", False),  # vanishes at n = 9, m = 0
+        ("n - 8 + m**2", True),
+        ("20 + m*n", False),  # negative where z < -20/ν
+        ("20 - 8*m + n*m**2", True),
+        ("1 - 2*n*m**2 + n**2*m**4", False),  # (z² - 1)²
+        ("1001/1000 - 2*n*m**2 + n**2*m**4", True),
+        ("10 - n", False),
+    ],
+)
+def test_signs_of_coefficients_decide_on_the_whole_line(text, positive):
+    ring, m, n = sp.ring("m, n", sp.ZZ)
+    expression = 1000 * sp.sympify(text.replace("1001/1000", "Rational(1001, 1000)"))
+    assert module._positive_from(ring.from_expr(expression.expand()), 3) == positive
 
 
 def test_certificate_rejects_what_is_false(monkeypatch):

@@ -8,7 +8,12 @@ from attnopt.in_context.prompts import sample_grams, sample_prompts
 from attnopt.in_context.second_valley import second_valley, valley_loss, valley_parameters
 from attnopt.in_context.steps import marchenko_pastur_steps, optimal_step_sizes, residual_polynomial, step_loss
 from attnopt.in_context.transformer import in_context_loss, linear_transformer, prompt_losses
-from attnopt.in_context.two_layers import two_layer_bound, two_layer_certificate, two_layer_coefficients
+from attnopt.in_context.two_layers import (
+    two_layer_bound,
+    two_layer_certificate,
+    two_layer_certificate_for_all,
+    two_layer_coefficients,
+)
 from attnopt.in_context.wishart import (
     gram_quadrature,
     spectral_moments,
@@ -40,6 +45,7 @@ __all__ = [
     "transverse_hessians",
     "two_layer_bound",
     "two_layer_certificate",
+    "two_layer_certificate_for_all",
     "two_layer_coefficients",
     "valley_loss",
     "valley_parameters",
