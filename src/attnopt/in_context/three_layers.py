@@ -1,0 +1,106 @@
+"""Three plain layers in two dimensions: the exact loss as a polynomial, and a certificate of a bound from below."""
+
+import itertools
+from collections import defaultdict
+from fractions import Fraction
+from math import lcm, prod
+
+import numpy as np
+import sympy as sp
+from torch import Tensor
+
+from attnopt.checks import check_count, check_matrix_shape, check_tensors
+from attnopt.in_context.steps import optimal_step_sizes
+
+LAYERS, ENTRIES = 3, ((0, 0), (0, 1), (1, 1))  # of a symmetric matrix
+# at most one entry of each matrix: the unit vector of each, or 0
+MONOMIALS = [sum(parts, ()) for parts in itertools.product([(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)], repeat=LAYERS)]
+
+
+def three_layer_loss(n_context: int) -> dict[tuple[int, ...], Fraction]:
+    """The in-context loss of three layers with symmetric 2 × 2 matrices A_0, A_1, A_2, whitened, as a polynomial.
+
+    The loss is E‖(I + GA_0)(I + GA_1)(I + GA_2)‖². G = LLᵀ/n has a lower triangular L (Bartlett) whose entries are
+    independent, chi-distributed with n and n - 1 degrees of freedom on the diagonal and normal below it.
+
+    Args:
+        n_context: n, the labelled examples of a prompt.
+
+    Returns:
+        For the exponents of (A_0)₁₁, (A_0)₁₂, (A_0)₂₂, (A_1)₁₁, ... the coefficient; none is 0.
+
+    Source: the chapter "Optimal step sizes".
+    """
+    n_context = check_count("n_context", n_context)
+    ring, *symbols = sp.ring("a:9, x, y, z", sp.QQ)
+    entries, (x, y, z) = symbols[:9], symbols[9:]
+    gram = np.array([[x * x, x * z], [x * z, y * y + z * z]], dtype=object) * ring(sp.Rational(1, n_context))
+    product = np.array([[ring(1), ring(0)], [ring(0), ring(1)]], dtype=object)
+    for i in range(LAYERS):
+        a, b, c = entries[3 * i : 3 * i + 3]
+        product = product + product @ gram @ np.array([[a, b], [b, c]], dtype=object)
+    found: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)
+    for (*exponents, in_x, in_y, in_z), value in sum(entry**2 for entry in product.flat).terms():
+        if in_z % 2 == 0:
+            moments = (n_context + 2 * j for j in range(in_x // 2)), (n_context - 1 + 2 * j for j in range(in_y // 2))
+            mean = prod(itertools.chain(*moments, range(1, in_z, 2)))  # z⁴ has the mean 1 · 3
+            found[tuple(exponents)] += Fraction(int(value.numerator), int(value.denominator)) * mean
+    return {exponents: value for exponents, value in found.items() if value}
+
+
+def monomial_pairs() -> np.ndarray:
+    """A number for each pair of `MONOMIALS`, the same for pairs with the same product, shape (64, 64)."""
+    products = [[tuple(map(sum, zip(one, other, strict=True))) for other in MONOMIALS] for one in MONOMIALS]
+    numbers = {product: number for number, product in enumerate(dict.fromkeys(itertools.chain(*products)))}
+    return np.array([[numbers[product] for product in row] for row in products])
+
+
+def three_layer_certificate(n_context: int, gram: Tensor, share: Fraction) -> Fraction:
+    """Prove, in exact arithmetic, that no three symmetric layers in two dimensions have a loss below a bound.
+
+    The bound is ``share`` of the least loss among multiples of the identity. With z the vector of `MONOMIALS`, a matrix Q
+    with loss - bound = zᵀQz is made from ``gram``: what is missing in a coefficient is divided among the pairs of monomials
+    that contribute to it. Q is positive definite, which Gaussian elimination in whole numbers shows. So the loss exceeds
+    the bound everywhere, whatever rounding ``gram`` has suffered.
+
+    Args:
+        n_context: n, the labelled examples of a prompt.
+        gram: close to such a Q, shape (64, 64).
+        share: below 1.
+
+    Returns:
+        The bound.
+
+    Raises:
+        ArithmeticError: if the matrix is not positive definite, so that nothing is proved.
+
+    Source: the chapter "Optimal step sizes".
+    """
+    check_tensors(gram=gram)
+    size = len(MONOMIALS)
+    check_matrix_shape("gram", gram, (size, size), "for the 64 monomials")
+    bound = Fraction(share) * optimal_step_sizes(2, n_context, LAYERS)[1]
+    target = three_layer_loss(n_context)
+    target[(0,) * 3 * LAYERS] -= bound
+    pairs = monomial_pairs()
+    entries = [[Fraction(value) for value in row] for row in ((gram + gram.mT) / 2).tolist()]
+    places = defaultdict(list)
+    for i, j in itertools.product(range(size), repeat=2):
+        places[pairs[i, j]].append((i, j))
+    for where in places.values():
+        i, j = where[0]
+        wanted = target.pop(tuple(map(sum, zip(MONOMIALS[i], MONOMIALS[j], strict=True))), Fraction(0))
+        missing = (wanted - sum(entries[i][j] for i, j in where)) / len(where)
+        for i, j in where:
+            entries[i][j] += missing
+    if target:
+        raise ArithmeticError("not certified: the loss has a monomial that no pair gives")
+    whole = lcm(*(value.denominator for row in entries for value in row))
+    rows, before = [[int(value * whole) for value in row] for row in entries], 1
+    for k in range(size):  # Bareiss: the pivots are the leading minors
+        if (pivot := rows[k][k]) <= 0:
+            raise ArithmeticError("not certified: the matrix is not positive definite")
+        for i in range(k + 1, size):
+            rows[i] = [(pivot * rows[i][j] - rows[i][k] * rows[k][j]) // before for j in range(size)]
+        before = pivot
+    return bound
