@@ -110,7 +110,7 @@ def test_certificate_for_all_rejects_what_is_false_for_many_examples_alone(monke
     ],
 )
 def test_signs_of_coefficients_decide_on_the_whole_line(text, positive):
-    ring, m, n = sp.ring("m, n", sp.ZZ)
+    ring = sp.ring("m, n", sp.ZZ)[0]
     expression = 1000 * sp.sympify(text.replace("1001/1000", "Rational(1001, 1000)"))
     assert module._positive_from(ring.from_expr(expression.expand()), 3) == positive
 

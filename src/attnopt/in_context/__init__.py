@@ -7,8 +7,8 @@ from attnopt.in_context.one_layer import attention_loss, one_layer_loss, one_lay
 from attnopt.in_context.prompts import sample_grams, sample_prompts
 from attnopt.in_context.second_valley import second_valley, valley_loss, valley_parameters
 from attnopt.in_context.steps import marchenko_pastur_steps, optimal_step_sizes, residual_polynomial, step_loss
-from attnopt.in_context.transformer import in_context_loss, linear_transformer, prompt_losses
 from attnopt.in_context.three_layers import three_layer_certificate, three_layer_loss
+from attnopt.in_context.transformer import in_context_loss, linear_transformer, prompt_losses
 from attnopt.in_context.two_layers import (
     two_layer_bound,
     two_layer_certificate,
@@ -43,9 +43,9 @@ __all__ = [
     "second_valley",
     "spectral_moments",
     "step_loss",
-    "transverse_hessians",
     "three_layer_certificate",
     "three_layer_loss",
+    "transverse_hessians",
     "two_layer_bound",
     "two_layer_certificate",
     "two_layer_certificate_for_all",
