@@ -40,7 +40,7 @@ def three_layer_loss(n_context: int) -> dict[tuple[int, ...], Fraction]:
         a, b, c = entries[3 * i : 3 * i + 3]
         product = product + product @ gram @ np.array([[a, b], [b, c]], dtype=object)
     found: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)
-    for (*exponents, in_x, in_y, in_z), value in sum(entry**2 for entry in product.flat).terms():
+    for (*exponents, in_x, in_y, in_z), value in sum((entry**2 for entry in product.flat), ring(0)).terms():
         if in_z % 2 == 0:
             moments = (n_context + 2 * j for j in range(in_x // 2)), (n_context - 1 + 2 * j for j in range(in_y // 2))
             mean = prod(itertools.chain(*moments, range(1, in_z, 2)))  # z⁴ has the mean 1 · 3
@@ -50,9 +50,13 @@ def three_layer_loss(n_context: int) -> dict[tuple[int, ...], Fraction]:
 
 def monomial_pairs() -> np.ndarray:
     """A number for each pair of `MONOMIALS`, the same for pairs with the same product, shape (64, 64)."""
-    products = [[tuple(map(sum, zip(one, other, strict=True))) for other in MONOMIALS] for one in MONOMIALS]
+    products = [[_product(one, other) for other in MONOMIALS] for one in MONOMIALS]
     numbers = {product: number for number, product in enumerate(dict.fromkeys(itertools.chain(*products)))}
     return np.array([[numbers[product] for product in row] for row in products])
+
+
+def _product(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
 def three_layer_certificate(n_context: int, gram: Tensor, share: Fraction) -> Fraction:
@@ -89,7 +93,7 @@ def three_layer_certificate(n_context: int, gram: Tensor, share: Fraction) -> Fr
         places[pairs[i, j]].append((i, j))
     for where in places.values():
         i, j = where[0]
-        wanted = target.pop(tuple(map(sum, zip(MONOMIALS[i], MONOMIALS[j], strict=True))), Fraction(0))
+        wanted = target.pop(_product(MONOMIALS[i], MONOMIALS[j]), Fraction(0))
         missing = (wanted - sum(entries[i][j] for i, j in where)) / len(where)
         for i, j in where:
             entries[i][j] += missing

@@ -130,8 +130,7 @@ def two_layer_certificate_for_all(dim: int, root: int = 5) -> dict[str, sp.Expr]
     Source: the chapter "Layers are steps".
     """
     root = check_count("root", root)
-    for n_context in range(1, root**2 + 1):
-        last = two_layer_certificate(dim, n_context)
+    *_, last = (two_layer_certificate(dim, n_context) for n_context in range(1, root**2 + 1))
     n = sp.Symbol("n", positive=True)
     *bound, (p, m) = _bound(sp.Integer(dim), n)
     square = bound[2]
