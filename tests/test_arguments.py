@@ -268,6 +268,7 @@ TABLE = {
     in_context.two_layer_bound: CONTEXT,
     in_context.two_layer_certificate: {"dim": Whole(2, 2), "n_context": Whole(3)},
     in_context.two_layer_certificate_for_all: {"dim": Whole(2, 2), "root": Whole(5)},
+    in_context.three_layer_loss: {"n_context": Whole(2)},
     clustering.Task: {"p": Whole(2, 2), "length": Whole(4), "k": Whole(2, 1, 4), "rule": Given(None)},
     TASK.sample: {"count": Whole(5), "generator": Draws()},
     clustering.Models: {"weights": Weights(), "norm": NORM},
@@ -370,6 +371,7 @@ EXEMPT = {
     clustering.influences, clustering.escape_epochs, clustering.successes,  # in tests/clustering/test_plateau.py
     clustering.load_models, clustering.load_overview,  # in tests/clustering/test_trained.py
     clustering.levels, clustering.replacements, clustering.removals,  # in tests/clustering/test_interventions.py
+    in_context.three_layer_certificate,  # in tests/in_context/test_three_layers.py
     synthesis.read_out,  # in tests/synthesis/test_knowledge.py
 }  # fmt: skip
 
@@ -619,6 +621,7 @@ def test_every_public_function_is_in_the_table():
 
 NOT_SPOILED = {  # numbers whose rules are tested elsewhere
     (in_context.two_layer_coefficients, "dim"), (in_context.two_layer_coefficients, "n_context"),  # symbols too
+    (in_context.three_layer_certificate, "n_context"),  # that of `three_layer_loss`
     (clustering.initial_models, "settings"), (synthesis.read_out, "sharpness"),  # in tests/synthesis/test_knowledge.py
     (clustering.Settings, "betas"), (clustering.Settings, "weight_decay"),  # in tests/clustering/test_training.py
     (clustering.ensemble, "jobs"), (clustering.ensemble, "checkpoint_every"),  # joblib's; as that of `train`
