@@ -359,7 +359,7 @@ const guess = {
     return `${
       guessed === undefined ? "" : guessed === LAST ? "Right. " : "Not quite. "
     }Token 4 is the last one, between epochs 142 and 179, and then the loss falls, because π has all five influences as factors. ` +
-      "But training waits for more: at epoch 142, even the final influences of all five leave π far below its cost, because the readout (blue) is still small, and becomes negative; at epoch 162, they suffice.";
+      "But training waits for more: even with the final influences of all five, π is negative at epoch 142, because the readout (blue) is still small; at epoch 162, they suffice.";
   },
 };
 
