@@ -1,0 +1,45 @@
+"""Linear probes, fitted on some samples and judged on others."""
+
+import torch
+from torch import Tensor
+
+from attnopt.checks import check_count, check_matrices
+
+
+def fitted_reading(features: Tensor, target: Tensor, fit: int, penalty: float = 1e-6) -> Tensor:
+    """What the affine function of the features says that is closest to the target on the first samples.
+
+    Args:
+        features: shape (..., n_samples, F).
+        target: shape (..., n_samples).
+        fit: how many samples the function is fitted on.
+        penalty: of ridge regression, relative to the mean square of the centered features.
+
+    Returns:
+        On the other samples, shape (..., n_samples - fit).
+    """
+    check_matrices(features=features, target=target.unsqueeze(-1))
+    if not 1 < check_count("fit", fit) < features.shape[-2]:
+        raise ValueError(f"fit must lie between 1 and {features.shape[-2]}, the number of samples, got {fit}")
+    mean, level = features[..., :fit, :].mean(-2, keepdim=True), target[..., :fit].mean(-1, keepdim=True)
+    centered = features - mean
+    known, sought = centered[..., :fit, :], (target[..., :fit] - level)[..., None]
+    gram = known.mT @ known
+    scale = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+    eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    weights = torch.linalg.solve(gram + penalty * scale * eye, known.mT @ sought)
+    return level + (centered[..., fit:, :] @ weights)[..., 0]
+
+
+def explained(prediction: Tensor, target: Tensor) -> Tensor:
+    """The share of the target's variance that a prediction explains, R² = 1 - E(target - prediction)² / Var(target).
+
+    Args:
+        prediction: shape (..., n_samples).
+        target: shape (..., n_samples).
+
+    Returns:
+        Shape (...); negative where the target's mean would predict better.
+    """
+    check_matrices(prediction=prediction.unsqueeze(-1), target=target.unsqueeze(-1))
+    return 1 - (target - prediction).square().mean(-1) / target.var(-1, correction=0)

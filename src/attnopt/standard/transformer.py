@@ -1,0 +1,155 @@
+"""A transformer as most code bases build it, in PyTorch, with the states between its parts open to reading and exchange."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnopt.checks import check_count
+
+
+class Attention(nn.Module):
+    """Softmax attention with several heads.
+
+    Args:
+        width: of the residual stream.
+        heads: how many; they share the width.
+        causal: whether a token sees only itself and those before it.
+    """
+
+    def __init__(self, width: int, heads: int, causal: bool):
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What attention adds, from the normalized states, shape (..., T, width) each."""
+        q, k, v = self.split(x)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return self.out(mixed.transpose(-3, -2).flatten(-2))
+
+    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys, and values of each head, shape (..., heads, T, width / heads) each."""
+        return tuple(part.unflatten(-1, (self.heads, -1)).transpose(-3, -2) for part in self.qkv(x).chunk(3, -1))
+
+    def weights(self, x: Tensor) -> Tensor:
+        """The attention of each query, shape (..., heads, T, T): its rows sum to 1."""
+        q, k, _ = self.split(x)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if self.causal:
+            hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
+            scores = scores.masked_fill(hidden, -torch.inf)
+        return scores.softmax(-1)
+
+
+class Transformer(nn.Module):
+    """Learned positions, layers of x ← x + attention(LN(x)) and x ← x + MLP(LN(x)), and a linear readout.
+
+    ``parts`` are the 2 · layers additions in order, attention and MLP in turn; ``forward`` is ``embed``, every part, and
+    ``read``.
+
+    Args:
+        inputs: numbers of a token.
+        outputs: numbers that are read from a token.
+        positions: the most tokens of a sequence.
+        width: of the residual stream.
+        layers: how many.
+        heads: of each attention.
+        causal: whether a token sees only itself and those before it.
+
+    Source: Vaswani et al. (2017), with LayerNorm before each part as in Radford et al. (2019).
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        positions: int,
+        width: int = 64,
+        layers: int = 3,
+        heads: int = 4,
+        causal: bool = True,
+    ):
+        super().__init__()
+        for name in ("inputs", "outputs", "positions", "width", "layers", "heads"):
+            check_count(name, locals()[name])
+        if width % heads:
+            raise ValueError(f"width must be a multiple of heads, {heads}, got {width}")
+        self.embedding = nn.Linear(inputs, width)
+        self.position = nn.Parameter(0.02 * torch.randn(positions, width))
+        self.parts = nn.ModuleList()
+        for _ in range(layers):
+            self.parts.append(nn.Sequential(nn.LayerNorm(width), Attention(width, heads, causal)))
+            mlp = nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+            self.parts.append(nn.Sequential(nn.LayerNorm(width), *mlp))
+        self.readout = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, outputs))
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The first states, shape (..., T, width), of tokens, shape (..., T, inputs)."""
+        if tokens.ndim < 2 or tokens.shape[-1] != self.embedding.in_features or tokens.shape[-2] > len(self.position):
+            wanted = f"(..., at most {len(self.position)}, {self.embedding.in_features})"
+            raise ValueError(f"tokens must have shape {wanted}, got {tuple(tokens.shape)}")
+        return self.embedding(tokens) + self.position[: tokens.shape[-2]]
+
+    def read(self, state: Tensor) -> Tensor:
+        """The outputs, shape (..., outputs), of states, shape (..., width), whatever part left them."""
+        return self.readout(state)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """The outputs at every token, shape (..., T, outputs), of tokens, shape (..., T, inputs)."""
+        return self.read(self.states(tokens)[-1])
+
+    def states(self, tokens: Tensor, change: Callable[[int, Tensor], Tensor] | None = None) -> list[Tensor]:
+        """The states after the embedding and after each part, shape (..., T, width) each.
+
+        Args:
+            tokens: shape (..., T, inputs).
+            change: called as ``change(i, state)`` with i = 0 for the embedding and i = 1, 2, … after each part. What it
+                returns takes the state's place, for the parts that follow too.
+
+        Returns:
+            2 · layers + 1 states.
+        """
+        state = self.embed(tokens)
+        found = [state if change is None else change(0, state)]
+        for i, part in enumerate(self.parts, 1):
+            state = found[-1] + part(found[-1])
+            found.append(state if change is None else change(i, state))
+        return found
+
+
+def train(
+    model: nn.Module,
+    loss: Callable[[], Tensor],
+    steps: int,
+    rate: float = 1e-3,
+    warmup: int = 500,
+    decay: float = 0.0,
+    watch: Callable[[int], None] | None = None,
+) -> None:
+    """Minimize a loss by AdamW, its rate rising linearly over the warm-up and falling as a cosine to zero.
+
+    Args:
+        model: whose parameters change.
+        loss: of a new batch at each call.
+        steps: how many.
+        rate: the highest learning rate.
+        warmup: steps until it is reached.
+        decay: AdamW's weight decay.
+        watch: called with the number of steps taken, before the first and after each.
+    """
+    steps, warmup = check_count("steps", steps, 0), check_count("warmup", warmup, 0)
+    optimizer = torch.optim.AdamW(model.parameters(), rate, weight_decay=decay, fused=True)
+    for step in range(steps):
+        if watch is not None:
+            watch(step)
+        share = min(1, (step + 1) / max(warmup, 1)) * (1 + torch.cos(torch.tensor(torch.pi * step / steps)).item()) / 2
+        for group in optimizer.param_groups:
+            group["lr"] = rate * share
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+    if watch is not None:
+        watch(steps)
