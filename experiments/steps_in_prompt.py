@@ -35,6 +35,7 @@ ridge    In "noise" the output is Bayes' rule, ridge regression with λ = σ², 
          between σ²/2 and 2σ², and ridge regression with it explains at least 0.01 more of the output than least squares do.
 """
 
+import itertools
 from collections.abc import Callable
 
 import joblib
@@ -43,11 +44,14 @@ import torch
 from lab import CACHE, ROOT, Record
 from torch import Tensor
 
-from attnopt.standard import Transformer, as_tokens, train
+from attnopt.standard import Transformer, as_tokens, explained, fitted_reading, krylov, newton_answers, ridge_answers, train
 
 RECORD = Record("steps_in_prompt", digits=5)
 WEIGHTS = ROOT / "src" / "attnopt" / "data" / "regressors.npz"
 POINTS, BATCH, STEPS, SEEDS, FIT, TEST, PLACES = 17, 64, 10_000, range(5), 4000, 4000, (8, 16)
+PENALTIES = torch.cat([torch.zeros(1), 2.0 ** torch.arange(-10, 9)]).double()
+RATES = torch.linspace(0.1, 1.5, 15).double()
+POWERS, DESCENT, NEWTON = 9, 24, 12
 ROUND = {"variances": (1.0,) * 4, "noise": 0.0}
 SETTINGS = {
     "base": ROUND | {"layers": 3},
@@ -117,6 +121,161 @@ def training(setting: str) -> Callable[[], dict]:
 
 for name in SETTINGS:
     RECORD.section(training(name))
+
+
+def stored_model(setting: str, seed: int) -> Transformer:
+    """A trained model, from its stored weights."""
+    model, start = new_model(setting), f"{setting}/{seed}/"
+    with np.load(WEIGHTS) as arrays:
+        model.load_state_dict(
+            {key[len(start) :]: torch.from_numpy(arrays[key]).float() for key in arrays if key.startswith(start)}
+        )
+    return model.eval()
+
+
+def judged(prediction: Tensor, target: Tensor) -> float:
+    """The share of a target's variance that predictions explain on half the samples, combined as is best on the others."""
+    half = len(target) // 2
+    return explained(fitted_reading(prediction.view(len(target), -1), target, half), target[half:]).item()
+
+
+def algorithms(points: Tensor, labels: Tensor, query: Tensor, spread: Tensor) -> dict[str, dict[str, Tensor]]:
+    """Answers of each family by the name of its member, shape (P,), or (P, m) for what is combined."""
+    n = points.shape[-2]
+    found: dict[str, dict[str, Tensor]] = {
+        "ridge": {f"{penalty:g}": ridge_answers(points, labels, query, penalty[None])[:, 0] for penalty in PENALTIES},
+        "newton": dict(enumerate(newton_answers(points, labels, query, NEWTON).unbind(-1))),
+        "descent": {},
+    }
+    for rate in RATES:
+        weights = torch.zeros_like(query)
+        for step in range(1, DESCENT + 1):
+            residual = labels - (points @ weights[..., None])[..., 0]
+            weights = weights + rate / n * (points.mT @ residual[..., None])[..., 0]
+            found["descent"][f"{step} at {rate:.1f}"] = (weights * query).sum(-1)
+    for name, scale in {"plain": torch.ones_like(spread), "whitened": spread}.items():
+        powers = krylov(points / scale, labels, query / scale, POWERS)
+        found[name] = {str(count): powers[:, :count] for count in range(1, POWERS + 1)}
+    return found
+
+
+def matches(reading: Tensor, families: dict[str, dict[str, Tensor]]) -> dict:
+    """The best member of each family and the share of the reading's variance that it explains; combinations one by one."""
+    found: dict = {}
+    for name, members in families.items():
+        shares = {member: judged(answers[-len(reading) :], reading) for member, answers in members.items()}
+        best = max(shares, key=shares.__getitem__)
+        found[name] = list(shares.values()) if name in ("plain", "whitened") else {"member": best, "share": shares[best]}
+    return found
+
+
+@torch.no_grad()
+def looked_at(setting: str, seed: int) -> dict:
+    """Everything about one trained model but its training."""
+    torch.set_num_threads(1)
+    model, generator = stored_model(setting, seed), torch.Generator().manual_seed(12345)
+    points, labels, answers = prompts(setting, FIT + TEST, generator)
+    tokens = as_tokens(points, labels)
+    spread = torch.tensor(SETTINGS[setting]["variances"]).sqrt().double()
+    states = model.states(tokens)
+    errors = (model.read(states[-1])[:, ::2, 0] - answers).square().mean(0) / len(spread)
+    penalty = torch.tensor([SETTINGS[setting]["noise"] ** 2]).double()
+    best = [ridge_answers(*exact(points / spread.float(), labels, n), penalty)[:, 0] for n in range(1, POINTS)]
+    bayes = [(guess - answers[:, n]).square().mean() / len(spread) for n, guess in enumerate(best, 1)]
+    found = {"errors": errors, "bayes": [answers[:, 0].square().mean() / len(spread), *bayes]}
+    found |= {f"states {n}": states_at(model, states, n, exact(points, labels, n), answers[:, n], spread) for n in PLACES}
+    return found | {"exchanges": exchanges(model, points, labels, answers), "spared": spared(model, tokens, answers)}
+
+
+def exact(points: Tensor, labels: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The first n examples and the query after them, in double precision."""
+    return points[:, :n].double(), labels[:, :n].double(), points[:, n].double()
+
+
+def states_at(
+    model: Transformer, states: list[Tensor], n: int, prompt: tuple[Tensor, ...], answers: Tensor, spread: Tensor
+) -> list[dict]:
+    """For each state of the query after n examples: what probes read, and which algorithms match the reading."""
+    families, rows = algorithms(*prompt, spread), []
+    plain, whitened = (families[name][str(POWERS)] for name in ("plain", "whitened"))
+    beyond = {f"K{j}": left_over(plain[:, j], plain[:, :j]) for j in range(4)}
+    if spread.var() > 0:
+        beyond |= {"P0-K0": left_over(whitened[:, 0], plain[:, :1]), "K0-P0": left_over(plain[:, 0], whitened[:, :1])}
+    for state in (*states, None):
+        if state is None:  # the output itself
+            reading, row = model.read(states[-1])[FIT:, 2 * n, 0].double(), {}
+        else:
+            here = state[:, 2 * n].double()
+            reading = fitted_reading(here, answers.double(), FIT)
+            carried = {key: explained(fitted_reading(here, value, FIT), value[FIT:]) for key, value in beyond.items()}
+            own = model.read(state)[FIT:, 2 * n, 0].double()
+            row = {"carried": carried, "readout": judged(own, answers[FIT:].double())}
+        rows.append(row | {"answer": explained(reading, answers[FIT:].double()), "matches": matches(reading, families)})
+    return rows
+
+
+def left_over(target: Tensor, known: Tensor) -> Tensor:
+    """What of a target its regression on what is known leaves."""
+    known = torch.cat([known, torch.ones_like(target)[:, None]], -1)
+    return target - (known @ torch.linalg.lstsq(known, target[:, None]).solution)[:, 0]
+
+
+def exchanges(model: Transformer, points: Tensor, labels: Tensor, answers: Tensor) -> list[dict]:
+    """After each part, how the output moves with the query's state, or the examples', from another prompt with this query."""
+    others = torch.cat([points.roll(1, 0)[:, :-1], points[:, -1:]], 1)
+    here, there = as_tokens(points, labels), as_tokens(others, labels.roll(1, 0))
+    own, donor = model.states(here), model.states(there)
+    before, wanted = (model.read(states[-1])[:, -1, 0] for states in (own, donor))
+    rows = []
+    for i in range(len(own)):
+        both = torch.cat([own[i][:, -1], donor[i][FIT:, -1]]).double()
+        target = torch.cat([answers[:, -1], torch.zeros(TEST)]).double()
+        reading = fitted_reading(both, target, FIT)
+        query, examples = (
+            patched(model, here[FIT:], i, donor[i][FIT:], part) - before[FIT:] for part in ("query", "examples")
+        )
+        moved, far = (reading[TEST:] - reading[:TEST]).float(), (wanted - before)[FIT:]
+        rows.append({"reading": slope(query, moved), "query": slope(query, far), "examples": slope(examples, far)})
+    return rows
+
+
+def patched(model: Transformer, tokens: Tensor, after: int, donor: Tensor, part: str) -> Tensor:
+    """The output at the last token if some states after a part are the donor's."""
+
+    def change(i: int, state: Tensor) -> Tensor:
+        if i != after:
+            return state
+        cut = (donor[:, :-1], state[:, -1:]) if part == "examples" else (state[:, :-1], donor[:, -1:])
+        return torch.cat(cut, 1)
+
+    return model.read(model.states(tokens, change)[-1])[:, -1, 0]
+
+
+def slope(response: Tensor, cause: Tensor) -> dict:
+    """Of the regression through 0, and the share of the response that it leaves unexplained."""
+    value = (response @ cause) / (cause @ cause)
+    return {"slope": value, "left": (response - value * cause).square().mean() / response.square().mean().clamp_min(1e-12)}
+
+
+def spared(model: Transformer, tokens: Tensor, answers: Tensor) -> list[float]:
+    """For each part, the factor by which its mean over prompts, in its place, raises the error at the last query."""
+    rows = []
+    for which in range(-1, len(model.parts)):
+        state = model.embed(tokens)
+        for i, part in enumerate(model.parts):
+            more = part(state)
+            state = state + (more.mean(0) if i == which else more)
+        rows.append((model.read(state[:, -1])[:, 0] - answers[:, -1]).square().mean().item())
+    return [row / rows[0] for row in rows[1:]]
+
+
+@RECORD.section
+def found() -> dict:
+    """What `looked_at` finds, for each setting that is trained, seed by seed."""
+    done = [setting for setting in SETTINGS if setting in RECORD.stored()]
+    keys = list(itertools.product(done, SEEDS))
+    rows = dict(zip(keys, joblib.Parallel()(joblib.delayed(looked_at)(*key) for key in keys), strict=True))
+    return {setting: [rows[setting, seed] for seed in SEEDS] for setting in done}
 
 
 if __name__ == "__main__":
