@@ -61,6 +61,7 @@ SETTINGS = {
     "four": ROUND | {"layers": 4},
     "six": ROUND | {"layers": 6},
     "eight": ROUND | {"layers": 4, "variances": (1.0,) * 8},
+    "line": {"variances": (1.0,), "noise": 0.5, "layers": 3, "width": 32},  # for the explorer
 }
 
 
@@ -76,7 +77,7 @@ def prompts(setting: str, count: int, generator: torch.Generator) -> tuple[Tenso
 def new_model(setting: str) -> Transformer:
     """A model of the setting's size with random weights."""
     chosen = SETTINGS[setting]
-    return Transformer(len(chosen["variances"]) + 1, 1, 2 * POINTS - 1, layers=chosen["layers"])
+    return Transformer(len(chosen["variances"]) + 1, 1, 2 * POINTS - 1, chosen.get("width", 64), chosen["layers"])
 
 
 def run(setting: str, seed: int) -> dict:
@@ -221,7 +222,7 @@ def left_over(target: Tensor, known: Tensor) -> Tensor:
 
 
 def exchanges(model: Transformer, points: Tensor, labels: Tensor, answers: Tensor) -> list[dict]:
-    """After each part, how the output moves with the query's state, or the examples', from another prompt with this query."""
+    """After each part, how the output moves with the query's state, or the examples', of another prompt with this query."""
     others = torch.cat([points.roll(1, 0)[:, :-1], points[:, -1:]], 1)
     here, there = as_tokens(points, labels), as_tokens(others, labels.roll(1, 0))
     own, donor = model.states(here), model.states(there)
