@@ -10,10 +10,10 @@ labels y = ⟨w, x⟩ + noise, x ~ N(0, Σ), w ~ N(0, Σ⁻¹), all new in every
 label; AdamW without decay, rate 1e-3 with warm-up and cosine. Everything below is computed from the stored weights, on the
 same FIT + TEST fresh prompts for all seeds of a setting, at the query after n = 8 and n = 16 labeled examples. "Answer" is
 ⟨w, x⟩ without noise. A "reading" of a state is a linear probe, fitted to the answer on FIT prompts and judged on TEST
-others, as is every share of variance. K_j = ⟨x, Gʲb⟩ are the Krylov answers of `attnopt.standard.krylov`, G and b being the
-examples' second moments, and "K_1 beyond K_0" is what remains of K_1 after its regression on K_0, and so on: what the first
-step of gradient descent does not give. In the setting "skewed", P_j are the same from whitened points, as with
-preconditioning by Σ⁻¹.
+others, as is every share of variance. K_j = ⟨x, Gʲb⟩ are the answers of `krylov_answers`, G and b being the examples'
+second moments, and "K_1 beyond K_0" is what remains of K_1 after its regression on K_0, and so on: what the first step of
+gradient descent does not give. In the setting "skewed", P_j are the same from whitened points, as with preconditioning by
+Σ⁻¹.
 
 Rules, fixed before the runs. A rule asks that something hold in at least four of the five seeds of the setting; anything
 between the two sides of a rule is called mixed. All but the last two concern "base" at n = 16.
@@ -41,16 +41,26 @@ from collections.abc import Callable
 import joblib
 import numpy as np
 import torch
-from lab import CACHE, ROOT, Record
+from lab import CACHE, Record
 from torch import Tensor
 
-from attnopt.standard import Transformer, as_tokens, explained, fitted_reading, krylov, newton_answers, ridge_answers, train
+from attnopt.standard import (
+    Transformer,
+    as_tokens,
+    explained,
+    fitted_reading,
+    krylov_answers,
+    load_regressor,
+    newton_answers,
+    ridge_answers,
+    train,
+)
+from attnopt.standard.trained import REGRESSORS
 
 RECORD = Record("steps_in_prompt", digits=5)
-WEIGHTS = ROOT / "src" / "attnopt" / "data" / "regressors.npz"
 POINTS, BATCH, STEPS, SEEDS, FIT, TEST, PLACES = 17, 64, 10_000, range(5), 4000, 4000, (8, 16)
-PENALTIES = torch.cat([torch.zeros(1), 2.0 ** torch.arange(-10, 9)]).double()
-RATES = torch.linspace(0.1, 1.5, 15).double()
+PENALTIES = (0.0, *(2.0**power for power in range(-10, 9)))
+RATES = tuple(tenth / 10 for tenth in range(1, 16))
 POWERS, DESCENT, NEWTON = 9, 24, 12
 ROUND = {"variances": (1.0,) * 4, "noise": 0.0}
 SETTINGS = {
@@ -110,10 +120,10 @@ def training(setting: str) -> Callable[[], dict]:
     def trained() -> dict:
         """The mean training loss of each hundredth of the training, for every seed; the weights go to their file."""
         runs = joblib.Parallel()(joblib.delayed(run)(setting, seed) for seed in SEEDS)
-        arrays = dict(np.load(WEIGHTS)) if WEIGHTS.exists() else {}
+        arrays = dict(np.load(REGRESSORS)) if REGRESSORS.exists() else {}
         for seed, found in zip(SEEDS, runs, strict=True):
             arrays |= {f"{setting}/{seed}/{name}": value.half().numpy() for name, value in found["weights"].items()}
-        np.savez_compressed(WEIGHTS, **arrays)
+        np.savez_compressed(REGRESSORS, **arrays)
         return {"losses": [found["losses"] for found in runs]}
 
     trained.__name__ = setting
@@ -122,16 +132,6 @@ def training(setting: str) -> Callable[[], dict]:
 
 for name in SETTINGS:
     RECORD.section(training(name))
-
-
-def stored_model(setting: str, seed: int) -> Transformer:
-    """A trained model, from its stored weights."""
-    model, start = new_model(setting), f"{setting}/{seed}/"
-    with np.load(WEIGHTS) as arrays:
-        model.load_state_dict(
-            {key[len(start) :]: torch.from_numpy(arrays[key]).float() for key in arrays if key.startswith(start)}
-        )
-    return model.eval()
 
 
 def judged(prediction: Tensor, target: Tensor) -> float:
@@ -144,7 +144,7 @@ def algorithms(points: Tensor, labels: Tensor, query: Tensor, spread: Tensor) ->
     """Answers of each family by the name of its member, shape (P,), or (P, m) for what is combined."""
     n = points.shape[-2]
     found: dict[str, dict[str, Tensor]] = {
-        "ridge": {f"{penalty:g}": ridge_answers(points, labels, query, penalty[None])[:, 0] for penalty in PENALTIES},
+        "ridge": {f"{penalty:g}": ridge_answers(points, labels, query, penalty) for penalty in PENALTIES},
         "newton": dict(enumerate(newton_answers(points, labels, query, NEWTON).unbind(-1))),
         "descent": {},
     }
@@ -155,7 +155,7 @@ def algorithms(points: Tensor, labels: Tensor, query: Tensor, spread: Tensor) ->
             weights = weights + rate / n * (points.mT @ residual[..., None])[..., 0]
             found["descent"][f"{step} at {rate:.1f}"] = (weights * query).sum(-1)
     for name, scale in {"plain": torch.ones_like(spread), "whitened": spread}.items():
-        powers = krylov(points / scale, labels, query / scale, POWERS)
+        powers = krylov_answers(points / scale, labels, query / scale, POWERS)
         found[name] = {str(count): powers[:, :count] for count in range(1, POWERS + 1)}
     return found
 
@@ -174,14 +174,14 @@ def matches(reading: Tensor, families: dict[str, dict[str, Tensor]]) -> dict:
 def looked_at(setting: str, seed: int) -> dict:
     """Everything about one trained model but its training."""
     torch.set_num_threads(1)
-    model, generator = stored_model(setting, seed), torch.Generator().manual_seed(12345)
+    model, generator = load_regressor(setting, seed), torch.Generator().manual_seed(12345)
     points, labels, answers = prompts(setting, FIT + TEST, generator)
     tokens = as_tokens(points, labels)
     spread = torch.tensor(SETTINGS[setting]["variances"]).sqrt().double()
     states = model.states(tokens)
     errors = (model.read(states[-1])[:, ::2, 0] - answers).square().mean(0) / len(spread)
-    penalty = torch.tensor([SETTINGS[setting]["noise"] ** 2]).double()
-    best = [ridge_answers(*exact(points / spread.float(), labels, n), penalty)[:, 0] for n in range(1, POINTS)]
+    penalty = SETTINGS[setting]["noise"] ** 2
+    best = [ridge_answers(*exact(points / spread.float(), labels, n), penalty) for n in range(1, POINTS)]
     bayes = [(guess - answers[:, n]).square().mean() / len(spread) for n, guess in enumerate(best, 1)]
     found = {"errors": errors, "bayes": [answers[:, 0].square().mean() / len(spread), *bayes]}
     found |= {f"states {n}": states_at(model, states, n, exact(points, labels, n), answers[:, n], spread) for n in PLACES}

@@ -18,7 +18,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from attnopt import clustering, in_context, regression, softmax, synthesis
+from attnopt import clustering, in_context, regression, softmax, standard, synthesis
 
 DEFINITIONS = {}
 
@@ -616,3 +616,59 @@ def _(dim, examples, layers):
     steps = torch.full((layers,), tied(dim, examples, layers)[0], dtype=torch.float64)
     values = torch.linalg.eigvalsh(torch.func.hessian(lambda a: in_context.step_loss(a, dim, examples))(steps))
     return values[-1].item(), -values[0].item()
+
+
+# ---------------------------------------------------------------- Part V
+
+
+@defines(standard.as_tokens)
+def _(covariates, labels):
+    tokens = []
+    for point, label in zip(covariates, labels, strict=True):
+        tokens += [[*point.tolist(), 0.0], [0.0] * len(point) + [label.item()]]
+    return tensor(tokens[:-1])
+
+
+@defines(standard.krylov_answers, count=(1, 2, 4))
+def _(covariates, labels, query, count):
+    n = len(labels)
+    gram = covariates.T @ covariates / n
+    return torch.stack([query @ torch.linalg.matrix_power(gram, j) @ covariates.T @ labels / n for j in range(count)])
+
+
+@defines(standard.newton_answers, steps=(0, 1, 4))
+def _(covariates, labels, query, steps):
+    """In the singular directions, where Newton's iteration takes a number s to m (2 - s m)."""
+    left, values, right = torch.linalg.svd(covariates, full_matrices=False)
+    found = []
+    for step in range(steps + 1):
+        inverse = values**2 / values[0] ** 4
+        for _ in range(step):
+            inverse = inverse * (2 - values**2 * inverse)
+        found.append((right @ query) @ (inverse * values * (left.T @ labels)))
+    return torch.stack(found)
+
+
+@defines(standard.ridge_answers, penalty=(0.0, 0.7, 30.0))
+def _(covariates, labels, query, penalty):
+    """From the dual problem."""
+    kernel = covariates @ covariates.T + penalty * torch.eye(len(labels), dtype=torch.float64)
+    return query @ covariates.T @ torch.linalg.pinv(kernel, rtol=1e-12, hermitian=True) @ labels
+
+
+@defines(standard.fitted_reading, fit=(2, 3), penalty=(1e-3, 2.0))
+def _(features, target, fit, penalty):
+    """Ridge regression as least squares with further rows."""
+    known = features[:fit] - features[:fit].mean(0)
+    size = math.sqrt(penalty * known.square().sum().item() / known.shape[1])
+    rows = torch.cat([known, size * torch.eye(known.shape[1], dtype=torch.float64)])
+    sought = torch.cat([target[:fit] - target[:fit].mean(), torch.zeros(known.shape[1], dtype=torch.float64)])
+    weights = torch.linalg.lstsq(rows, sought[:, None]).solution[:, 0]
+    return target[:fit].mean() + (features[fit:] - features[:fit].mean(0)) @ weights
+
+
+@defines(standard.explained)
+def _(prediction, target):
+    error = sum((a - b) ** 2 for a, b in zip(prediction.tolist(), target.tolist(), strict=True))
+    mean = target.mean().item()
+    return tensor(1 - error / sum((value - mean) ** 2 for value in target.tolist()))

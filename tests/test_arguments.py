@@ -25,7 +25,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import attnopt
-from attnopt import clustering, in_context, integrate, regression, softmax, synthesis
+from attnopt import clustering, in_context, integrate, regression, softmax, standard, synthesis
 from attnopt.clustering import Settings, Task, Watch, training
 from attnopt.in_context.wishart import check_degree
 
@@ -170,6 +170,7 @@ VALLEY = {
     "angle": Array("", batch=False), "eigenvalues": Array("d", "positive", batch=False), "n_context": Whole(4),
     "direction": Whole(1, 0, 2),
 }  # fmt: skip
+EXAMPLES = {"covariates": Array("nd"), "labels": Array("n"), "query": Array("d")}
 SIGNAL = {"dim": Whole(3), "examples": Whole(4), "variance": Real(0.5, -0.1)}
 ORACLE = {"weights": Array("KF"), "predictions": Array("SK", "probabilities")}
 MIXTURE = {
@@ -362,6 +363,15 @@ TABLE = {
     synthesis.read_context: {"queries": Array("SF"), "tokens": Array("nF"), "members": Array("nK", "probabilities")},
     synthesis.mixture_limit: MIXTURE,
     synthesis.mixture_error: MIXTURE | {"labels": Array("SK", "probabilities", instead=(type(None),))},
+    standard.as_tokens: {"covariates": Array("nd"), "labels": Array("n")},
+    standard.krylov_answers: EXAMPLES | {"count": Whole(3)},
+    standard.newton_answers: EXAMPLES | {"steps": Whole(3, 0)},
+    standard.ridge_answers: EXAMPLES | {"penalty": Real(0.7, -0.1)},
+    standard.fitted_reading: {
+        "features": Array("tk", least=(4, 1)), "target": Array("t", least=(4,)), "fit": Whole(3, 2, 3),
+        "penalty": Real(1e-3),
+    },
+    standard.explained: {"prediction": Array("t"), "target": Array("t", least=(2,))},
 }  # fmt: skip
 EXEMPT = {
     clustering.walsh, clustering.dissect, clustering.position_effects, clustering.counting_form,
@@ -373,12 +383,13 @@ EXEMPT = {
     clustering.levels, clustering.replacements, clustering.removals,  # in tests/clustering/test_interventions.py
     in_context.three_layer_certificate,  # in tests/in_context/test_three_layers.py
     synthesis.read_out,  # in tests/synthesis/test_knowledge.py
+    standard.train, standard.load_regressor,  # in tests/standard/test_transformer.py
 }  # fmt: skip
 
 
 def public_functions():
     """The functions that the book offers."""
-    for package in (regression, in_context, clustering, synthesis, training):
+    for package in (regression, in_context, clustering, synthesis, standard, training):
         for name in package.__all__:
             if isinstance(getattr(package, name), types.FunctionType) or hasattr(getattr(package, name), "cache_info"):
                 yield getattr(package, name)
@@ -625,6 +636,8 @@ NOT_SPOILED = {  # numbers whose rules are tested elsewhere
     (clustering.initial_models, "settings"), (synthesis.read_out, "sharpness"),  # in tests/synthesis/test_knowledge.py
     (clustering.Settings, "betas"), (clustering.Settings, "weight_decay"),  # in tests/clustering/test_training.py
     (clustering.ensemble, "jobs"), (clustering.ensemble, "checkpoint_every"),  # joblib's; as that of `train`
+    *((standard.train, name) for name in ("steps", "rate", "warmup", "decay")),  # in tests/standard/test_transformer.py
+    (standard.load_regressor, "seed"),
     (clustering.Task, "rule"), (clustering.escape_epochs, "p"),  # in tests/clustering/test_task.py, test_plateau.py
 }  # fmt: skip
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_count, check_matrices
+from attnopt.checks import as_column, check_broadcast, check_count, check_matrices, check_number
 
 
 def fitted_reading(features: Tensor, target: Tensor, fit: int, penalty: float = 1e-6) -> Tensor:
@@ -18,9 +18,13 @@ def fitted_reading(features: Tensor, target: Tensor, fit: int, penalty: float = 
     Returns:
         On the other samples, shape (..., n_samples - fit).
     """
-    check_matrices(features=features, target=target.unsqueeze(-1))
+    check_matrices(features=features, target=as_column(target))
+    if target.shape[-1] != features.shape[-2]:
+        raise ValueError(f"target must have one number a sample, {features.shape[-2]}, got shape {tuple(target.shape)}")
+    check_broadcast({"features": 2, "target": 1}, features=features, target=target)
+    check_number("penalty", penalty)
     if not 1 < check_count("fit", fit) < features.shape[-2]:
-        raise ValueError(f"fit must lie between 1 and {features.shape[-2]}, the number of samples, got {fit}")
+        raise ValueError(f"fit must be at least 2 and below the number of samples, {features.shape[-2]}, got {fit}")
     mean, level = features[..., :fit, :].mean(-2, keepdim=True), target[..., :fit].mean(-1, keepdim=True)
     centered = features - mean
     known, sought = centered[..., :fit, :], (target[..., :fit] - level)[..., None]
@@ -41,5 +45,8 @@ def explained(prediction: Tensor, target: Tensor) -> Tensor:
     Returns:
         Shape (...); negative where the target's mean would predict better.
     """
-    check_matrices(prediction=prediction.unsqueeze(-1), target=target.unsqueeze(-1))
+    check_matrices(prediction=as_column(prediction), target=as_column(target))
+    check_broadcast(0, prediction=prediction, target=target)
+    if (target == target[..., :1]).all(-1).any():
+        raise ValueError("target must vary over the samples")
     return 1 - (target - prediction).square().mean(-1) / target.var(-1, correction=0)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from attnopt.checks import check_count, check_matrices
+from attnopt.checks import as_column, check_broadcast, check_count, check_matrices, check_number
 
 
 def as_tokens(covariates: Tensor, labels: Tensor) -> Tensor:
@@ -14,19 +14,18 @@ def as_tokens(covariates: Tensor, labels: Tensor) -> Tensor:
         labels: shape (..., n); the last is left out.
 
     Returns:
-        Shape (..., 2n - 1, d + 1): (x_i, 0) and (0, y_i) in turn.
+        (x_i, 0) and (0, y_i) in turn, shape (..., 2n - 1, d + 1).
 
     Source: Garg, Tsipras, Liang, Valiant (2022), section 2.
     """
-    check_matrices(covariates=covariates, labels=labels.unsqueeze(-1))
-    if labels.shape != covariates.shape[:-1]:
-        raise ValueError(f"labels must have shape {tuple(covariates.shape[:-1])}, got {tuple(labels.shape)}")
+    _check_examples(covariates, labels)
+    covariates, labels = covariates.expand(*labels.shape, -1), labels.expand(covariates.shape[:-1])
     points = torch.cat([covariates, torch.zeros_like(labels)[..., None]], -1)
     answers = torch.cat([torch.zeros_like(covariates), labels[..., None]], -1)
     return torch.stack([points, answers], -2).flatten(-3, -2)[..., :-1, :]
 
 
-def krylov(covariates: Tensor, labels: Tensor, query: Tensor, count: int) -> Tensor:
+def krylov_answers(covariates: Tensor, labels: Tensor, query: Tensor, count: int) -> Tensor:
     """The answers ⟨x, Gʲ b⟩, j = 0, 1, …, with G = XᵀX / n and b = Xᵀy / n, at a query x.
 
     Every answer of k steps of gradient descent on the least squares problem from 0, with momentum and any step sizes, is a
@@ -43,7 +42,7 @@ def krylov(covariates: Tensor, labels: Tensor, query: Tensor, count: int) -> Ten
 
     Source: the chapter "Does a real transformer take gradient steps?".
     """
-    check_matrices(covariates=covariates, labels=labels.unsqueeze(-1), query=query.unsqueeze(-1))
+    _check_examples(covariates, labels, query=query)
     n = covariates.shape[-2]
     power = covariates.mT @ labels[..., None] / n
     found = []
@@ -67,7 +66,7 @@ def newton_answers(covariates: Tensor, labels: Tensor, query: Tensor, steps: int
 
     Source: Fu, Chen, Jia, Sharan (2024), section 3.
     """
-    check_matrices(covariates=covariates, labels=labels.unsqueeze(-1), query=query.unsqueeze(-1))
+    _check_examples(covariates, labels, query=query)
     second, target = covariates.mT @ covariates, covariates.mT @ labels[..., None]
     inverse = second / torch.linalg.matrix_norm(second, 2)[..., None, None].square()
     found = []
@@ -78,24 +77,34 @@ def newton_answers(covariates: Tensor, labels: Tensor, query: Tensor, steps: int
     return torch.stack(found, -1)
 
 
-def ridge_answers(covariates: Tensor, labels: Tensor, query: Tensor, penalties: Tensor) -> Tensor:
-    """The answers ⟨x, (XᵀX + λI)⁻¹ Xᵀy⟩ of ridge regression; the limit λ → 0, of the least norm, where λ = 0.
+def ridge_answers(covariates: Tensor, labels: Tensor, query: Tensor, penalty: float) -> Tensor:
+    """The answers ⟨x, (XᵀX + λI)⁻¹ Xᵀy⟩ of ridge regression; with λ = 0 those of the least squares solution of least norm.
 
     Args:
         covariates: X, shape (..., n, d).
         labels: y, shape (..., n).
         query: x, shape (..., d).
-        penalties: λ, shape (m,), none negative.
+        penalty: λ, at least 0.
 
     Returns:
-        Shape (..., m).
+        Shape (...).
+
+    Source: Hoerl and Kennard (1970).
     """
-    check_matrices(covariates=covariates, labels=labels.unsqueeze(-1), query=query.unsqueeze(-1))
-    if (penalties < 0).any():
-        raise ValueError(f"penalties must not be negative, got {penalties.min().item()}")
+    _check_examples(covariates, labels, query=query)
+    check_number("penalty", penalty, least=0)
     left, values, right = torch.linalg.svd(covariates, full_matrices=False)
     along, toward = (left.mT @ labels[..., None])[..., 0], (right @ query[..., None])[..., 0]
-    values = values[..., None, :]
     kept = values > torch.finfo(values.dtype).eps * max(covariates.shape[-2:]) * values[..., :1]
-    share = torch.where(kept, values / (values.square() + penalties[:, None]), 0)
-    return (share * (along * toward)[..., None, :]).sum(-1)
+    return (torch.where(kept, values / (values.square() + penalty), 0) * along * toward).sum(-1)
+
+
+def _check_examples(covariates: Tensor, labels: Tensor, **query: Tensor) -> None:
+    """Require a label for each point, and of a query, if one is given, the points' dimension."""
+    vectors = {"labels": labels} | query
+    check_matrices(covariates=covariates, **{name: as_column(value) for name, value in vectors.items()})
+    n, dim = covariates.shape[-2:]
+    for name, size in ({"labels": n} | dict.fromkeys(query, dim)).items():
+        if vectors[name].shape[-1] != size:
+            raise ValueError(f"{name} must have shape (..., {size}) to match covariates, got {tuple(vectors[name].shape)}")
+    check_broadcast({"covariates": 2} | dict.fromkeys(vectors, 1), covariates=covariates, **vectors)

@@ -1,12 +1,13 @@
 """A transformer as most code bases build it, in PyTorch, with the states between its parts open to reading and exchange."""
 
+import math
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnopt.checks import check_count
+from attnopt.checks import check_count, check_number
 
 
 class Attention(nn.Module):
@@ -140,12 +141,14 @@ def train(
         decay: AdamW's weight decay.
         watch: called with the number of steps taken, before the first and after each.
     """
-    steps, warmup = check_count("steps", steps, 0), check_count("warmup", warmup, 0)
+    steps, warmup = check_count("steps", steps), check_count("warmup", warmup, 0)
+    check_number("rate", rate)
+    check_number("decay", decay, least=0)
     optimizer = torch.optim.AdamW(model.parameters(), rate, weight_decay=decay, fused=True)
     for step in range(steps):
         if watch is not None:
             watch(step)
-        share = min(1, (step + 1) / max(warmup, 1)) * (1 + torch.cos(torch.tensor(torch.pi * step / steps)).item()) / 2
+        share = min(1, (step + 1) / max(warmup, 1)) * (1 + math.cos(math.pi * step / steps)) / 2
         for group in optimizer.param_groups:
             group["lr"] = rate * share
         optimizer.zero_grad()
