@@ -36,6 +36,7 @@ ridge    In "noise" the output is Bayes' rule, ridge regression with λ = σ², 
 """
 
 import itertools
+import time
 from collections.abc import Callable
 
 import joblib
@@ -98,6 +99,7 @@ def run(setting: str, seed: int) -> dict:
     torch.set_num_threads(1)
     torch.manual_seed(1000 * list(SETTINGS).index(setting) + seed)
     model, generator, losses = new_model(setting), torch.Generator().manual_seed(seed), []
+    began = time.perf_counter()
 
     def loss() -> Tensor:
         points, labels, _ = prompts(setting, BATCH, generator)
@@ -106,7 +108,11 @@ def run(setting: str, seed: int) -> dict:
         return value
 
     train(model, loss, STEPS)
-    found = {"weights": model.state_dict(), "losses": torch.tensor(losses).view(100, -1).mean(1).tolist()}
+    found = {
+        "weights": model.state_dict(),
+        "losses": torch.tensor(losses).view(100, -1).mean(1).tolist(),
+        "seconds": round(time.perf_counter() - began),
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     torch.save(found, path.with_suffix(".part"))
     path.with_suffix(".part").rename(path)
@@ -118,13 +124,13 @@ def training(setting: str) -> Callable[[], dict]:
     """The section of a setting."""
 
     def trained() -> dict:
-        """The mean training loss of each hundredth of the training, for every seed; the weights go to their file."""
+        """For every seed the mean loss of each hundredth of the training, and its time; the weights go to their file."""
         runs = joblib.Parallel()(joblib.delayed(run)(setting, seed) for seed in SEEDS)
         arrays = dict(np.load(REGRESSORS)) if REGRESSORS.exists() else {}
         for seed, found in zip(SEEDS, runs, strict=True):
             arrays |= {f"{setting}/{seed}/{name}": value.half().numpy() for name, value in found["weights"].items()}
         np.savez_compressed(REGRESSORS, **arrays)
-        return {"losses": [found["losses"] for found in runs]}
+        return {key: [found.get(key) for found in runs] for key in ("losses", "seconds")}
 
     trained.__name__ = setting
     return trained
@@ -134,18 +140,26 @@ for name in SETTINGS:
     RECORD.section(training(name))
 
 
-def judged(prediction: Tensor, target: Tensor) -> float:
-    """The share of a target's variance that predictions explain on half the samples, combined as is best on the others."""
+def judged(prediction: Tensor, target: Tensor) -> Tensor:
+    """The share of a target's variance that predictions explain on half the samples, combined as is best on the others.
+
+    Args:
+        prediction: shape (..., n_samples, F).
+        target: shape (n_samples,).
+
+    Returns:
+        Shape (...).
+    """
     half = len(target) // 2
-    return explained(fitted_reading(prediction.view(len(target), -1), target, half), target[half:]).item()
+    return explained(fitted_reading(prediction, target.expand(prediction.shape[:-1]), half), target[half:])
 
 
 def algorithms(points: Tensor, labels: Tensor, query: Tensor, spread: Tensor) -> dict[str, dict[str, Tensor]]:
-    """Answers of each family by the name of its member, shape (P,), or (P, m) for what is combined."""
-    n = points.shape[-2]
+    """The answers of each family's members, shape (P,); for "plain" and "whitened" polynomials the Krylov answers."""
+    n, prompt = points.shape[-2], (points, labels, query)
     found: dict[str, dict[str, Tensor]] = {
-        "ridge": {f"{penalty:g}": ridge_answers(points, labels, query, penalty) for penalty in PENALTIES},
-        "newton": dict(enumerate(newton_answers(points, labels, query, NEWTON).unbind(-1))),
+        "ridge": {f"{penalty:g}": ridge_answers(*prompt, penalty) for penalty in PENALTIES},
+        "newton": {str(step): answers for step, answers in enumerate(newton_answers(*prompt, NEWTON).unbind(-1))},
         "descent": {},
     }
     for rate in RATES:
@@ -156,17 +170,20 @@ def algorithms(points: Tensor, labels: Tensor, query: Tensor, spread: Tensor) ->
             found["descent"][f"{step} at {rate:.1f}"] = (weights * query).sum(-1)
     for name, scale in {"plain": torch.ones_like(spread), "whitened": spread}.items():
         powers = krylov_answers(points / scale, labels, query / scale, POWERS)
-        found[name] = {str(count): powers[:, :count] for count in range(1, POWERS + 1)}
+        found[name] = {str(j): answers for j, answers in enumerate(powers.unbind(-1))}
     return found
 
 
 def matches(reading: Tensor, families: dict[str, dict[str, Tensor]]) -> dict:
-    """The best member of each family and the share of the reading's variance that it explains; combinations one by one."""
+    """The best member of each family and the share of the reading that it explains; of polynomials, each degree's share."""
     found: dict = {}
     for name, members in families.items():
-        shares = {member: judged(answers[-len(reading) :], reading) for member, answers in members.items()}
-        best = max(shares, key=shares.__getitem__)
-        found[name] = list(shares.values()) if name in ("plain", "whitened") else {"member": best, "share": shares[best]}
+        answers = torch.stack(list(members.values()))[:, -len(reading) :]
+        if name in ("plain", "whitened"):
+            found[name] = [judged(answers[:count].T, reading) for count in range(1, POWERS + 1)]
+        else:
+            shares = judged(answers[..., None], reading)
+            found[name] = {"member": list(members)[shares.argmax()], "share": shares.max()}
     return found
 
 
@@ -198,7 +215,7 @@ def states_at(
 ) -> list[dict]:
     """For each state of the query after n examples: what probes read, and which algorithms match the reading."""
     families, rows = algorithms(*prompt, spread), []
-    plain, whitened = (families[name][str(POWERS)] for name in ("plain", "whitened"))
+    plain, whitened = (torch.stack(list(families[name].values()), -1) for name in ("plain", "whitened"))
     beyond = {f"K{j}": left_over(plain[:, j], plain[:, :j]) for j in range(4)}
     if spread.var() > 0:
         beyond |= {"P0-K0": left_over(whitened[:, 0], plain[:, :1]), "K0-P0": left_over(plain[:, 0], whitened[:, :1])}
@@ -210,7 +227,7 @@ def states_at(
             reading = fitted_reading(here, answers.double(), FIT)
             carried = {key: explained(fitted_reading(here, value, FIT), value[FIT:]) for key, value in beyond.items()}
             own = model.read(state)[FIT:, 2 * n, 0].double()
-            row = {"carried": carried, "readout": judged(own, answers[FIT:].double())}
+            row = {"carried": carried, "readout": judged(own[:, None], answers[FIT:].double())}
         rows.append(row | {"answer": explained(reading, answers[FIT:].double()), "matches": matches(reading, families)})
     return rows
 
