@@ -178,7 +178,7 @@ function drawValley(picture, now, { sharpness }) {
   line(inside, place([SOFTEST, now.hypotheses]), place([SHARPEST, now.hypotheses]), { "stroke-dasharray": "6 4" });
   const [cx, cy] = place([sharpness, now.number]);
   drawn("circle", { cx, cy, r: 5, fill: OURS, stroke: "currentColor" }, inside);
-  small(picture, FIELD[0], 16, `dashed: ${many(now.hypotheses)} ${now.hypotheses === 1 ? "hypothesis" : "hypotheses"}`);
+  small(picture, FIELD[0], 16, `dashed: number of rules, ${many(now.hypotheses)}`);
 }
 
 // One bar a cell, as wide as it is probable, filled as likely as it has been seen; what stays empty is what is left.
@@ -207,7 +207,7 @@ function drawCells(picture, now, { knows, length, weight }) {
       }, picture);
     }
   });
-  small(picture, FIELD[0], 16, "green: the cell has been seen; empty: unexplained");
+  small(picture, FIELD[0], 16, "cell: sequences alike to the head; green: seen by now");
 }
 
 function draw([left, right], now, state, bounds, asking) {
@@ -225,10 +225,12 @@ const examples = (number) => (number === 1 ? "example" : "examples");
 function say(now, { knows, length, weight, sharpness }) {
   const k = Math.min(weight, length), left = show(100 * now.left[knows], 1);
   const after = `After ${many(now.now)} ${examples(now.now)} ${left}% of the variance remains unexplained`;
-  const rules = `A parity of ${k} of ${length} tokens is one of ${many(now.hypotheses)}. `;
-  const bound = `; with any scores that ignore the labels, at least ${
-    show(100 * now.least, 1)
-  }% does, on average over these rules`;
+  const rules = now.hypotheses === 1
+    ? `There is only one parity of ${k} of ${length} tokens. `
+    : `There are ${many(now.hypotheses)} parities of ${k} of ${length} tokens. `;
+  const bound = now.least > 0
+    ? `; with any scores that ignore the labels, at least ${show(100 * now.least, 1)}% does, on average over these rules`
+    : `; after ${many(now.hypotheses)} ${examples(now.hypotheses)} the bound for scores that ignore the labels says nothing`;
   if (isOpen({ knows })) {
     const best = now.best_sharpness === null
       ? "the sharper the better"
