@@ -175,7 +175,7 @@ def algorithms(points: Tensor, labels: Tensor, query: Tensor, spread: Tensor) ->
 
 
 def matches(reading: Tensor, families: dict[str, dict[str, Tensor]]) -> dict:
-    """The best member of each family and the share of the reading that it explains; of polynomials, each degree's share."""
+    """Each family's best member, its share of the reading, and the first member's; of polynomials the share of each degree."""
     found: dict = {}
     for name, members in families.items():
         answers = torch.stack(list(members.values()))[:, -len(reading) :]
@@ -183,7 +183,7 @@ def matches(reading: Tensor, families: dict[str, dict[str, Tensor]]) -> dict:
             found[name] = [judged(answers[:count].T, reading) for count in range(1, POWERS + 1)]
         else:
             shares = judged(answers[..., None], reading)
-            found[name] = {"member": list(members)[shares.argmax()], "share": shares.max()}
+            found[name] = {"member": list(members)[shares.argmax()], "share": shares.max(), "zero": shares[0]}
     return found
 
 
@@ -271,6 +271,7 @@ def patched(model: Transformer, tokens: Tensor, after: int, donor: Tensor, part:
 
 def slope(response: Tensor, cause: Tensor) -> dict:
     """Of the regression through 0, and the share of the response that it leaves unexplained."""
+    response, cause = response.double(), cause.double()
     value = (response @ cause) / (cause @ cause)
     return {"slope": value, "left": (response - value * cause).square().mean() / response.square().mean().clamp_min(1e-12)}
 
@@ -294,6 +295,51 @@ def found() -> dict:
     keys = list(itertools.product(done, SEEDS))
     rows = dict(zip(keys, joblib.Parallel()(joblib.delayed(looked_at)(*key) for key in keys), strict=True))
     return {setting: [rows[setting, seed] for seed in SEEDS] for setting in done}
+
+
+def decided(seeds: list, yes: Callable[[dict], bool], no: Callable[[dict], bool]) -> str:
+    """What at least four seeds say, or "mixed"."""
+    for word, holds in (("yes", yes), ("no", no)):
+        if sum(map(holds, seeds)) >= 4:
+            return word
+    return "mixed"
+
+
+@RECORD.section
+def verdicts() -> dict:
+    """The rules, by name, for the settings that they concern."""
+    stored = RECORD.stored()["found"]
+    base, skewed, noise = (stored.get(setting, []) for setting in ("base", "skewed", "noise"))
+    state = lambda seed, part, n=16: seed[f"states {n}"][part]  # noqa: E731
+    carried = lambda seed, key: state(seed, 4)["carried"][key]  # noqa: E731
+    single = lambda row: max(row["matches"][family]["share"] for family in ("ridge", "newton"))  # noqa: E731
+    powers = lambda row: max(row["matches"]["plain"])  # noqa: E731
+    rows = lambda seed: (state(seed, 4), state(seed, 6))  # noqa: E731
+    moved = lambda seed: seed["exchanges"][4]["reading"]["slope"]  # noqa: E731
+    whiter = lambda seed: carried(seed, "P0-K0") - carried(seed, "K0-P0")  # noqa: E731
+    ridge = lambda seed: state(seed, 7, 8)["matches"]["ridge"]  # noqa: E731
+    found = {
+        "first": decided(base, lambda seed: state(seed, 2)["answer"] < 0.1, lambda seed: state(seed, 2)["answer"] >= 0.1),
+        "several": decided(base, lambda seed: carried(seed, "K1") >= 0.5, lambda seed: carried(seed, "K1") <= 0.1),
+        "kind": decided(
+            base,
+            lambda seed: all(powers(row) >= 0.99 for row in rows(seed)),
+            lambda seed: any(single(row) - powers(row) >= 0.01 for row in rows(seed)),
+        ),
+        "added": decided(base, lambda seed: moved(seed) >= 0.9, lambda seed: moved(seed) <= 0.1),
+        "whitens": decided(skewed, lambda seed: whiter(seed) >= 0.1, lambda seed: whiter(seed) <= -0.1),
+        "ridge": decided(
+            noise,
+            lambda seed: 0.5 <= float(ridge(seed)["member"]) <= 2 and ridge(seed)["share"] - ridge(seed)["zero"] >= 0.01,
+            lambda seed: not 0.5 <= float(ridge(seed)["member"]) <= 2,
+        ),
+    }
+    for layer in (1, 2, 3):
+        factor = lambda seed, part=2 * layer - 1: seed["spared"][part]  # noqa: E731
+        found[f"MLP {layer} spared"] = decided(
+            base, lambda seed, factor=factor: factor(seed) < 2, lambda seed, factor=factor: factor(seed) >= 10
+        )
+    return found
 
 
 if __name__ == "__main__":
