@@ -35,14 +35,13 @@ ridge    In "noise" the output is Bayes' rule, ridge regression with λ = σ², 
          between σ²/2 and 2σ², and ridge regression with it explains at least 0.01 more of the output than least squares do.
 """
 
-import itertools
 import time
 from collections.abc import Callable
 
 import joblib
 import numpy as np
 import torch
-from lab import CACHE, Record
+from lab import CACHE, ROOT, Record
 from torch import Tensor
 
 from attnopt.standard import (
@@ -58,6 +57,7 @@ from attnopt.standard import (
 )
 from attnopt.standard.trained import REGRESSORS
 
+EXPLORER = ROOT / "src" / "attnbook" / "explorers" / "answer_forms.npz"
 RECORD = Record("steps_in_prompt", digits=5)
 POINTS, BATCH, STEPS, SEEDS, FIT, TEST, PLACES = 17, 64, 10_000, range(5), 4000, 4000, (8, 16)
 PENALTIES = (0.0, *(2.0**power for power in range(-10, 9)))
@@ -124,20 +124,22 @@ def training(setting: str) -> Callable[[], dict]:
     """The section of a setting."""
 
     def trained() -> dict:
-        """For every seed the mean loss of each hundredth of the training, and its time; the weights go to their file."""
+        """For every seed the mean loss of each hundredth of the training, its time, and what `looked_at` finds."""
         runs = joblib.Parallel()(joblib.delayed(run)(setting, seed) for seed in SEEDS)
         arrays = dict(np.load(REGRESSORS)) if REGRESSORS.exists() else {}
         for seed, found in zip(SEEDS, runs, strict=True):
             arrays |= {f"{setting}/{seed}/{name}": value.half().numpy() for name, value in found["weights"].items()}
         np.savez_compressed(REGRESSORS, **arrays)
-        return {key: [found.get(key) for found in runs] for key in ("losses", "seconds")}
+        looked = joblib.Parallel()(joblib.delayed(looked_at)(setting, seed) for seed in SEEDS)
+        return {key: [found.get(key) for found in runs] for key in ("losses", "seconds")} | {"seeds": looked}
 
     trained.__name__ = setting
     return trained
 
 
 for name in SETTINGS:
-    RECORD.section(training(name))
+    if name != "line":
+        RECORD.section(training(name))
 
 
 def judged(prediction: Tensor, target: Tensor) -> Tensor:
@@ -175,7 +177,7 @@ def algorithms(points: Tensor, labels: Tensor, query: Tensor, spread: Tensor) ->
 
 
 def matches(reading: Tensor, families: dict[str, dict[str, Tensor]]) -> dict:
-    """Each family's best member, its share of the reading, and the first member's; of polynomials the share of each degree."""
+    """Of each family the best member, its share of the reading, and the first one's share; of polynomials, all shares."""
     found: dict = {}
     for name, members in families.items():
         answers = torch.stack(list(members.values()))[:, -len(reading) :]
@@ -289,12 +291,19 @@ def spared(model: Transformer, tokens: Tensor, answers: Tensor) -> list[float]:
 
 
 @RECORD.section
-def found() -> dict:
-    """What `looked_at` finds, for each setting that is trained, seed by seed."""
-    done = [setting for setting in SETTINGS if setting in RECORD.stored()]
-    keys = list(itertools.product(done, SEEDS))
-    rows = dict(zip(keys, joblib.Parallel()(joblib.delayed(looked_at)(*key) for key in keys), strict=True))
-    return {setting: [rows[setting, seed] for seed in SEEDS] for setting in done}
+def explorer() -> dict:
+    """The explorer's model and probes, which go to its file, and what the probes explain of the answer after 8 examples."""
+    model = new_model("line")
+    model.load_state_dict({name: value.half().float() for name, value in run("line", 0)["weights"].items()})
+    points, labels, answers = prompts("line", FIT + TEST, torch.Generator().manual_seed(12345))
+    with torch.no_grad():
+        states = [state[:, 16].double() for state in model.double().states(as_tokens(points, labels).double())]
+    ones, target = torch.ones(FIT + TEST, 1).double(), answers[:, 8].double()
+    states = [torch.cat([state, ones], 1) for state in states]
+    probes = torch.stack([torch.linalg.lstsq(state[:FIT], target[:FIT, None]).solution[:, 0] for state in states])
+    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    np.savez_compressed(EXPLORER, weights=flat.float().numpy(), probes=probes.float().numpy())
+    return {"answer": [explained((state @ probe)[FIT:], target[FIT:]) for state, probe in zip(states, probes, strict=True)]}
 
 
 def decided(seeds: list, yes: Callable[[dict], bool], no: Callable[[dict], bool]) -> str:
@@ -308,8 +317,8 @@ def decided(seeds: list, yes: Callable[[dict], bool], no: Callable[[dict], bool]
 @RECORD.section
 def verdicts() -> dict:
     """The rules, by name, for the settings that they concern."""
-    stored = RECORD.stored()["found"]
-    base, skewed, noise = (stored.get(setting, []) for setting in ("base", "skewed", "noise"))
+    stored = RECORD.stored()
+    base, skewed, noise = (stored.get(setting, {}).get("seeds", []) for setting in ("base", "skewed", "noise"))
     state = lambda seed, part, n=16: seed[f"states {n}"][part]  # noqa: E731
     carried = lambda seed, key: state(seed, 4)["carried"][key]  # noqa: E731
     single = lambda row: max(row["matches"][family]["share"] for family in ("ridge", "newton"))  # noqa: E731

@@ -4,7 +4,7 @@ import { axes, bytesOf, clipped, COLOURS, curve, drawn, line, show, sum } from "
 import { explorer } from "./shell.js";
 import { beginning, readOut, standardModel, statesOf } from "./standard.js";
 
-const LOW = -3, HIGH = 3, RATE = 0.5, NOISE = 0.5;
+const LOW = -3, HIGH = 3, RATE = 0.8, NOISE = 0.5;
 const GRID = Array.from({ length: 41 }, (_, k) => LOW + (HIGH - LOW) * k / 40);
 const SIZES = { inputs: 2, outputs: 1, positions: 33, width: 32, layers: 3, heads: 4 };
 const PARTS = ["the embedding", ...[1, 2, 3].flatMap((layer) => [`attention ${layer}`, `MLP ${layer}`])];

@@ -13,8 +13,8 @@ from attnbook.explorer import Explorer, Interval, Numbers
 from attnopt.standard import Transformer, as_tokens
 
 DATA = Path(__file__).with_name("answer_forms.npz")
-LOW, HIGH, RATE, NOISE = -3.0, 3.0, 0.5, 0.5
-POINTS = [[-2.2, -1.5], [-1.4, -1.7], [-0.9, 0.1], [-0.3, -0.6], [0.4, 0.7], [0.9, 0.3], [1.5, 1.6], [2.3, 1.5]]
+LOW, HIGH, RATE, NOISE = -3.0, 3.0, 0.8, 0.5
+POINTS = [[-1.6, -1.1], [-1.1, -1.3], [-0.7, -0.2], [-0.3, -0.6], [0.4, 0.6], [0.8, 0.3], [1.2, 1.4], [1.7, 1.1]]
 GRID = [LOW + (HIGH - LOW) * k / 40 for k in range(41)]
 
 
@@ -35,7 +35,7 @@ class AnswerFormsExplorer(Explorer):
         points: x and y of each labeled point.
         query: x at which the transformer answers.
         part: whose state is read: 0 for the embedding, then attention and MLP of each layer in turn.
-        steps: of gradient descent on the squared error from slope 0, at the rate 0.5.
+        steps: of gradient descent on the squared error from slope 0, at the rate 0.8.
         data: weights and probes (base64 of float32).
     """
 
@@ -48,8 +48,8 @@ class AnswerFormsExplorer(Explorer):
     )
     points = Numbers(POINTS, LOW, HIGH)
     query = Interval(1.8, LOW, HIGH)
-    part = traitlets.Int(3, min=0, max=6).tag(sync=True)
-    steps = traitlets.Int(2, min=0, max=20).tag(sync=True)
+    part = traitlets.Int(4, min=0, max=6).tag(sync=True)
+    steps = traitlets.Int(1, min=0, max=20).tag(sync=True)
     data = traitlets.Dict().tag(sync=True)
 
     @traitlets.default("data")
