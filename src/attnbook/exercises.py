@@ -132,7 +132,7 @@ def put_forms(app, doctree) -> None:
 
 
 class ByDifficulty:
-    """All exercises of the book as a Markdown table: a row a chapter, a column a level, each with its time and kind."""
+    """All exercises of the book as a Markdown table: a row per chapter, a column per level, each with its time and kind."""
 
     def __init__(self):
         self.rows = {

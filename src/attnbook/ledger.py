@@ -182,7 +182,7 @@ class Ledger:
 
 
 def as_csv() -> str:
-    """All claims as CSV, a row a claim; several tests or items in one cell are parted by semicolons."""
+    """All claims as CSV, a row per claim; several tests or items in one cell are parted by semicolons."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(Claim)], lineterminator="\n")
     writer.writeheader()

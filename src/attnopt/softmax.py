@@ -39,7 +39,7 @@ def logsumexp(logits: Tensor, axis: Axis) -> Tensor:
         axis: "sequence" sums down each column, "class" along each row.
 
     Returns:
-        One number a slice, shape (..., K) for "sequence", (..., S) for "class".
+        One number per slice, shape (..., K) for "sequence", (..., S) for "class".
 
     Source: Blanchard, Higham, Higham (2021), for the shifted form and its analysis.
     """

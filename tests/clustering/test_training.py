@@ -414,7 +414,7 @@ def test_a_start_that_is_not_finite_is_refused(number, compiled):
 
 @pytest.mark.parametrize("name", ["width", "batch_size", "learning_rate", "mlp_discount", "weight_decay", "clip"])
 def test_a_value_for_each_of_another_number_of_models_is_refused(name):
-    with pytest.raises(ValueError, match=f"{name} must be one value or one a model, 2, got 3"):
+    with pytest.raises(ValueError, match=f"{name} must be one value or one per model, 2, got 3"):
         train([1, 2], Settings(epochs=1, **{name: [1] * 3}))
 
 

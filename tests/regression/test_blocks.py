@@ -224,8 +224,8 @@ def test_layer_dependent_weights(model, axis, generator):
     ("changes", "message"),
     [
         ({"layers": -1}, "layers must be at least 0, got -1"),
-        ({"weights": [torch.ones(4, 2)] * 3}, r"one tensor or one a layer \(2\), got 3"),
-        ({"weights": [torch.ones(4, 2)]}, r"one tensor or one a layer \(2\), got 1"),
+        ({"weights": [torch.ones(4, 2)] * 3}, r"one tensor or one per layer \(2\), got 3"),
+        ({"weights": [torch.ones(4, 2)]}, r"one tensor or one per layer \(2\), got 1"),
         ({"weights": [torch.ones(4, 2), torch.ones(4, 3)]}, r"weights must have shape \(..., 4, 2\)"),
         ({"weights": [torch.ones(4, 2), torch.full((4, 2), math.nan)]}, "weights must be finite"),
         ({"weights": [torch.ones(2, 4, 2), torch.ones(3, 4, 2)]}, "must broadcast"),

@@ -8,6 +8,7 @@ from explorer_states import NAMES, TOLERANCES, explorers, make, settled
 from attnbook.mount import script_json
 
 HANDLES = [
+    "answer_forms",
     "softmax",
     "attention_field",
     "feature_flow",

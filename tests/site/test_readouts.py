@@ -163,6 +163,7 @@ def test_what_is_said_follows_what_a_reader_does(name, traits, steps, show):
 
 # Before the answer: what the question asks, in the explorer; what neither text nor picture tells; then, what stands there.
 ASKED = [
+    ("answer_forms", "the first", "read most of the answer", "a probe reads", "Not quite: the first layer brings"),
     ("softmax", "that is my guess", "Now the score of △ rises by log 2", "0.44", "straight toward the corner △"),
     ("forward_pass", "at 0", "Where is the query's entry then?", "1.75", "Not quite: at minus its label."),
     ("gdpp", "5 to 8", "reach as small a loss?", "It takes 11", "Not quite: it takes 11 optimal plain layers"),
@@ -222,6 +223,7 @@ def drag_by_touch(page, handle, right, down, held=lambda: None):
 # The handles that move along one axis only, across (0) or down (1).
 TIED = {"softmax": 1, "feature_flow": 1, "one_layer_knows": 0, "plateaus": 0, "step_sizes": 0, "layer_training": 1}
 FREE = [
+    "answer_forms",
     "attention_field",
     "forward_pass",
     "layers",
@@ -326,7 +328,13 @@ def test_the_drawn_line_parts_the_starts_by_their_ends(second, examples, show):
 
 
 # What tours say in words, of the numbers where they say it.
+WIDE = [[-2.7, -1.9], [-1.9, -2.2], [-1.2, -0.3], [-0.5, -1.0], [0.7, 1.0], [1.4, 0.5], [2.0, 2.4], [2.9, 1.9]]
 TOURS = [
+    ("answer_forms", {"part": 2}, lambda n: n["curve"][0] > 0 > n["curve"][40] and n["bayes"] > 0),
+    ("answer_forms", {"part": 4}, lambda n: -n["curve"][0] > 1.2 * 3 * n["bayes"] and n["curve"][40] > 1.2 * 3 * n["bayes"]),
+    ("answer_forms", {"part": 6, "steps": 4}, lambda n: abs(n["descent"] - n["bayes"]) < 0.03),
+    ("answer_forms", {}, lambda n: 1.2 < n["readings"][6] / n["output"] < 1.25 < n["readings"][4] / n["output"]),
+    ("answer_forms", {"steps": 4, "points": WIDE}, lambda n: n["descent"] < -5 and 1.5 < n["output"] < 1.6),
     ("attention_field", {"steps": 40}, lambda n: 0.48 < n["losses"][40] / n["losses"][20] < 0.52),
     ("attention_field", {"softness": 0.1, "selected": 0, "steps": 10}, lambda n: n["zero"] is not None),
     ("forward_pass", {"layers": 8}, lambda n: abs(n["labels"][8][-1] + n["label"]) < 0.1 * abs(n["label"])),

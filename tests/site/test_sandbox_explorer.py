@@ -197,6 +197,6 @@ def test_all_sequences_are_dots_and_sentences_circles(sandbox):
             ".data.filter((x, at) => at % 4 === 3 && x).length"
         )
         assert painted > 100
-    assert explorer.locator(".ao-panel-count rect").count() == 12 + 1  # a bar a position, and the frame
+    assert explorer.locator(".ao-panel-count rect").count() == 12 + 1  # a bar per position, and the frame
     levels = explorer.locator(".ao-panel-ladder text").all_text_contents()[:-1]
     assert [int(one.replace("−", "-")) for one in levels] == list(range(len(levels)))

@@ -101,7 +101,7 @@ def test_labels_of_queries_need_be_no_distribution():
         label_layers(similarities, labels + torch.tensor([-0.5, 0.5]).double() * labels.sum(-1, True), HALVES, [1.0])
     with pytest.raises(ValueError, match="queries must leave an example of 2 tokens, got 2"):
         label_layers(similarities, labels, HALVES, [1.0], queries=2)
-    with pytest.raises(ValueError, match="steps must be one number a layer"):
+    with pytest.raises(ValueError, match="steps must be one number per layer"):
         label_layers(similarities, labels, HALVES, torch.ones(2, 2, dtype=torch.float64))
 
 

@@ -46,7 +46,7 @@ def compositions(layers):
 
 
 def spread(values, counts):
-    """One value a layer from one value a group."""
+    """One value per layer from one value a group."""
     return values.repeat_interleave(torch.tensor(counts))
 
 

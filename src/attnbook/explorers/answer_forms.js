@@ -1,4 +1,4 @@
-// A trained transformer on a regression that the reader draws: the answer after each part, beside gradient descent's.
+// A trained transformer on a regression that the reader draws: its answer after each part, and gradient descent's.
 
 import { axes, bytesOf, clipped, COLOURS, curve, drawn, line, show, sum } from "./common.js";
 import { explorer } from "./shell.js";
@@ -85,22 +85,19 @@ const controls = [
   })),
 ];
 
-function draw([left, right], now, state) {
+function draw([left, right], now, state, bounds, asking) {
   axes(left, LEFT, X, Y);
   const inside = clipped(left, LEFT);
   for (const name of ["bayes", "descent"]) curve(inside, [LOW, HIGH].map((x) => put([x, now[name] * x])), LOOKS[name]);
-  curve(inside, now.curve.map((y, k) => put([GRID[k], y])), LOOKS.model);
+  if (!asking) curve(inside, now.curve.map((y, k) => put([GRID[k], y])), LOOKS.model);
   line(left, put([state.query, LOW]), put([state.query, HIGH]), { opacity: 0.6, "stroke-dasharray": "1 3" });
   [["model", `reading after ${PARTS[state.part]}`, 46], ["bayes", "Bayes’ rule", 236]].forEach(([name, text, x]) => {
     line(left, [x, 14], [x + 24, 14], LOOKS[name]);
     drawn("text", { x: x + 29, y: 18, class: "ao-small" }, left, text);
   });
 
-  const high = Math.max(
-      1,
-      ...[...now.readings, now.output, now.bayes * state.query, now.descent * state.query].map(Math.abs),
-    ),
-    top = Math.ceil(high);
+  const far = Math.max(...[...now.readings, now.output, now.bayes * state.query].map(Math.abs)),
+    top = Math.ceil(Math.max(1, far));
   const place = axes(right, RIGHT, { label: "state of the query after", low: -0.5, high: 6.5, ticks: [] }, {
     label: "answer at the query",
     low: -top,
@@ -111,22 +108,25 @@ function draw([left, right], now, state) {
     const [x] = place([part, 0]);
     drawn("text", { x, y: RIGHT[3] + 16, "text-anchor": "middle", class: "ao-small" }, right, text);
   });
+  const within = clipped(right, RIGHT);
   for (const name of ["bayes", "descent"]) {
-    curve(right, [-0.5, 6.5].map((part) => place([part, now[name] * state.query])), LOOKS[name]);
+    curve(within, [-0.5, 6.5].map((part) => place([part, now[name] * state.query])), LOOKS[name]);
   }
   line(right, place([-0.5, 0]), place([6.5, 0]), { opacity: 0.4 });
-  curve(right, now.readings.map((value, part) => place([part, value])), { ...LOOKS.model, "stroke-width": 1.5 });
-  now.readings.forEach((value, part) => {
-    const [x, y] = place([part, value]), chosen = part === state.part;
-    drawn("circle", {
-      cx: x,
-      cy: y,
-      r: chosen ? 7 : 4,
-      fill: COLOURS[0],
-      stroke: "currentColor",
-      "stroke-width": chosen ? 2 : 0.5,
-    }, right);
-  });
+  if (!asking) {
+    curve(right, now.readings.map((value, part) => place([part, value])), { ...LOOKS.model, "stroke-width": 1.5 });
+    now.readings.forEach((value, part) => {
+      const [x, y] = place([part, value]), chosen = part === state.part;
+      drawn("circle", {
+        cx: x,
+        cy: y,
+        r: chosen ? 7 : 4,
+        fill: COLOURS[0],
+        stroke: "currentColor",
+        "stroke-width": chosen ? 2 : 0.5,
+      }, right);
+    });
+  }
   line(right, [46, 14], [70, 14], LOOKS.descent);
   drawn(
     "text",
@@ -137,37 +137,47 @@ function draw([left, right], now, state) {
 }
 
 function say(now, { query, part, steps }) {
-  const after = part === 0 ? "the embedding" : PARTS[part];
-  return `At x = ${show(query)}, a probe reads ${
-    show(now.readings[part])
-  } from the query’s state after ${after}; the model’s output is ${
-    show(now.output)
-  }. Gradient descent’s answer after ${steps} ${steps === 1 ? "step" : "steps"} is ${
-    show(now.descent * query)
-  }, and that of Bayes’ rule ${show(now.bayes * query)}.`;
+  const answer = now.descent * query, times = `${steps} ${steps === 1 ? "step" : "steps"}`;
+  const descent = Math.abs(now.descent) > 100
+    ? `Gradient descent has diverged after ${times}`
+    : `Gradient descent’s answer after ${times} is ${show(answer)}`;
+  return `At x = ${show(query)}, a probe reads ${show(now.readings[part])} from the query’s state after ${
+    PARTS[part]
+  }; the model’s output is ${show(now.output)}. ${descent}; Bayes’ rule answers ${show(now.bayes * query)}.`;
 }
 
 const guess = {
   prompt:
-    "The transformer has three layers. After which layer can a probe first read an answer from the query’s state that is better than nothing?",
+    "A transformer of three layers reads eight labeled points and then a query x. After which layer can a linear probe first read most of the answer from the query’s state?",
   options: ["the first", "the second", "the third"],
   reveal: (guessed) =>
     `${
       guessed === "the second" ? "Right" : "Not quite"
-    }: the first layer mostly brings each label to its point; the second layer reads these pairs.`,
+    }: the first layer brings each label to its point; the second reads these pairs, and the query’s state then holds most of the answer.`,
 };
 const tour = [
   {
     set: { part: 2, steps: 0 },
-    say: "After the first layer, the query’s state says almost nothing about the answer: the reading is nearly flat.",
+    say:
+      "After the first layer, the reading does not follow the points: the layer has brought labels to points, and little more.",
   },
   {
-    set: { part: 4, steps: 2 },
-    say: "After the second layer, the reading slopes the right way. Compare it with two steps of gradient descent.",
+    set: { part: 4, steps: 1 },
+    say:
+      "After the second layer, the reading slopes the right way, but too steeply here, and it bends. Compare one gradient step.",
   },
   {
-    set: { part: 6, steps: 8 },
-    say: "After the third layer, it is close to Bayes’ rule, and so are eight steps of gradient descent.",
+    set: { part: 6, steps: 4 },
+    say: "After the third layer, the reading lies closer to Bayes’ rule; four gradient steps nearly reach it.",
+  },
+  {
+    set: {
+      part: 6,
+      steps: 4,
+      points: [[-2.7, -1.9], [-1.9, -2.2], [-1.2, -0.3], [-0.5, -1], [0.7, 1], [1.4, 0.5], [2, 2.4], [2.9, 1.9]],
+    },
+    say:
+      "The points are farther apart now. Four gradient steps of the same size overshoot; the transformer still comes close.",
   },
 ];
 

@@ -1,4 +1,4 @@
-"""A trained transformer on a regression that the reader draws: the answer after each part of it, beside gradient descent's."""
+"""A trained transformer on a regression that the reader draws: its answer after each part, and gradient descent's."""
 
 import base64
 import functools
@@ -20,7 +20,7 @@ GRID = [LOW + (HIGH - LOW) * k / 40 for k in range(41)]
 
 @functools.cache
 def recorded() -> tuple[Transformer, Tensor]:
-    """The trained model, and for each of its states the weights of the probe that reads the answer, the last the constant."""
+    """The trained model, and for each of its states the weights of the probe that reads the answer; the last is constant."""
     with np.load(DATA, allow_pickle=False) as arrays:
         flat, probes = (torch.from_numpy(arrays[name].astype(np.float64)) for name in ("weights", "probes"))
     model = Transformer(2, 1, 33, width=32).double().requires_grad_(False)

@@ -32,7 +32,7 @@ import { download } from "./picture.js";
 import { open, stepsPerEpoch } from "./runner.js";
 import { classify } from "./model.js";
 
-const CELLS = 24, SEEDS = 20, MOST = 200, SUCCESS = 0.9, REPLAY = 300; // epochs a second at which what is trained is gone through
+const CELLS = 24, SEEDS = 20, MOST = 200, SUCCESS = 0.9, REPLAY = 300; // epochs per second at which what is trained is gone through
 const PACES = [["as fast as it goes", Infinity], ["25 epochs per second", 25], ["5 epochs per second", 5], [
   "1 epoch per second",
   1,

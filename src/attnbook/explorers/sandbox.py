@@ -213,7 +213,7 @@ def _runs(given: Sequence[str | Run] | Models | Training, task: Task) -> list[Ru
         names = ["training"] if len(given.models) == 1 else [f"model_{at}" for at in range(len(given.models))]
         return [Run.of_training(given, task, at, name) for at, name in enumerate(names)]
     if isinstance(given, Models):
-        return [Run.of_models(given, task, description=f"Models of an ensemble, {len(given)}, one a frame.")]
+        return [Run.of_models(given, task, description=f"Models of an ensemble, {len(given)}, one per frame.")]
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:
         raise ValueError(f"runs must be names of recorded runs or runs, Models or a Training, got {_short(given)}")
     for one in given:

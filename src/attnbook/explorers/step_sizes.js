@@ -158,7 +158,7 @@ function drawRoots(left, now, state, asking) {
     }
   }
   drawn("circle", { cx: 56, cy: 10, r: 5, fill: color, stroke: "currentColor" }, left);
-  drawn("text", { x: 66, y: 14, class: "ao-small" }, left, asking ? "roots, one a layer: drag them" : "roots: drag them");
+  drawn("text", { x: 66, y: 14, class: "ao-small" }, left, asking ? "roots, one per layer: drag them" : "roots: drag them");
   if (!asking && scheme !== "optimal") {
     line(left, [170, 2], [170, 18], { stroke: COLOURS[0], "stroke-width": 2.5 });
     drawn("text", { x: 177, y: 14, class: "ao-small" }, left, "best roots");

@@ -481,7 +481,7 @@ export class Bench {
     const shown = Math.round(state.epoch * each),
       goal = this.playing ? Math.max(shown, state.goal * each) : shown,
       start = startOf(state);
-    const pace = this.speed === null ? 10 : this.speed * each; // in steps a second
+    const pace = this.speed === null ? 10 : this.speed * each; // in steps per second
     this.slot("own").want({ settings, start, edits }, goal, pace);
     if (fork) {
       return this.slot("other").want(

@@ -7,7 +7,7 @@
 //   neuron, place      number `at` is switched on (1) or off (0): a neuron, a position
 //   rate, beta1, beta2, eps, decay, clip, discount    a setting has this value from then on; 0 for `clip` is none
 //   order      from the next epoch on mini-batches are drawn as for this seed
-// Messages in, by kind: plan { plan, goal, id }; goal { goal, pace }, in steps and steps a second; rest { on }; stop;
+// Messages in, by kind: plan { plan, goal, id }; goal { goal, pace }, in steps and steps per second; rest { on }; stop;
 //   many { id, settings, start, edits, seeds, epochs }
 // Messages out: rows { id, rows, cut }, states after whole epochs, after edits and at the goal, `cut` the step from which on
 //   the rows sent before hold no more; one { id, seed, evaluation, share, escaped }, of many; error { message };
@@ -16,7 +16,7 @@
 import { createTrainer, random, unflatten } from "./trainer.js";
 
 const BETWEEN = 10, MOST = 200; // epochs between states kept to go back to, and how many
-const SLOW = 20; // steps a second up to which each is told
+const SLOW = 20; // steps per second up to which each is told
 const SETTING = { rate: "learningRate", eps: "eps", decay: "weightDecay", discount: "discount" };
 
 // Below such a loss of an epoch a run has left the plateau, as `escape_level` of the package says.

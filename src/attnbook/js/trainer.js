@@ -398,7 +398,7 @@ function learnInPlane(flat, W, B, U, slope, pull, direction, fired, bent, back) 
 }
 
 // A model in training. The seed gives its weights, its data and the order of these, each from a stream of its own, unless they
-// are given: weights as nested lists, data as { tokens, targets }, the order as a list of batches of indices, one a step.
+// are given: weights as nested lists, data as { tokens, targets }, the order as a list of batches of indices, one per step.
 export function createTrainer({
   task: wanted,
   vocabulary = wanted?.p,

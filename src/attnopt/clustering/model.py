@@ -64,7 +64,7 @@ class Models:
         Args:
             count: how many, M.
             p: tokens with an embedding, at least 2.
-            length: L, tokens a sequence.
+            length: L, tokens per sequence.
             dim: d, the width of the embeddings.
             width: h, neurons of the feed-forward layer.
             norm: their normalization.
@@ -132,7 +132,7 @@ class Models:
 
     @property
     def length(self) -> int:
-        """L, tokens a sequence."""
+        """L, tokens per sequence."""
         return self.weights["position"].shape[1]
 
     @property

@@ -31,7 +31,7 @@ MULTISETS = 40  # of a prefix that are shown, about; every second, third, … of
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Run:
-    """Models in a row that a reader goes through: a recorded training, or an ensemble, one model a frame.
+    """Models in a row that a reader goes through: a recorded training, or an ensemble, one model per frame.
 
     Attributes:
         name: of the run.
@@ -68,7 +68,7 @@ class Run:
 
     @classmethod
     def of_models(cls, models: Models, task: Task, name: str = "models", description: str = "") -> "Run":
-        """The models of an ensemble, float32, one a frame; without biases they get biases of zero.
+        """The models of an ensemble, float32, one per frame; without biases they get biases of zero.
 
         Raises:
             ValueError: if the norm is "smooth", or the task's labels are no sums.
@@ -194,7 +194,7 @@ def read_frames(models: Models, task: Task) -> dict[str, np.ndarray]:
     """What the frames of a run show of the task, over all sequences; nothing where there are more than 8192.
 
     Args:
-        models: one a frame, F of them, float64.
+        models: one per frame, F of them, float64.
         task: whose sequences.
 
     Returns:

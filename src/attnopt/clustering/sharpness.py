@@ -11,7 +11,7 @@ CHUNK = 2**22  # activations at a time
 
 
 def gradients(layout: Layout, rows: Tensor, marked: Tensor, truth: Tensor, norm: Norm) -> Tensor:
-    """Gradients of the mean loss of M models, one a row, on the sequences of their marks (M, n, pL), labels (M, n, p)."""
+    """Gradients of the mean loss of M models, one per row, on the sequences of their marks (M, n, pL), labels (M, n, p)."""
     found, (receptors, _) = torch.zeros_like(rows), layout.shapes["receptors"]
     chunk = max(1, CHUNK // (marked.shape[1] * receptors))
     for at in range(0, len(rows), chunk):

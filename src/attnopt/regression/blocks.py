@@ -87,7 +87,7 @@ def unroll(
         raise TypeError(f"weights must be a torch.Tensor or a sequence of them, got {type(weights).__name__}")
     of_layer = [weights] * layers if isinstance(weights, Tensor) else list(weights)
     if len(of_layer) != layers:
-        raise ValueError(f"weights must be one tensor or one a layer ({layers}), got {len(of_layer)}")
+        raise ValueError(f"weights must be one tensor or one per layer ({layers}), got {len(of_layer)}")
     check_number("step", step)
     rule, dim = _rule(scheme, model), axis_dim(axis)
     for theta in [weights] if isinstance(weights, Tensor) else of_layer:

@@ -234,11 +234,11 @@ def read_out(
         check_integers(name, value, len(features))
     check_integers("numbers", numbers)
     if labels.shape != features.shape[:1]:
-        raise ValueError(f"labels must have shape ({len(features)},), one a feature, got {tuple(labels.shape)}")
+        raise ValueError(f"labels must have shape ({len(features)},), one per feature, got {tuple(labels.shape)}")
     if context.ndim != 2 or 0 in context.shape:
         raise ValueError(f"context must have shape (P, n), got {tuple(context.shape)}")
     if queries.shape != context.shape[:1]:
-        raise ValueError(f"queries must have shape ({len(context)},), one a row of context, got {tuple(queries.shape)}")
+        raise ValueError(f"queries must have shape ({len(context)},), one per row of context, got {tuple(queries.shape)}")
     if numbers.ndim != 1 or not len(numbers) or numbers.min() < 1 or (numbers.diff() < 1).any():
         raise ValueError(f"numbers must have shape (m,) and increase from at least 1, got {numbers.tolist()}")
     if numbers[-1] > context.shape[1]:

@@ -50,7 +50,7 @@ def label_layers(
     check_broadcast(similarities=similarities, labels=labels, classes=classes)
     steps = as_numbers("steps", steps)
     if steps.ndim != 1:
-        raise ValueError(f"steps must be one number a layer, got shape {tuple(steps.shape)}")
+        raise ValueError(f"steps must be one number per layer, got shape {tuple(steps.shape)}")
     examples = tokens - check_count("queries", queries, 0)
     if examples < 1:
         raise ValueError(f"queries must leave an example of {tokens} tokens, got {queries}")

@@ -24,7 +24,7 @@ def oracle_value(weights: Tensor, predictions: Tensor, posterior: Tensor) -> Ten
         posterior: C_O, shape (..., S, K), rows that sum to 1.
 
     Returns:
-        One number a token, shape (..., S).
+        One number per token, shape (..., S).
 
     Source: the chapter "What an oracle is worth".
     """
@@ -43,7 +43,7 @@ def attention_spread(weights: Tensor, predictions: Tensor) -> Tensor:
         predictions: s, shape (..., S, K), rows that sum to 1.
 
     Returns:
-        One number a token, shape (..., S).
+        One number per token, shape (..., S).
 
     Source: the chapter "What an oracle is worth".
     """
@@ -69,7 +69,7 @@ def gain_bounds(
         step: h of the block.
 
     Returns:
-        The lower and the upper bound, each one number a token, shape (..., S).
+        The lower and the upper bound, each one number per token, shape (..., S).
 
     Source: the chapter "What an oracle is worth".
     """
@@ -101,7 +101,7 @@ def information_split(predictions: Tensor, shares: Tensor, posterior: Tensor) ->
         posterior: C_O for each answer, shape (..., S, M, K), rows that sum to 1.
 
     Returns:
-        The three parts, each one number a token, shape (..., S); the last is infinite where a possible class has
+        The three parts, each one number per token, shape (..., S); the last is infinite where a possible class has
         probability 0 in the predictions.
 
     Source: the chapter "What an oracle is worth".
@@ -135,7 +135,7 @@ def own_label_energy(logits: Tensor, temperature: float) -> Tensor:
         temperature: T; below 1 labels are sharper than the softmax.
 
     Returns:
-        One number a token, shape (..., S).
+        One number per token, shape (..., S).
 
     Source: the chapter "What an oracle is worth".
     """

@@ -22,7 +22,7 @@ class Layout:
 
     Attributes:
         shapes: of each parameter of one model, in order.
-        size: numbers a row: those of the parameters and zeros that fill it up to a multiple of 32.
+        size: numbers per row: those of the parameters and zeros that fill it up to a multiple of 32.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -34,7 +34,7 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Numbers a row, a multiple of 32: no operation meets a remainder that it would treat otherwise."""
+        """Numbers per row, a multiple of 32: no operation meets a remainder that it would treat otherwise."""
         return -32 * (-sum(math.prod(shape) for shape in self.shapes.values()) // 32)
 
     def spans(self) -> dict[str, slice]:
@@ -50,7 +50,7 @@ class Layout:
         return {name: rows[..., span].unflatten(-1, self.shapes[name]) for name, span in self.spans().items()}
 
     def rows(self, params: Params) -> Tensor:
-        """One row a model."""
+        """One row per model."""
         first = next(iter(params.values()))
         rows = first.new_zeros(len(first), self.size)
         for name, view in self.views(rows).items():

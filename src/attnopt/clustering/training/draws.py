@@ -15,7 +15,7 @@ from attnopt.clustering.training.settings import PAPER, Draws, Settings
 
 
 def initial_models(seeds: Sequence[int], settings: Settings = PAPER, dtype: torch.dtype = torch.float32) -> Models:
-    """One model a seed, by `Models.random` with biases; a narrower model has zero neurons, which stay zero.
+    """One model per seed, by `Models.random` with biases; a narrower model has zero neurons, which stay zero.
 
     Args:
         seeds: M of them.

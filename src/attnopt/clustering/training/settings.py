@@ -23,8 +23,8 @@ LEAST = 1e-38  # what single precision can tell from 0: a weight whose gradients
 class Settings:
     """All that decides, with a seed, what a training comes to; each default is that of the released code's ``run``.
 
-    The last six are one number or a sequence of one a model, so that a grid of settings is one training. Trained models have
-    the biases of the feed-forward layer.
+    The last six are one number, or a sequence with one per model, so a grid of settings can be one training. Trained models
+    have the biases of the feed-forward layer.
 
     Attributes:
         task: what is learned.
@@ -90,12 +90,12 @@ class Settings:
         return self.task.p if self.vocabulary is None else self.vocabulary
 
     def each(self, models: int) -> "Grid":
-        """The same with a value a model, for so many, wherever there may be one."""
+        """The same with a value per model, for so many, wherever there may be one."""
         values: dict[str, Any] = {part.name: getattr(self, part.name) for part in dataclasses.fields(self)}
         for name in PER_MODEL:
             values[name] = values[name] if isinstance(values[name], tuple) else (values[name],) * models
             if len(values[name]) != models:
-                raise ValueError(f"{name} must be one value or one a model, {models}, got {len(values[name])}")
+                raise ValueError(f"{name} must be one value or one per model, {models}, got {len(values[name])}")
         return Grid(**values)
 
 

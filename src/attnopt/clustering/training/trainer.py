@@ -50,7 +50,7 @@ def train(
     dtype: torch.dtype = torch.float32,
     compiled: bool | None = None,
 ) -> Training:
-    """Train one model a seed, all at once, with Adam on shuffled mini-batches.
+    """Train one model per seed, all at once, with Adam on shuffled mini-batches.
 
     A model's initial weights and data follow from its seed alone; the order of the mini-batches is drawn anew each epoch,
     the same for all models, whose data are independent. Who else is in the ensemble does not change a model's numbers: not
@@ -231,7 +231,7 @@ def ensemble(
     dtype: torch.dtype = torch.float32,
     compiled: bool | None = None,
 ) -> Training:
-    """Train one model a seed, some at a time, on all cores; a chunk that was finished before is read, not trained again.
+    """Train one model per seed, some at a time, on all cores; a chunk that was finished before is read, not trained again.
 
     Only `train` takes ``each``, which could stop one chunk and not another.
 
@@ -364,7 +364,7 @@ def fitting(start: Start, settings: Grid, device: torch.device | str, dtype: tor
     """What to start from, there and in that precision, if it can be evaluated and is what the settings say.
 
     Args:
-        start: models with biases, one a seed, or a state of such.
+        start: models with biases, one per seed, or a state of such.
         settings: with a value for each.
         device: where they go.
         dtype: of their weights there.
