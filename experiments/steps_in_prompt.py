@@ -316,7 +316,7 @@ def decided(seeds: list, yes: Callable[[dict], bool], no: Callable[[dict], bool]
 
 @RECORD.section
 def verdicts() -> dict:
-    """The rules, by name, for the settings that they concern."""
+    """What the rules say, for the settings that are stored."""
     stored = RECORD.stored()
     base, skewed, noise = (stored.get(setting, {}).get("seeds", []) for setting in ("base", "skewed", "noise"))
     state = lambda seed, part, n=16: seed[f"states {n}"][part]  # noqa: E731
@@ -336,13 +336,15 @@ def verdicts() -> dict:
             lambda seed: any(single(row) - powers(row) >= 0.01 for row in rows(seed)),
         ),
         "added": decided(base, lambda seed: moved(seed) >= 0.9, lambda seed: moved(seed) <= 0.1),
-        "whitens": decided(skewed, lambda seed: whiter(seed) >= 0.1, lambda seed: whiter(seed) <= -0.1),
-        "ridge": decided(
+    }
+    if skewed:
+        found["whitens"] = decided(skewed, lambda seed: whiter(seed) >= 0.1, lambda seed: whiter(seed) <= -0.1)
+    if noise:
+        found["ridge"] = decided(
             noise,
             lambda seed: 0.5 <= float(ridge(seed)["member"]) <= 2 and ridge(seed)["share"] - ridge(seed)["zero"] >= 0.01,
             lambda seed: not 0.5 <= float(ridge(seed)["member"]) <= 2,
-        ),
-    }
+        )
     for layer in (1, 2, 3):
         factor = lambda seed, part=2 * layer - 1: seed["spared"][part]  # noqa: E731
         found[f"MLP {layer} spared"] = decided(
