@@ -156,7 +156,7 @@ def test_the_explorer_shows_the_stored_model():
     explorer = AnswerFormsExplorer()
     model, probes = answer_forms.recorded()
     points = torch.tensor(explorer.points, dtype=torch.float64)
-    covariates = torch.cat([points[:, :1], torch.tensor([[explorer.query]]).double()])
+    covariates = torch.cat([points[:, :1], torch.tensor([[explorer.query]], dtype=torch.float64)])
     labels = torch.cat([points[:, 1], torch.zeros(1).double()])
     states = model.states(script.as_tokens(covariates, labels))
     assert model.read(states[-1])[-1, 0].item() == pytest.approx(explorer.compute()["output"], abs=1e-12)

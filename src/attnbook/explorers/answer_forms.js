@@ -62,6 +62,8 @@ const LOOKS = {
   bayes: { stroke: COLOURS[2], "stroke-width": 2, "stroke-dasharray": "2 3" },
 };
 
+const DOT = (group) => drawn("circle", { r: 6, fill: "currentColor", stroke: "var(--ao-ground, white)" }, group);
+
 const pictures = [
   { label: "Labeled points, and the answers at every x", box: "0 0 332 352" },
   { label: "The reading at the query after each part of the transformer", box: "0 0 332 352" },
@@ -81,7 +83,7 @@ const controls = [
     label: `labeled point ${i + 1}`,
     place: put,
     from: back,
-    mark: (group) => drawn("circle", { r: 6, fill: "currentColor", stroke: "var(--ao-ground, white)" }, group),
+    mark: DOT,
   })),
 ];
 
@@ -89,7 +91,8 @@ function draw([left, right], now, state, bounds, asking) {
   axes(left, LEFT, X, Y);
   const inside = clipped(left, LEFT);
   for (const name of ["bayes", "descent"]) curve(inside, [LOW, HIGH].map((x) => put([x, now[name] * x])), LOOKS[name]);
-  if (!asking) curve(inside, now.curve.map((y, k) => put([GRID[k], y])), LOOKS.model);
+  if (asking) state.points.forEach((point) => DOT(drawn("g", { transform: `translate(${put(point)})` }, left))); // no handles yet
+  else curve(inside, now.curve.map((y, k) => put([GRID[k], y])), LOOKS.model);
   line(left, put([state.query, LOW]), put([state.query, HIGH]), { opacity: 0.6, "stroke-dasharray": "1 3" });
   [["model", `reading after ${PARTS[state.part]}`, 46], ["bayes", "Bayes’ rule", 236]].forEach(([name, text, x]) => {
     line(left, [x, 14], [x + 24, 14], LOOKS[name]);
