@@ -34,6 +34,7 @@ export function compute({ points, query, part, steps, data }) {
   }
   const at = (x) => statesOf(model, seen, [x, 0], true), states = at(query);
   const square = sum(points.map(([x]) => x * x)), product = sum(points.map(([x, y]) => x * y));
+  const bayes = product / (square + NOISE ** 2);
   let descent = 0;
   for (let step = 0; step < steps; step++) descent += RATE * (product - square * descent) / points.length;
   return {
@@ -41,7 +42,8 @@ export function compute({ points, query, part, steps, data }) {
     readings: states.map((state, i) => reading(probes[i], state)),
     output: readOut(model, states.at(-1))[0],
     descent,
-    bayes: product / (square + NOISE ** 2),
+    bayes,
+    answers: [descent * query, bayes * query],
   };
 }
 
@@ -140,13 +142,13 @@ function draw([left, right], now, state, bounds, asking) {
 }
 
 function say(now, { query, part, steps }) {
-  const answer = now.descent * query, times = `${steps} ${steps === 1 ? "step" : "steps"}`;
+  const [answer, best] = now.answers, times = `${steps} ${steps === 1 ? "step" : "steps"}`;
   const descent = Math.abs(now.descent) > 100
     ? `Gradient descent has diverged after ${times}`
     : `Gradient descent’s answer after ${times} is ${show(answer)}`;
   return `At x = ${show(query)}, a probe reads ${show(now.readings[part])} from the query’s state after ${
     PARTS[part]
-  }; the model’s output is ${show(now.output)}. ${descent}; Bayes’ rule answers ${show(now.bayes * query)}.`;
+  }; the model’s output is ${show(now.output)}. ${descent}; Bayes’ rule answers ${show(best)}.`;
 }
 
 const guess = {

@@ -58,7 +58,7 @@ class AnswerFormsExplorer(Explorer):
             return {name: base64.b64encode(arrays[name].tobytes()).decode() for name in ("weights", "probes")}
 
     def compute(self) -> dict:
-        """The state's reading along the queries, all readings at the query, and two slopes."""
+        """The state's reading along the queries, all readings at the query, two slopes, and their answers at the query."""
         model, probes = recorded()
         queries = torch.tensor([*GRID, self.query], dtype=torch.float64)
         points = torch.tensor(self.points, dtype=torch.float64)
@@ -77,4 +77,5 @@ class AnswerFormsExplorer(Explorer):
             "output": model.read(states[-1])[-1, 0].item(),
             "descent": float(slope),
             "bayes": (product / (square + NOISE**2)).item(),
+            "answers": [float(slope) * self.query, (product / (square + NOISE**2)).item() * self.query],
         }
