@@ -73,10 +73,10 @@ const pictures = [
 const controls = [
   {
     trait: "part",
-    label: "read the state after",
+    label: "state after",
     text: (part) => PARTS[part],
   },
-  { trait: "steps", label: "steps of gradient descent" },
+  { trait: "steps", label: "gradient steps" },
   { trait: "query", label: "query x" },
   ...Array.from({ length: 8 }, (_, i) => ({
     kind: "handle",
