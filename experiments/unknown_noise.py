@@ -41,7 +41,7 @@ RECORD = Record("unknown_noise", digits=5)
 EXAMPLES, NODES, ANGLES = 40, 64, 256
 DEPTHS, STARTS, FITTED, CHOSEN, TESTED = (1, 2, 3, 4, 6, 8), 20, 6000, 10_000, 10_000
 ROUNDS, PROMPTS, QUERIES = 200, 100, 1000
-WIDE, SCREENED, REFINED, PLENTY, TESTED_WIDE = (8, 16), 60, 3, 20_000, 100_000
+WIDE, SCREENED, REFINED, PLENTY, TESTED_WIDE = (8,), 60, 3, 20_000, 100_000
 
 
 def draw(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
