@@ -658,10 +658,9 @@ def _(covariates, labels, query, penalty):
 
 @defines(standard.fitted_reading, fit=(2, 3), penalty=(1e-3, 2.0))
 def _(features, target, fit, penalty):
-    """Ridge regression as least squares with further rows."""
+    """Ridge regression as least squares with a further row for each feature."""
     known = features[:fit] - features[:fit].mean(0)
-    size = math.sqrt(penalty * known.square().sum().item() / known.shape[1])
-    rows = torch.cat([known, size * torch.eye(known.shape[1], dtype=torch.float64)])
+    rows = torch.cat([known, torch.diag(penalty**0.5 * known.norm(dim=0))])
     sought = torch.cat([target[:fit] - target[:fit].mean(), torch.zeros(known.shape[1], dtype=torch.float64)])
     weights = torch.linalg.lstsq(rows, sought[:, None]).solution[:, 0]
     return target[:fit].mean() + (features[fit:] - features[:fit].mean(0)) @ weights

@@ -6,14 +6,14 @@ from torch import Tensor
 from attnopt.checks import as_column, check_broadcast, check_count, check_matrices, check_number
 
 
-def fitted_reading(features: Tensor, target: Tensor, fit: int, penalty: float = 1e-6) -> Tensor:
+def fitted_reading(features: Tensor, target: Tensor, fit: int, penalty: float = 1e-9) -> Tensor:
     """What the affine function of the features says that is closest to the target on the first samples.
 
     Args:
         features: shape (..., n_samples, F).
         target: shape (..., n_samples).
         fit: how many samples the function is fitted on.
-        penalty: of ridge regression, relative to the mean square of the centered features.
+        penalty: of ridge regression, on features that are scaled to variance 1.
 
     Returns:
         On the other samples, shape (..., n_samples - fit).
@@ -29,9 +29,10 @@ def fitted_reading(features: Tensor, target: Tensor, fit: int, penalty: float = 
     centered = features - mean
     known, sought = centered[..., :fit, :], (target[..., :fit] - level)[..., None]
     gram = known.mT @ known
-    scale = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+    scale = gram.diagonal(dim1=-2, dim2=-1).sqrt()
+    scale = torch.where(scale > 0, scale, 1)[..., None]  # a constant feature says nothing
     eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-    weights = torch.linalg.solve(gram + penalty * scale * eye, known.mT @ sought)
+    weights = torch.linalg.solve(gram / scale / scale.mT + penalty * eye, known.mT @ sought / scale) / scale
     return level + (centered[..., fit:, :] @ weights)[..., 0]
 
 
