@@ -129,7 +129,9 @@ def training(setting: str) -> Callable[[], dict]:
         arrays = dict(np.load(REGRESSORS)) if REGRESSORS.exists() else {}
         for seed, found in zip(SEEDS, runs, strict=True):
             arrays |= {f"{setting}/{seed}/{name}": value.half().numpy() for name, value in found["weights"].items()}
-        np.savez_compressed(REGRESSORS, **arrays)
+        part = REGRESSORS.with_suffix(".part.npz")
+        np.savez_compressed(part, **arrays)
+        part.rename(REGRESSORS)
         looked = joblib.Parallel()(joblib.delayed(looked_at)(setting, seed) for seed in SEEDS)
         return {key: [found.get(key) for found in runs] for key in ("losses", "seconds")} | {"seeds": looked}
 

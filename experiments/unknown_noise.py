@@ -18,11 +18,11 @@ Decided: if the excess with eight layers of either kind is below 0.01 nats, such
 with both six and eight layers of both kinds, layers of this kind lack something that Bayes' rule needs. Anything else leaves
 the question open.
 
-A second search, "wider", fixed after a referee had found that starts up to 8 / depth miss better optima, in which one step
-is near 20, and that rare prompts dominate the means. For steps, WIDE layers start log-uniformly from 1/5 to 20: SCREENED
-starts on 2000 prompts; the best REFINED of them go on from there on PLENTY prompts; the one that is best on PLENTY others is
-tested on TESTED_WIDE. The same thresholds decide: below 0.01 for any of these depths, such layers suffice; above 0.03 for
-all of them, they lack something.
+A second search, "wider", fixed after it had turned out that starts up to 8 / depth miss better optima, in which one step is
+near 20, and that rare prompts dominate the means. For steps, WIDE layers start log-uniformly from 1/5 to 20: SCREENED starts
+on 2000 prompts; the best REFINED of them go on from there on PLENTY prompts; the one that is best on PLENTY others is tested
+on TESTED_WIDE. The same thresholds decide: below 0.01 for any of these depths, such layers suffice; above 0.03 for all of
+them, they lack something.
 
 Also stored: the accuracies; the excess of the rule that is given the covariance (negative); the change of Bayes' log-odds if
 NODES and ANGLES are halved; and "linear", the excess of the best rule that is linear in the query, as every stack of layers
