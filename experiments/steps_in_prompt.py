@@ -95,7 +95,7 @@ def run(setting: str, seed: int) -> dict:
     """The trained weights of one run, and the loss over the training."""
     path = CACHE / "steps_in_prompt" / f"{setting}-{seed}.pt"
     if path.exists():
-        return torch.load(path)
+        return torch.load(path, weights_only=True)
     torch.set_num_threads(1)
     torch.manual_seed(1000 * list(SETTINGS).index(setting) + seed)
     model, generator, losses = new_model(setting), torch.Generator().manual_seed(seed), []
@@ -126,7 +126,7 @@ def training(setting: str) -> Callable[[], dict]:
     def trained() -> dict:
         """For every seed the mean loss of each hundredth of the training, its time, and what `looked_at` finds."""
         runs = joblib.Parallel()(joblib.delayed(run)(setting, seed) for seed in SEEDS)
-        arrays = dict(np.load(REGRESSORS)) if REGRESSORS.exists() else {}
+        arrays = dict(np.load(REGRESSORS, allow_pickle=False)) if REGRESSORS.exists() else {}
         for seed, found in zip(SEEDS, runs, strict=True):
             arrays |= {f"{setting}/{seed}/{name}": value.half().numpy() for name, value in found["weights"].items()}
         part = REGRESSORS.with_suffix(".part.npz")

@@ -383,7 +383,7 @@ EXEMPT = {
     clustering.levels, clustering.replacements, clustering.removals,  # in tests/clustering/test_interventions.py
     in_context.three_layer_certificate,  # in tests/in_context/test_three_layers.py
     synthesis.read_out,  # in tests/synthesis/test_knowledge.py
-    standard.train, standard.load_regressor,  # in tests/standard/test_transformer.py
+    standard.train, standard.load_regressor,  # in tests/standard/test_standard_transformer.py
 }  # fmt: skip
 
 
@@ -636,7 +636,7 @@ NOT_SPOILED = {  # numbers whose rules are tested elsewhere
     (clustering.initial_models, "settings"), (synthesis.read_out, "sharpness"),  # in tests/synthesis/test_knowledge.py
     (clustering.Settings, "betas"), (clustering.Settings, "weight_decay"),  # in tests/clustering/test_training.py
     (clustering.ensemble, "jobs"), (clustering.ensemble, "checkpoint_every"),  # joblib's; as that of `train`
-    *((standard.train, name) for name in ("steps", "rate", "warmup", "decay")),  # in tests/standard/test_transformer.py
+    *((standard.train, name) for name in ("steps", "rate", "warmup", "decay")),  # in tests/standard/test_standard_transformer.py
     (standard.load_regressor, "seed"),
     (clustering.Task, "rule"), (clustering.escape_epochs, "p"),  # in tests/clustering/test_task.py, test_plateau.py
 }  # fmt: skip

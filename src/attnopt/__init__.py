@@ -9,11 +9,21 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnopt import clustering, datasets, in_context, regression, softmax, symbolic, synthesis
+    from attnopt import clustering, datasets, in_context, regression, softmax, standard, symbolic, synthesis
 
     __version__: str
 
-__all__ = ["__version__", "clustering", "datasets", "in_context", "regression", "softmax", "symbolic", "synthesis"]
+__all__ = [
+    "__version__",
+    "clustering",
+    "datasets",
+    "in_context",
+    "regression",
+    "softmax",
+    "standard",
+    "symbolic",
+    "synthesis",
+]
 
 
 def __getattr__(name: str) -> Any:
