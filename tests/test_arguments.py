@@ -636,8 +636,8 @@ NOT_SPOILED = {  # numbers whose rules are tested elsewhere
     (clustering.initial_models, "settings"), (synthesis.read_out, "sharpness"),  # in tests/synthesis/test_knowledge.py
     (clustering.Settings, "betas"), (clustering.Settings, "weight_decay"),  # in tests/clustering/test_training.py
     (clustering.ensemble, "jobs"), (clustering.ensemble, "checkpoint_every"),  # joblib's; as that of `train`
-    *((standard.train, name) for name in ("steps", "rate", "warmup", "decay")),  # in tests/standard/test_standard_transformer.py
-    (standard.load_regressor, "seed"),
+    (standard.load_regressor, "seed"),  # in tests/standard
+    *((standard.train, name) for name in ("steps", "rate", "warmup", "decay")),  # in tests/standard
     (clustering.Task, "rule"), (clustering.escape_epochs, "p"),  # in tests/clustering/test_task.py, test_plateau.py
 }  # fmt: skip
 
