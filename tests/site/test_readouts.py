@@ -163,7 +163,7 @@ def test_what_is_said_follows_what_a_reader_does(name, traits, steps, show):
 
 # Before the answer: what the question asks, in the explorer; what neither text nor picture tells; then, what stands there.
 ASKED = [
-    ("answer_forms", "the first", "read most of the answer", "a probe reads", "Not quite: the first layer brings"),
+    ("answer_forms", "the first", "read most of the answer", "a probe reads", "Not quite: over many prompts"),
     ("softmax", "that is my guess", "Now the score of △ rises by log 2", "0.44", "straight toward the corner △"),
     ("forward_pass", "at 0", "Where is the query's entry then?", "1.75", "Not quite: at minus its label."),
     ("gdpp", "5 to 8", "reach as small a loss?", "It takes 11", "Not quite: it takes 11 optimal plain layers"),

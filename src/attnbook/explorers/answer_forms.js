@@ -158,13 +158,13 @@ const guess = {
   reveal: (guessed) =>
     `${
       guessed === "the second" ? "Right" : "Not quite"
-    }: the first layer brings each label to its point; the second reads these pairs, and the query’s state then holds most of the answer.`,
+    }: over many prompts, a probe explains little of the answer after the first layer, and most of it after the second, although it can overshoot on a single prompt, as it does here.`,
 };
 const tour = [
   {
     set: { part: 2, steps: 0 },
     say:
-      "After the first layer, the reading does not follow the points: the layer has brought labels to points, and little more.",
+      "After the first layer, the reading does not follow the points; presumably, this layer brings each label to its point.",
   },
   {
     set: { part: 4, steps: 1 },
