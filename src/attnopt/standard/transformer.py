@@ -11,24 +11,26 @@ from attnopt.checks import check_count, check_number
 
 
 class Attention(nn.Module):
-    """Softmax attention with several heads.
+    """Causal softmax attention with several heads: a token sees itself and those before it.
 
     Args:
         width: of the residual stream.
         heads: how many; they share the width.
-        causal: whether a token sees only itself and those before it.
     """
 
-    def __init__(self, width: int, heads: int, causal: bool):
+    def __init__(self, width: int, heads: int):
         super().__init__()
-        self.heads, self.causal = heads, causal
+        self.heads = heads
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """What attention adds, from the normalized states, shape (..., T, width) each."""
+    def forward(self, x: Tensor, last: bool = False) -> Tensor:
+        """What attention adds to every token, or only to the last, from the normalized states, shape (..., T, width)."""
         q, k, v = self.split(x)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        if last:
+            mixed = F.scaled_dot_product_attention(q[..., -1:, :], k, v)  # it sees all tokens
+        else:
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(mixed.transpose(-3, -2).flatten(-2))
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -39,10 +41,8 @@ class Attention(nn.Module):
         """The attention of each query, shape (..., heads, T, T): its rows sum to 1."""
         q, k, _ = self.split(x)
         scores = q @ k.mT / q.shape[-1] ** 0.5
-        if self.causal:
-            hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
-            scores = scores.masked_fill(hidden, -torch.inf)
-        return scores.softmax(-1)
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
+        return scores.masked_fill(hidden, -torch.inf).softmax(-1)
 
 
 class Transformer(nn.Module):
@@ -58,7 +58,6 @@ class Transformer(nn.Module):
         width: of the residual stream.
         layers: how many.
         heads: of each attention.
-        causal: whether a token sees only itself and those before it.
 
     Source: Vaswani et al. (2017), with LayerNorm before each part as in Radford et al. (2019).
     """
@@ -71,7 +70,6 @@ class Transformer(nn.Module):
         width: int = 64,
         layers: int = 3,
         heads: int = 4,
-        causal: bool = True,
     ):
         super().__init__()
         for name in ("inputs", "outputs", "positions", "width", "layers", "heads"):
@@ -82,7 +80,7 @@ class Transformer(nn.Module):
         self.position = nn.Parameter(0.02 * torch.randn(positions, width))
         self.parts = nn.ModuleList()
         for _ in range(layers):
-            self.parts.append(nn.Sequential(nn.LayerNorm(width), Attention(width, heads, causal)))
+            self.parts.append(nn.Sequential(nn.LayerNorm(width), Attention(width, heads)))
             mlp = nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
             self.parts.append(nn.Sequential(nn.LayerNorm(width), *mlp))
         self.readout = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, outputs))
@@ -101,6 +99,15 @@ class Transformer(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """The outputs at every token, shape (..., T, outputs), of tokens, shape (..., T, inputs)."""
         return self.read(self.states(tokens)[-1])
+
+    def last(self, tokens: Tensor) -> Tensor:
+        """The output at the last token, shape (..., outputs): the last layer computes nothing else, which saves time."""
+        state = self.embed(tokens)
+        for part in self.parts[:-2]:
+            state = state + part(state)
+        (norm, attention), mlp = self.parts[-2:]
+        state = state[..., -1:, :] + attention(norm(state), last=True)
+        return self.read(state + mlp(state))[..., 0, :]
 
     def states(self, tokens: Tensor, change: Callable[[int, Tensor], Tensor] | None = None) -> list[Tensor]:
         """The states after the embedding and after each part, shape (..., T, width) each.
