@@ -128,16 +128,8 @@ class Transformer(nn.Module):
         return found
 
 
-def train(
-    model: nn.Module,
-    loss: Callable[[], Tensor],
-    steps: int,
-    rate: float = 1e-3,
-    warmup: int = 500,
-    decay: float = 0.0,
-    watch: Callable[[int], None] | None = None,
-) -> None:
-    """Minimize a loss by AdamW, its rate rising linearly over the warm-up and falling as a cosine to zero.
+def train(model: nn.Module, loss: Callable[[], Tensor], steps: int, rate: float = 1e-3, warmup: int = 500) -> None:
+    """Minimize a loss by Adam, its rate rising linearly over the warm-up and falling as a cosine to zero.
 
     Args:
         model: whose parameters change.
@@ -145,21 +137,14 @@ def train(
         steps: how many.
         rate: the highest learning rate.
         warmup: steps until it is reached.
-        decay: AdamW's weight decay.
-        watch: called with the number of steps taken, before the first and after each.
     """
     steps, warmup = check_count("steps", steps), check_count("warmup", warmup, 0)
     check_number("rate", rate)
-    check_number("decay", decay, least=0)
-    optimizer = torch.optim.AdamW(model.parameters(), rate, weight_decay=decay, fused=True)
+    optimizer = torch.optim.Adam(model.parameters(), rate, fused=True)
     for step in range(steps):
-        if watch is not None:
-            watch(step)
         share = min(1, (step + 1) / max(warmup, 1)) * (1 + math.cos(math.pi * step / steps)) / 2
         for group in optimizer.param_groups:
             group["lr"] = rate * share
         optimizer.zero_grad()
         loss().backward()
         optimizer.step()
-    if watch is not None:
-        watch(steps)
