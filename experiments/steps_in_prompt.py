@@ -7,13 +7,14 @@ that is finished stays in .cache/steps_in_prompt, so an interrupted call goes on
 
 Each of SETTINGS is trained with SEEDS: decoder-only transformers of width 64 with 4 heads, on prompts of POINTS points and
 labels y = ⟨w, x⟩ + noise, x ~ N(0, Σ), w ~ N(0, Σ⁻¹), all new in every step of BATCH prompts; squared error at every
-label; AdamW without decay, rate 1e-3 with warm-up and cosine. Everything below is computed from the stored weights, on the
+label; Adam, rate 1e-3 with warm-up and cosine. Everything below is computed from the stored weights, on the
 same FIT + TEST fresh prompts for all seeds of a setting, at the query after n = 8 and n = 16 labeled examples. "Answer" is
 ⟨w, x⟩ without noise. A "reading" of a state is a linear probe, fitted to the answer on FIT prompts and judged on TEST
 others, as is every share of variance. K_j = ⟨x, Gʲb⟩ are the answers of `krylov_answers`, G and b being the examples'
 second moments, and "K_1 beyond K_0" is what remains of K_1 after its regression on K_0, and so on: what the first step of
 gradient descent does not give. In the setting "skewed", P_j are the same from whitened points, as with preconditioning by
-Σ⁻¹.
+Σ⁻¹. The family "weighted", ridge regression in which an example counts less the longer its point is, by 1/|x_i|², was added
+after the runs, and no rule concerns it.
 
 Rules, fixed before the runs. A rule asks that something hold in at least four of the five seeds of the setting; anything
 between the two sides of a rule is called mixed. All but the last two concern "base" at n = 16.
@@ -164,8 +165,13 @@ def algorithms(points: Tensor, labels: Tensor, query: Tensor, spread: Tensor) ->
     found: dict[str, dict[str, Tensor]] = {
         "ridge": {f"{penalty:g}": ridge_answers(*prompt, penalty) for penalty in PENALTIES},
         "newton": {str(step): answers for step, answers in enumerate(newton_answers(*prompt, NEWTON).unbind(-1))},
+        "weighted": {},
         "descent": {},
     }
+    length = points.norm(dim=-1)
+    for penalty in PENALTIES:
+        members = points / length[..., None], labels / length, query
+        found["weighted"][f"{penalty:g}"] = ridge_answers(*members, penalty / n)
     for rate in RATES:
         weights = torch.zeros_like(query)
         for step in range(1, DESCENT + 1):

@@ -107,7 +107,7 @@ MOVES = [
     ("softmax", {}, ["start here", "↛moved", "raise △", "→(0.31, 0.62, 0.08). Only the score of △", "raise all"]),
     ("softmax", {}, ["start here", "raise △", "raise all", "→All scores have moved by", "raise △", "raise △", "raise △"]),
     ("softmax", {}, ["longer axis", "↛by 0.00 ", ("score 1 ○", "2"), "↛purple, 0.00"]),
-    ("attention_field", {}, ["take a step", "→After 1 step token", "take a step", "→After 2 steps token", "=1",
+    ("attention_field", {}, ["take a step", "→After 1 step, token", "take a step", "→After 2 steps, token", "=1",
         "→token 1 is at"]),
     ("attention_field", {}, [("steps", "End"), ("first feature at the start", "-1.5"), "↛token 1", "=tokens",
         "→Of the attention to each"]),
@@ -174,7 +174,7 @@ ASKED = [
     ("layer_training", "together, at the best equal size", "0.300 and 0.310", "optim", "Not quite: they end at the optimum"),
     ("layers", "also come to rest", "layers: ?", "No layer raised", "Not quite: they jump back and forth"),
     ("one_head", "it turns", "Make every cluster twice as wide", "limit", "Not quite: the arrow stays"),
-    ("one_layer_knows", "7,000 and 7", "how far to the right?", "6,592", "6,592 if its scores are sharp, and 7"),
+    ("one_layer_knows", "7,000 and 7", "how many examples until 20%?", "6,592", "6,592 if its scores are sharp, and 7"),
     ("one_picture", "linear", "attention is the gradient of a function K: ?", "Σq", "Yes. Attention to a normal"),
     ("one_step", "that is my guess", "Where are they? Drag the cross.", "w₁", "The step leaves 0 at a right angle"),
     ("oracle_value", "nothing", "how much can it be worth?", "what it leaves", "Right: such labels gain nothing"),
@@ -298,7 +298,7 @@ def test_the_zero_of_the_attention_field_is_marked_where_there_is_one(show):
     act(page, explorer, ("label softness", "0.1"))
     explorer.get_by_role("radio", name="1").check()
     assert explorer.locator(".ao-zero").count() == 2
-    sums = ("average by attention", "average by its label"), ("sum by attention", "sum by its label")
+    sums = ("average under attention", "average under its label"), ("sum under attention", "sum under its label")
     for axis, labels in zip(("classes", "tokens"), sums, strict=True):
         act(page, explorer, f"={axis}")
         assert [explorer.get_by_text(label).count() for label in (*labels, *sums[axis == "classes"])] == [1, 1, 0, 0]

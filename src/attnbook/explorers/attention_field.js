@@ -178,8 +178,8 @@ const controls = [
 
 // A text beside a point, on the side where it covers least of what is taken, { x, y, width, height } each.
 function beside(parent, text, [x, y], taken) {
-  const width = 5.7 * text.length, height = 13, gap = 10;
-  const sides = [
+  const width = 5.7 * text.length, height = 13;
+  const sides = [10, 26].flatMap((gap) => [
     [gap, -6.5],
     [-gap - width, -6.5],
     [-width / 2, -gap - height],
@@ -188,7 +188,7 @@ function beside(parent, text, [x, y], taken) {
     [gap, -gap - 6.5],
     [-gap - width, gap / 2],
     [-gap - width, -gap - 6.5],
-  ];
+  ]);
   const shared = (one, other) =>
     Math.max(0, Math.min(one.x + one.width, other.x + other.width) - Math.max(one.x, other.x)) *
     Math.max(0, Math.min(one.y + one.height, other.y + other.height) - Math.max(one.y, other.y));
@@ -201,6 +201,8 @@ function beside(parent, text, [x, y], taken) {
   const covered = boxes.map((box) => taken.reduce((sum, other) => sum + shared(box, other), 0)),
     best = boxes[covered.indexOf(Math.min(...covered))];
   taken.push(best);
+  const near = [Math.min(Math.max(x, best.x), best.x + width), Math.min(Math.max(y, best.y), best.y + height)];
+  if (Math.hypot(near[0] - x, near[1] - y) > 12) line(parent, near, [x, y], { opacity: 0.5 }); // which point it names
   drawn("text", { x: best.x + width / 2, y: best.y + 10, "text-anchor": "middle", class: "ao-small ao-halo" }, parent, text);
 }
 // `font-weight` as an attribute would yield to the style sheet.
@@ -277,8 +279,8 @@ function drawPlane(parent, now, state) {
     if (Math.max(...now.zero.map(Math.abs)) < REACH) beside(plane, "it would rest here", [x, y], taken);
   }
   const [belief, label] = state.axis === "class"
-    ? ["average by attention", "average by its label"]
-    : ["sum by attention", "sum by its label"]; // a token's shares need not sum to 1
+    ? ["average under attention", "average under its label"]
+    : ["sum under attention", "sum under its label"]; // a token's shares need not sum to 1
   beside(plane, belief, output, taken);
   beside(plane, label, target, taken);
   drawn("text", { x: 2, y: middle - 5, class: "ao-small" }, plane, "first feature");
@@ -364,12 +366,14 @@ function say(now, state) {
     row = now.attention[selected].map((value) => show(value)).join(", "),
     token = `token ${selected + 1}`;
   const pair = (z) => `(${z.map((value) => show(value)).join(", ")})`;
-  return `${steps ? `After ${steps} ${steps === 1 ? "step" : "steps"}` : "Before the first step"} ${token} is at ${
+  return `${steps ? `After ${steps} ${steps === 1 ? "step" : "steps"}` : "Before the first step"}, ${token} is at ${
     pair(now.path.at(-1)[selected])
-  } and the cross-entropy is ${show(now.loss, 3)}. ` +
+  }, and the cross-entropy is ${show(now.loss, 3)}. ` +
     (axis === "class"
       ? `Token ${selected + 1} attends to the classes with weights ${row}.`
-      : `Of the attention to each class, ${token} has the shares ${row}.`) +
+      : `${token[0].toUpperCase()}${
+        token.slice(1)
+      } receives the shares ${row} of the attention that the classes distribute.`) +
     (!now.zero && !hasZero(state) && !steps
       ? ""
       : `${axis === "class" ? " It" : " If the other tokens stay fixed, it"} ${
@@ -393,7 +397,7 @@ const tour = [
   {
     set: BY_HAND,
     say:
-      "By hand: the logits of token 3 are 0, log 2 and −log 2, so its attention is (2, 4, 1)/7 and returns the dot (1, 3)/7. Its label prescribes θ₃, so the token moves parallel to the arrow from the dot to θ₃.",
+      "By hand, with θ₁ = (1, 0), θ₂ = (0, 1), and θ₃ = (−1, −1): the logits of token 3 are 0, log 2, and −log 2, so its attention is (2, 4, 1)/7 and returns the dot (1, 3)/7. Its label selects θ₃, so the token moves parallel to the arrow from the dot to θ₃.",
   },
   {
     set: { ...BY_HAND, tokens: [[1.5, 1.2], [0, 0], [0, Math.log(2)]], selected: 0 },

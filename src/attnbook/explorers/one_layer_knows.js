@@ -68,8 +68,8 @@ const FIELD = [46, 26, 346, 262],
     [n, value],
   ) => [FIELD[0] + (FIELD[2] - FIELD[0]) * Math.log10(n) / DECADES, FIELD[3] - (FIELD[3] - FIELD[1]) * value];
 const TITLES = {
-  nothing: "tokens, softly",
-  sequences: "tokens, sharply",
+  nothing: "tokens: all vote",
+  sequences: "tokens: best match votes",
   positions: "the positions",
   counts: "the count",
   parity: "the parity",
@@ -122,7 +122,7 @@ function drawCurves(picture, now, { knows }, asking) {
   axes(picture, FIELD, x, { low: 0, high: 1, ticks: [0, 0.2, 0.5, 1], label: "unexplained variance" });
   line(picture, put([1, LEFT]), put([10 ** DECADES, LEFT]), { "stroke-dasharray": "2 4", opacity: 0.7 });
   if (asking) {
-    drawn("text", { x: 196, y: 140, "text-anchor": "middle" }, picture, "how far to the right?");
+    drawn("text", { x: 196, y: 140, "text-anchor": "middle" }, picture, "how many examples until 20%?");
     return;
   }
   const inside = clipped(picture, [FIELD[0], FIELD[1] - 3, FIELD[2], FIELD[3] + 3]);
@@ -158,7 +158,7 @@ function drawCurves(picture, now, { knows }, asking) {
     picture,
     FIELD[0],
     16,
-    isBlind({ knows }) ? "dashed: bound if the rule is unknown, on average" : "what the head compares",
+    isBlind({ knows }) ? "dashed: lower bound, on average over the rules" : "what the head compares",
   );
 }
 
@@ -207,7 +207,7 @@ function drawCells(picture, now, { knows, length, weight }) {
       }, picture);
     }
   });
-  small(picture, FIELD[0], 16, "cell: sequences alike to the head; green: seen by now");
+  small(picture, FIELD[0], 16, "cell: sequences that the head cannot tell apart; green: seen");
 }
 
 function draw([left, right], now, state, bounds, asking) {
@@ -224,13 +224,15 @@ const KNOWN = {
 const examples = (number) => (number === 1 ? "example" : "examples");
 function say(now, { knows, length, weight, sharpness }) {
   const k = Math.min(weight, length), left = show(100 * now.left[knows], 1);
-  const after = `After ${many(now.now)} ${examples(now.now)} ${left}% of the variance remains unexplained`;
+  const after = `After ${many(now.now)} ${examples(now.now)}, ${left}% of the variance remains unexplained`;
   const rules = now.hypotheses === 1
     ? `There is only one parity of ${k} of ${length} tokens. `
     : `There are ${many(now.hypotheses)} parities of ${k} of ${length} tokens. `;
   const bound = now.least > 0
     ? `; with any scores that ignore the labels, at least ${show(100 * now.least, 1)}% does, on average over these rules`
-    : `; after ${many(now.hypotheses)} ${examples(now.hypotheses)} the bound for scores that ignore the labels says nothing`;
+    : ` (the lower bound for scores that ignore the labels is 0 from ${many(now.hypotheses)} ${
+      examples(now.hypotheses)
+    } on)`;
   if (isOpen({ knows })) {
     const best = now.best_sharpness === null
       ? "the sharper the better"
@@ -242,13 +244,15 @@ function say(now, { knows, length, weight, sharpness }) {
   }
   const count = now.cells[knows];
   if (knows === "sequences") {
-    return `${rules}The head compares all tokens, which makes ${
+    return `${rules}The head compares all tokens, so there are ${
       many(count)
-    } cells; it answers right once it has seen the query itself. ${after}${bound}. A fifth remains unexplained after ${
+    } cells; it answers correctly once it has seen the query itself. ${after}${bound}. A fifth remains unexplained after ${
       many(now.needed.sequences)
     }.`;
   }
-  return `The head ${KNOWN[knows]}, which makes ${many(count)} cells; it answers right once it has seen the query’s cell. ` +
+  return `The head ${KNOWN[knows]}, so there are ${
+    many(count)
+  } cells; it answers correctly once it has seen the query’s cell. ` +
     `${after}. A fifth remains unexplained after ${many(now.needed[knows])}, where a head that compares all tokens needs ${
       many(now.needed.sequences)
     }.`;

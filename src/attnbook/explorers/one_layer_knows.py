@@ -29,9 +29,10 @@ class OneLayerKnowsExplorer(Explorer):
 
     module = "one_layer_knows"
     alt = (
-        "Left: the share of the variance that is left, against the number of examples on a logarithmic axis. Five curves "
-        "fall from 1 to 0, one behind the other: parity, counts, positions and, far to the right, all tokens, sharply and "
-        "softly. Right: ν against the sharpness, a valley, with the number of hypotheses as a dashed line below it."
+        "Left: unexplained variance against the number of examples on a logarithmic axis. Five curves "
+        "fall from 1 to 0, one after the other: parity, count, positions, and, far to the right, all tokens, if only the "
+        "best matches vote and if all examples do. Right: ν against the sharpness, a valley, above a dashed line at the "
+        "number of rules."
     )
     knows = traitlets.Enum(list(NAMES), default_value="sequences").tag(sync=True)
     length = traitlets.Int(12, min=2, max=20).tag(sync=True)

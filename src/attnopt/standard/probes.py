@@ -20,7 +20,7 @@ def fitted_reading(features: Tensor, target: Tensor, fit: int, penalty: float = 
     """
     check_matrices(features=features, target=as_column(target))
     if target.shape[-1] != features.shape[-2]:
-        raise ValueError(f"target must have one number a sample, {features.shape[-2]}, got shape {tuple(target.shape)}")
+        raise ValueError(f"target must have one number per sample, {features.shape[-2]}, got shape {tuple(target.shape)}")
     check_broadcast({"features": 2, "target": 1}, features=features, target=target)
     check_number("penalty", penalty)
     if not 1 < check_count("fit", fit) < features.shape[-2]:
