@@ -118,7 +118,11 @@ const controls = [
     place: "ao-tokens",
     acts: Object.fromEntries(NAMES.map((name, context) => [name, () => ({ context })])),
   },
-  { trait: "ones", label: `${MARKS[1]} among the five`, hidden: ({ context }) => context <= 1.5 },
+  {
+    trait: "ones",
+    label: `${MARKS[1]} among the five at ${MARKS[0]} and ${MARKS[1]}`,
+    hidden: ({ context }) => context <= 1.5,
+  },
 ];
 
 function drawContext(picture, now, { context, ones, query }, asking) {
@@ -166,7 +170,7 @@ function drawContext(picture, now, { context, ones, query }, asking) {
     "text",
     { x: FRAME[0], y: 14, class: "ao-small" },
     picture,
-    asking ? "yellow: the query; hollow: the tokens" : "attention: between the clusters, then within",
+    asking ? "yellow: the query; hollow: the tokens" : "arrow: attention; dashed: between the clusters; dotted: within",
   );
   drawn(
     "text",
@@ -212,64 +216,64 @@ function say(now, { context, query, ones }) {
     pair(now.within)
   } within them; K is ${show(now.potential)}. `;
   if (context === 0) {
-    return `${parts}The classes are points: attention is their mean, with the weights ${share}, and K a log-sum-exp.`;
+    return `${parts}The classes are points: attention is their mean, with the weights ${share}; K is a log-sum-exp.`;
   }
-  if (context === 1) return `${parts}One normal cloud: attention is Σq, linear in the query, and K quadratic.`;
+  if (context === 1) return `${parts}One normal cloud: attention is Σq, which is linear in the query, and K is quadratic.`;
   if (context < 2) {
-    return `${parts}Weights of the clusters: ${share}; the query is ${show(now.sharpness, 1)} times as sharp as in I.`;
+    return `${parts}Weights of the clusters: ${share}; β is ${show(now.sharpness, 1)}.`;
   }
   const [first, second, third] = now.centers.map((center) => dot(query, center)),
     top = Math.max(first, second, third),
     tie = Math.abs(first - second) < 0.01 && top > third + 1;
   if (tie) {
-    return `${parts}The query scores ${MARKS[0]} and ${MARKS[1]} alike, so their counts decide: ${
+    return `${parts}The query scores ${MARKS[0]} and ${MARKS[1]} equally, so their counts decide: ${
       PREFIX - ones
-    } to ${ones}. Of ${MARKS[2]}, seven of twelve tokens, it sees ${
-      now.weights[2] < 0.005 ? "nothing" : show(now.weights[2])
+    } to ${ones}. The seven tokens at ${MARKS[2]} get ${
+      now.weights[2] < 0.005 ? "almost no weight" : `the weight ${show(now.weights[2])}`
     }.`;
   }
-  return `${parts}A sharp query sees what it points at: ${share}. K is a soft maximum of the scores, each with the logarithm of its share.`;
+  return `${parts}A large β puts nearly all the weight on the clusters with the highest score: ${share}. K is a soft maximum of the scores.`;
 }
 
 const guess = {
   prompt:
-    "Attention takes the mean of the tokens that the query points at. Here the context is three class vectors. Let them become one loose cloud around 0, normally distributed: what is attention then, as a function of the query?",
-  options: ["always 0", "linear", "still a soft choice"],
+    "Attention returns the average of the tokens, weighted by the softmax of their scores with the query. Here the tokens are three class vectors. Suppose that there were instead many tokens, normally distributed around 0. What would attention be, as a function of the query?",
+  options: ["always 0", "linear", "still a choice among three"],
   tells: true,
   reveal: (guessed) =>
     `${
       guessed === undefined ? "" : guessed === "linear" ? "Yes. " : "No. "
-    }Attention to a normal cloud is linear in the query, Σq: press II to see it. Between I and II, attention is the sum of both terms.`,
+    }Attention to a normal cloud with covariance Σ is Σq, which is linear in the query: press II to see it. Between I and II, attention is the sum of two terms, one between the clusters and one within them.`,
 };
 const tour = [
   {
     set: { context: 0 },
     say:
-      "Part I. Each class is a point, attention their mean by resemblance: the first term of a gradient. Contours of K are soft triangles.",
+      "Part I. Each class is a point, and attention is the mean of the classes, weighted by their resemblance to the query. Contours of K are soft triangles.",
   },
   {
     set: { context: 0.5 },
     say:
-      "Half way: each class a normal cloud of the same shape. Attention has two parts, one between the clusters and one within them. Attention is always the sum of these two.",
+      "Halfway, each class is a normal cloud of the same shape. Attention is the sum of two parts, one between the clusters and one within them.",
   },
   {
     set: { context: 1 },
     say:
-      "Part II. One cloud: only the part within is left, and it is linear. With labels as values it is a gradient step on the examples. Contours are ellipses.",
+      "Part II. There is one cloud, so only the part within is left, and it is linear. If the values are labels, it is a gradient step on the examples. Contours are ellipses.",
   },
   {
     set: { context: 2 },
     say: ({ attention }) =>
-      `Part III. Tokens coincide, and a sharp query scores two clusters alike: attention is ${
+      `Part III. Tokens coincide, and the query scores two clusters equally: attention is ${
         pair(attention)
       }, which says 3 to 2 and nothing else.`,
   },
   {
     set: { context: 2, ones: 4 },
     say: ({ attention }) =>
-      `Another sentence, with four ▲ of the five: attention is ${
+      `Another sequence, with four of the five at ▲: attention is ${
         pair(attention)
-      }. Such a head passes on counts, and forgets the order and all of ■.`,
+      }. Such a head passes on the counts, and loses the order of the tokens and everything about ■.`,
   },
 ];
 
