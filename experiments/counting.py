@@ -57,9 +57,9 @@ from torch.nn import functional as F
 from attnbook.printing import wilson
 from attnopt.clustering import Task, escape_level
 from attnopt.standard import Transformer, as_one_hot, best_count, count_levels, level_means
+from attnopt.standard.trained import COUNTERS
 
 RECORD = lab.Record("counting", digits=5)
-COUNTERS = lab.ROOT / "src" / "attnopt" / "data" / "counters.npz"
 RATE, WARMUP, BATCH, STEPS, EVERY, SEEDS, MOST = 3e-4, 500, 64, 12_000, 200, range(10, 20), 16
 ENOUGH, SOLVED, SHARE, EVEN, TIMES = 0.99, 0.95, 0.9, 0.5, 2000
 BASE = {"task": (2, 12, 5), "width": 64, "layers": 1, "heads": 4, "decay": 0.0}
@@ -171,6 +171,8 @@ def looked_at(setting: str, seed: int, found: dict) -> dict:
     model = model.double()
     states = last_states(model, inputs.double())
     right = lambda levels: answers_right(model, level_means(states, levels), labels)  # noqa: E731
+    centered = states - states.mean(0)
+    shown = lambda levels: level_means(centered, levels).square().sum() / centered.square().sum()  # noqa: E731
     shifts, share = best_count(states, tokens, p, k)
     count = count_levels(tokens, p, shifts)
     bits = (tokens[:, :k] * p ** torch.arange(k)).sum(-1)
@@ -179,19 +181,18 @@ def looked_at(setting: str, seed: int, found: dict) -> dict:
         "attention": attention,
         "shifts": shifts,
         "count": {"right": right(count), "share": share},
-        "label": {"right": right(labels)},
-        "bits": {"right": right(bits)},
+        "label": {"right": right(labels), "share": shown(labels)},
+        "bits": {"right": right(bits), "share": shown(bits)},
     }
     if p == 2:
         signs = 2.0 * tokens.double() - 1
         effects = 2 * signs.T @ states / len(states)
-        centered = states - states.mean(0)
         rows["affine"] = (signs @ effects / 2).square().sum() / centered.square().sum()
         along = effects @ torch.linalg.svd(effects, full_matrices=False).Vh[0]
         weights = along / along[:k].abs().median()
         rounded = weights.round().long()
         levels = (tokens * rounded).sum(-1)
-        rows["weights"] = {"values": weights, "right": right(levels), "levels": len(levels.unique())}
+        rows["weights"] = {"values": weights, "right": right(levels), "share": shown(levels), "levels": len(levels.unique())}
     return rows
 
 

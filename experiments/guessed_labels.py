@@ -13,16 +13,22 @@ cross-entropy at the mask; Adam, rate 1e-3 with warm-up and cosine, STEPS batche
 layers, "plain" two without LayerNorm, "four" four.
 
 Everything else is computed at the mask, on the same FIT + TEST fresh prompts for all runs, from the stored weights. z is the
-mask's state before a layer, Δ what the layer (attention and MLP) adds to it. Predictions f of Δ are fitted on FIT prompts, by
-least squares, with a constant that is always free, and the explained share is 1 - E|Δ - f|² / E|Δ - EΔ|² on TEST others:
+mask's state before a layer, Δ what the layer (attention and MLP) adds to it. Predictions f of Δ are fitted on FIT prompts,
+by least squares, with a constant that is always free, and the explained share is 1 - E|Δ - f|² / E|Δ - EΔ|² on TEST others:
 
-own      f = (C - softmax(zθᵀ))θ + constant, where the matrix θ, of WORDS · 64 numbers, is fitted: a step of size 1 on the
-         cross-entropy of the posterior, as in the block of Part I; LBFGS from several starts, of which the best is taken
+own      f = (C - softmax(zθᵀ))θ + constant, where the matrix θ, of WORDS · 64 numbers, is fitted: a step of size 1 on
+         the cross-entropy of the posterior, as in the block of Part I; LBFGS from several starts, of which the best is taken
 other    the same with the posterior of another prompt in place of C
 linear   f = Cθ + constant, a fit of the same size
 log      f = (log C)θ + constant, a fit of the same size
 readout  f = η g + constant with one number η, where g is minus the gradient in z of the cross-entropy of C and of the
          model's own readout at z
+
+Added after the first results, and subject to no rule: the same for what the layer does to the answer, the change of the
+readout's logits, less their mean over the words,
+
+whole    f = η (log C - log σ) + constant: with η = 1, the layer takes the whole way to the posterior
+step     f = η JJᵀ(C - σ) + constant, J being the derivative of the logits in z: to first order, what a gradient step does
 
 Rule, fixed before the runs, from the open problem in "One picture": the block of Part I describes trained layers, if in at
 least four of the five seeds of "base" own exceeds other (or 0, if that is larger) by at least 0.8 in both layers; it is only
@@ -39,14 +45,14 @@ from itertools import pairwise
 import joblib
 import numpy as np
 import torch
-from lab import CACHE, ROOT, Record
+from lab import CACHE, Record
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attnopt.standard import Transformer, as_one_hot, fitted_reading, train
+from attnopt.standard.trained import GUESSERS
 
 RECORD = Record("guessed_labels", digits=5)
-GUESSERS = ROOT / "src" / "attnopt" / "data" / "guessers.npz"
 WORDS, TOPICS, TOKENS, SPREAD, WORLD = 8, 4, 8, 1.5, 0
 BATCH, STEPS, SEEDS, FIT, TEST, STARTS = 64, 6000, range(5), 4000, 10_000, 3
 SETTINGS = {"base": {"layers": 2}, "plain": {"layers": 2, "plain": True}, "four": {"layers": 4}}
@@ -154,6 +160,15 @@ def shares(model: Transformer, before: Tensor, after: Tensor, right: Tensor) -> 
     centered = downhill - downhill[:FIT].mean(0)
     size = (centered[:FIT] * added[:FIT]).sum() / centered[:FIT].square().sum().clamp_min(1e-300)
     step = added[:FIT].mean(0) + size * centered[FIT:]
+
+    def logits(state: Tensor) -> Tensor:
+        found = model.read(state)
+        return found - found.mean(-1, keepdim=True)
+
+    slopes = torch.func.vmap(torch.func.jacrev(logits))(before)
+    changed = logits(after) - logits(before)
+    wanted = right.log() - right.log().mean(-1, keepdim=True) - logits(before)
+    first_order = (slopes @ slopes.mT @ (right - model.read(before).softmax(-1))[..., None])[..., 0]
     return {
         "own": fitted_step(before, added, right, total),
         "other": fitted_step(before, added, other, total),
@@ -161,7 +176,17 @@ def shares(model: Transformer, before: Tensor, after: Tensor, right: Tensor) -> 
         "log": linear(right.log()),
         "readout": 1 - (added[FIT:] - step).square().sum() / total,
         "size": size,
+        "whole": scaled_fit(wanted, changed),
+        "step": scaled_fit(first_order, changed),
     }
+
+
+def scaled_fit(prediction: Tensor, target: Tensor) -> list[Tensor]:
+    """The share of the target that one number times the prediction explains, and the number."""
+    prediction, target = (value - value[:FIT].mean(0) for value in (prediction, target))
+    size = (prediction[:FIT] * target[:FIT]).sum() / prediction[:FIT].square().sum()
+    left = (target[FIT:] - size * prediction[FIT:]).square().sum()
+    return [1 - left / (target[FIT:] - target[FIT:].mean(0)).square().sum(), size]
 
 
 def fitted_step(before: Tensor, added: Tensor, right: Tensor, total: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from attnopt.standard.counting import as_one_hot, best_count, count_levels, level_means
 from attnopt.standard.probes import explained, fitted_reading
 from attnopt.standard.regression import as_tokens, krylov_answers, newton_answers, ridge_answers
-from attnopt.standard.trained import load_regressor
+from attnopt.standard.trained import load_counter, load_guesser, load_regressor
 from attnopt.standard.transformer import Transformer, train
 
 __all__ = [
@@ -16,6 +16,8 @@ __all__ = [
     "fitted_reading",
     "krylov_answers",
     "level_means",
+    "load_counter",
+    "load_guesser",
     "load_regressor",
     "newton_answers",
     "ridge_answers",

@@ -8,7 +8,8 @@ import torch
 from attnopt.checks import check_count, check_word
 from attnopt.standard.transformer import Transformer
 
-REGRESSORS = Path(__file__).parents[1] / "data" / "regressors.npz"
+DATA = Path(__file__).parents[1] / "data"
+REGRESSORS, COUNTERS, GUESSERS = (DATA / f"{name}.npz" for name in ("regressors", "counters", "guessers"))
 
 
 def load_regressor(setting: str, seed: int) -> Transformer:
@@ -20,16 +21,45 @@ def load_regressor(setting: str, seed: int) -> Transformer:
 
     Source: trained by ``experiments/steps_in_prompt.py``.
     """
-    with np.load(REGRESSORS, allow_pickle=False) as arrays:
+    return _loaded(REGRESSORS, setting, seed)
+
+
+def load_counter(setting: str, seed: int) -> Transformer:
+    """A transformer with 4 heads that was trained on sparse parity, float32.
+
+    Args:
+        setting: of ``experiments/counting.py``, "base" or "two layers".
+        seed: of the run.
+
+    Source: trained by ``experiments/counting.py``.
+    """
+    return _loaded(COUNTERS, setting, seed)
+
+
+def load_guesser(setting: str, seed: int) -> Transformer:
+    """A transformer with 4 heads that was trained to predict a masked word, float32.
+
+    Args:
+        setting: of ``experiments/guessed_labels.py``, such as "base".
+        seed: of the run.
+
+    Source: trained by ``experiments/guessed_labels.py``.
+    """
+    return _loaded(GUESSERS, setting, seed)
+
+
+def _loaded(path: Path, setting: str, seed: int) -> Transformer:
+    """The model of one run in a file of weights."""
+    with np.load(path, allow_pickle=False) as arrays:
         runs = [name.split("/")[:2] for name in arrays if name.endswith("/position")]
         check_word("setting", setting, sorted({run[0] for run in runs}))
-        count = sum(run[0] == setting for run in runs)
-        if check_count("seed", seed, 0) >= count:
-            raise ValueError(f"seed must be one of 0 … {count - 1}, got {seed}")
+        seeds = sorted(int(run[1]) for run in runs if run[0] == setting)
+        if check_count("seed", seed, 0) not in seeds:
+            raise ValueError(f"seed must be one of {seeds[0]} … {seeds[-1]}, got {seed}")
         start = f"{setting}/{int(seed)}/"
         weights = {name[len(start) :]: torch.from_numpy(arrays[name]).float() for name in arrays if name.startswith(start)}
     positions, width = weights["position"].shape
     layers = sum(name.endswith("qkv.weight") for name in weights)
-    model = Transformer(weights["embedding.weight"].shape[1], 1, positions, width, layers)
+    model = Transformer(weights["embedding.weight"].shape[1], weights["readout.1.weight"].shape[0], positions, width, layers)
     model.load_state_dict(weights)
     return model.eval().requires_grad_(False)
