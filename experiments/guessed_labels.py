@@ -204,7 +204,14 @@ def fitted_step(before: Tensor, added: Tensor, right: Tensor, total: Tensor) -> 
             fitted = (right[:FIT] - (before[:FIT] @ theta.T).softmax(-1)) @ theta
             return (added[rows] - added[:FIT].mean(0) - step + fitted.mean(0)).square().sum()
 
-        optimizer = torch.optim.LBFGS([theta], max_iter=300, history_size=20, line_search_fn="strong_wolfe")
+        optimizer = torch.optim.LBFGS(
+            [theta],
+            max_iter=1000,
+            tolerance_grad=1e-9,
+            tolerance_change=1e-12,
+            history_size=20,
+            line_search_fn="strong_wolfe",
+        )
 
         def closure(theta: Tensor = theta, optimizer: torch.optim.Optimizer = optimizer, left: Callable = left) -> Tensor:
             optimizer.zero_grad()

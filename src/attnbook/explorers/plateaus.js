@@ -234,7 +234,7 @@ function drawLoss(picture, now, state, asking) {
   line(picture, [50, 10], [74, 10], { stroke: AHEAD, "stroke-width": 2 });
   small(picture, 79, 14, "predicted");
   line(picture, [190, 10], [214, 10], { opacity: 0.45, "stroke-width": 2 });
-  small(picture, 219, 14, `initial range ${spelled(WIDEST)}`);
+  small(picture, 219, 14, `start ${spelled(WIDEST)} apart`);
   const drop = (losses, look) =>
     curve(inside, now.times.map((time, j) => place([time, Math.min(losses[j], 2 * high)])), look);
   drop(now.wide, { opacity: 0.45, "stroke-width": 2 });
@@ -254,11 +254,13 @@ function say(now, state) {
     spelled(state.spread)
   } apart.`;
   const stays = layers === 3 && Math.abs(pair) >= 0.5
-    ? ` The ${pair < 0 ? "lower" : "upper"} two, whose gap is ${spelled(-Math.abs(pair))} of the other, separate at rate ${
-      three(now.pair_rate)
-    } while only they are equal, at about time ${clock(now.second)}.`
+    ? ` The ${pair < 0 ? "lower" : "upper"} gap starts ${spelled(-Math.abs(pair))} times as large as the ${
+      pair < 0 ? "upper" : "lower"
+    } one. While only this gap is small, it grows at rate ${three(now.pair_rate)}, and its steps separate at about time ${
+      clock(now.second)
+    }.`
     : "";
-  return `${counted} Equal steps would stay at the loss ${three(now.level)} forever; near there, differences grow like exp(${
+  return `${counted} Equal steps would come to rest at the loss ${three(now.level)}; nearby, differences grow like exp(${
     three(now.rate)
   } t). ` +
     `Predicted time for the steps to be ${three(now.reached)} apart, a tenth of their final range: ${
@@ -268,22 +270,22 @@ function say(now, state) {
     stays;
 }
 
-const OPTIONS = ["a hundred times later", "later by a fixed amount", "at the same time"];
+const OPTIONS = ["after a hundred times as long", "later by a fixed amount", "at the same time"];
 const guess = {
   prompt: (state) =>
-    `Gray: the loss of a run whose step sizes start ${spelled(WIDEST)} apart. Pink: the predicted time at which ${
+    `Gray: the loss of a run whose step sizes start ${spelled(WIDEST)} apart. Pink: the time at which we predict that ${
       state.layers === 2 ? "two" : "three"
-    } step sizes that start ${
+    } step sizes will separate (reach a tenth of their final range) if they start ${
       spelled(state.spread)
-    } apart separate. If they start a hundred times closer together, when will they separate?`,
+    } apart. If they start a hundred times closer together, when will they separate?`,
   options: OPTIONS,
   tells: true,
   reveal: (told, now) =>
     `${
-      told === undefined ? "" : told === OPTIONS[1] ? "Yes: " : "No: "
-    }a start that is a hundred times closer moves the line to the right by log(100) / ${three(now.rate)} = ${
+      told === undefined ? "" : told === OPTIONS[1] ? "Yes. " : "No. "
+    }Starting a hundred times closer together moves the pink line to the right by log(100) / ${three(now.rate)} = ${
       show(now.hundred, 2)
-    }, wherever it was, because differences grow at rate ${three(now.rate)}. Drag the triangle to see it.`,
+    }, wherever it was, because differences grow at rate ${three(now.rate)}. Drag the pink triangle to see it.`,
 };
 
 export default explorer({ pictures, controls, compute, draw, say, guess });

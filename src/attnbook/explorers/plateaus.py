@@ -71,8 +71,8 @@ class PlateausExplorer(SpectrumExplorer):
     alt = (
         "Left: the loss against time, a fall to a plateau on a dotted line, and a second fall to a dashed line, just behind "
         "a vertical line that says when. A gray curve, that of steps further apart, falls earlier. Right: the sizes of two "
-        "steps against time. They run as one to a dotted line, the best size for both, stay there, and part at time 4.8, "
-        "one to the lower and one to the upper of two dashed lines."
+        "steps against time. They run as one to a dotted line, the best size for both, stay there, and separate at time "
+        "4.8, one to the lower and one to the upper of two dashed lines."
     )
     dim = traitlets.Int(5, min=1, max=max(DIMS)).tag(sync=True)
     n_context = traitlets.Int(20, min=min(CONTEXTS), max=max(CONTEXTS)).tag(sync=True)

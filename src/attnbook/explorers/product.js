@@ -111,10 +111,10 @@ const pictures = [
   },
 ];
 const NAMES = {
-  three: "three tokens at first",
-  two: "two tokens, for long",
-  none: "none, and yet it waits",
-  never: "always one or another",
+  three: "three influences start small",
+  two: "two stay small for long",
+  none: "none starts small, yet it waits",
+  never: "never escapes",
 };
 const controls = [
   {
@@ -160,7 +160,7 @@ const controls = [
   {
     trait: "run",
     kind: "select",
-    label: "nearly blind",
+    label: "run",
     names: NAMES,
     put: (run) => ({ run, epoch: START[run], factors: PLAIN }),
   },
@@ -168,10 +168,10 @@ const controls = [
     trait: "factors",
     kind: "actions",
     place: "ao-tokens",
-    label: "influences",
+    label: "influences (or drag a dot)",
     acts: {
       "halve each": ({ factors }) => ({ factors: factors.map((factor) => factor / 2) }),
-      "blind the least": (state) => {
+      "drop the least": (state) => {
         const { influences } = compute(state), least = influences.indexOf(Math.min(...influences));
         return { factors: state.factors.map((factor, t) => (t === least ? 0 : factor)) };
       },
@@ -196,7 +196,7 @@ function drawRun(picture, state, asking) {
   axes(picture, UPPER, bare, INFLUENCE);
   axes(picture, MIDDLE, bare, PARITY);
   axes(picture, LOWER, { ...bare, label: "epoch", ticks }, LOSS);
-  small(picture, UPPER[0], 12, "influences ‖δₜ‖ of the counted tokens 1 to 5");
+  small(picture, UPPER[0], 12, "influences ‖δₜ‖ of the relevant tokens 1 to 5");
   const least = influences[frame].indexOf(Math.min(...influences[frame])),
     fields = [UPPER, MIDDLE, LOWER].map((field) => clipped(picture, field));
   PLAIN.forEach((_, t) => {
@@ -257,7 +257,7 @@ function drawBars(picture, now, state, asking) {
     wide = 26,
     bare = { label: "", low: 0, high: 1, ticks: [] };
   axes(picture, UPPER, bare, { ...INFLUENCE, label: "" });
-  small(picture, UPPER[0], 12, `at epoch ${epochs[frame]}${asking ? "" : "; dotted: at the end. Drag a dot"}`);
+  small(picture, UPPER[0], 12, `influences at epoch ${epochs[frame]}${asking ? "" : " (dotted: at the end)"}`);
   now.influences.forEach((value, t) => {
     const y = influenceAt(value), was = influenceAt(influences[frame][t]);
     drawn("rect", {
@@ -349,17 +349,16 @@ function say(now, state) {
   }.`;
 }
 
-const LAST = "only with the last";
+const LAST = "only when the last one does";
 const guess = {
-  prompt:
-    "The five counted tokens gain influence at different times. When will the loss, which is still hidden, leave log 2?",
-  options: ["with the first", "when three have grown", LAST],
+  prompt: "The five relevant tokens gain influence at different times. When does the loss (still hidden) leave log 2?",
+  options: ["when the first token gains influence", "when three have", LAST],
   tells: true,
   reveal(guessed) {
     return `${
       guessed === undefined ? "" : guessed === LAST ? "Right. " : "Not quite. "
     }Token 4 is the last one, between epochs 142 and 179, and then the loss falls, because π has all five influences as factors. ` +
-      "But training waits for more: even with the final influences of all five, π is negative at epoch 142, because the readout (blue) is still small; at epoch 162, they suffice.";
+      "But training waits for more: with the final influences of all five, the readout (blue) at epoch 142 is small and negative, and so is π. At epoch 162, the final influences suffice.";
   },
 };
 
