@@ -75,6 +75,11 @@ SETTINGS = {
     "width 128": BASE | {"width": 128},
 }
 STORED = ("base", "two layers")
+EXPLORER = lab.ROOT / "src" / "attnbook" / "explorers" / "weighted_count.npz"
+PAGE = {
+    "plain": (10, (1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0)),
+    "twos": (11, (1, 1, 1, 1, 1, 0, 0, 0, 0, 2, 0, 0)),
+}  # "width 16"
 
 
 def new_model(setting: str) -> Transformer:
@@ -238,6 +243,31 @@ def training(setting: str):
 
 for name in SETTINGS:
     RECORD.section(training(name))
+
+
+@RECORD.section
+def explorer() -> dict:
+    """The explorer's models, which go to its file, and how much of their counts an affine function reads from the state."""
+    arrays, found = {}, {}
+    for name, (seed, weights) in PAGE.items():
+        model = new_model("width 16")
+        model.load_state_dict({key: value.half().float() for key, value in run("width 16", seed)["weights"].items()})
+        tokens, labels, _ = sequences("width 16", seed)
+        model = model.double().requires_grad_(False)
+        states = last_states(model, as_one_hot(tokens, 2).double())
+        logits = model.read(states + model.parts[-1](states))
+        count = (tokens * torch.tensor(weights)).sum(-1).double()
+        known = torch.cat([states, torch.ones(len(states), 1)], -1)
+        reading = torch.linalg.lstsq(known, count[:, None]).solution[:, 0]
+        shown = torch.stack([known @ reading, logits[:, 1] - logits[:, 0]], -1)
+        arrays[f"{name}_weights"] = torch.nn.utils.parameters_to_vector(model.parameters()).float().numpy()
+        arrays[f"{name}_reading"] = reading.float().numpy()
+        arrays[f"{name}_levels"] = torch.stack([shown[count == level].mean(0) for level in count.unique()]).float().numpy()
+        left = (known @ reading - count).square().mean() / count.var(correction=0)
+        right = answers_right(model, level_means(states, count.long()), labels)
+        found[name] = {"read": 1 - left, "right": right}
+    np.savez_compressed(EXPLORER, **arrays)
+    return found
 
 
 def is_clustering(shares: np.ndarray, k: int) -> bool:

@@ -45,7 +45,7 @@ from itertools import pairwise
 import joblib
 import numpy as np
 import torch
-from lab import CACHE, Record
+from lab import CACHE, ROOT, Record
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -55,7 +55,13 @@ from attnopt.standard.trained import GUESSERS
 RECORD = Record("guessed_labels", digits=5)
 WORDS, TOPICS, TOKENS, SPREAD, WORLD = 8, 4, 8, 1.5, 0
 BATCH, STEPS, SEEDS, FIT, TEST, STARTS = 64, 6000, range(5), 4000, 10_000, 3
-SETTINGS = {"base": {"layers": 2}, "plain": {"layers": 2, "plain": True}, "four": {"layers": 4}}
+SETTINGS = {
+    "base": {"layers": 2},
+    "plain": {"layers": 2, "plain": True},
+    "four": {"layers": 4},
+    "page": {"layers": 2, "width": 16},  # for the explorer
+}
+EXPLORER = ROOT / "src" / "attnbook" / "explorers" / "posterior_forms.npz"
 TOPIC = (SPREAD * torch.randn(TOPICS, WORDS, generator=torch.Generator().manual_seed(WORLD))).softmax(-1)
 
 
@@ -73,8 +79,9 @@ def posterior(words: Tensor) -> Tensor:
 
 def new_model(setting: str) -> Transformer:
     """A model of the setting's size with random weights."""
-    model = Transformer(WORDS + 1, WORDS, TOKENS + 1, layers=SETTINGS[setting]["layers"])
-    if "plain" in SETTINGS[setting]:
+    chosen = SETTINGS[setting]
+    model = Transformer(WORDS + 1, WORDS, TOKENS + 1, chosen.get("width", 64), chosen["layers"])
+    if "plain" in chosen:
         for part in (*model.parts, model.readout):
             part[0] = nn.Identity()
     return model
@@ -130,7 +137,8 @@ def training(setting: str) -> Callable[[], dict]:
 
 
 for name in SETTINGS:
-    RECORD.section(training(name))
+    if name != "page":
+        RECORD.section(training(name))
 
 
 def looked_at(setting: str, weights: dict[str, Tensor]) -> dict:
@@ -225,6 +233,18 @@ def fitted_step(before: Tensor, added: Tensor, right: Tensor, total: Tensor) -> 
             if here < least:
                 least, found = here, 1 - left(slice(FIT, None)) / total
     return found
+
+
+@RECORD.section
+def explorer() -> dict:
+    """The explorer's model, which goes to its file, and how far its beliefs are from the posterior."""
+    model = new_model("page")
+    model.load_state_dict({name: value.half().float() for name, value in run("page", 0)["weights"].items()})
+    flat = torch.nn.utils.parameters_to_vector(model.requires_grad_(False).parameters())
+    np.savez_compressed(EXPLORER, weights=flat.float().numpy(), topics=TOPIC.numpy())
+    words, _, right = prompts(FIT, torch.Generator().manual_seed(12345))
+    states = [state[:, -1] for state in model.states(as_one_hot(words, WORDS))]
+    return {"divergence": [(right * (right.log() - model.read(state).log_softmax(-1))).sum(-1).mean() for state in states]}
 
 
 @RECORD.section

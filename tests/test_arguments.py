@@ -384,6 +384,8 @@ EXEMPT = {
     in_context.three_layer_certificate,  # in tests/in_context/test_three_layers.py
     synthesis.read_out,  # in tests/synthesis/test_knowledge.py
     standard.train, standard.load_regressor,  # in tests/standard/test_standard_transformer.py
+    standard.as_one_hot, standard.count_levels, standard.best_count, standard.level_means,  # in …/test_counting_states.py
+    standard.load_counter, standard.load_guesser,  # in tests/standard/test_counting_states.py
 }  # fmt: skip
 
 
@@ -637,7 +639,10 @@ NOT_SPOILED = {  # numbers whose rules are tested elsewhere
     (clustering.Settings, "betas"), (clustering.Settings, "weight_decay"),  # in tests/clustering/test_training.py
     (clustering.ensemble, "jobs"), (clustering.ensemble, "checkpoint_every"),  # joblib's; as that of `train`
     (standard.load_regressor, "seed"),  # in tests/standard
-    *((standard.train, name) for name in ("steps", "rate", "warmup", "decay")),  # in tests/standard
+    *((function, "seed") for function in (standard.load_counter, standard.load_guesser)),
+    *((function, "p") for function in (standard.as_one_hot, standard.count_levels, standard.best_count)),
+    (standard.best_count, "k"), (standard.count_levels, "shifts"),
+    *((standard.train, name) for name in ("steps", "rate", "warmup")),  # in tests/standard
     (clustering.Task, "rule"), (clustering.escape_epochs, "p"),  # in tests/clustering/test_task.py, test_plateau.py
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ from attnbook.mount import script_json
 
 HANDLES = [
     "answer_forms",
+    "posterior_forms",
     "softmax",
     "attention_field",
     "feature_flow",

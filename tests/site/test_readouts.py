@@ -163,6 +163,8 @@ def test_what_is_said_follows_what_a_reader_does(name, traits, steps, show):
 
 # Before the answer: what the question asks, in the explorer; what neither text nor picture tells; then, what stands there.
 ASKED = [
+    ("posterior_forms", "nothing yet", "How far has its belief come", "divergence", "Not quite: the divergence from"),
+    ("weighted_count", "it moves by about 2", "Bit 10 is irrelevant", "If bit 1 is flipped", "Yes. In this model"),
     ("answer_forms", "the first", "read most of the answer", "a probe reads", "Not quite: over many prompts"),
     ("softmax", "that is my guess", "Now the score of △ rises by log 2", "0.44", "straight toward the corner △"),
     ("forward_pass", "at 0", "Where is the query's entry then?", "1.75", "Not quite: at minus its label."),
@@ -221,7 +223,15 @@ def drag_by_touch(page, handle, right, down, held=lambda: None):
 
 
 # The handles that move along one axis only, across (0) or down (1).
-TIED = {"softmax": 1, "feature_flow": 1, "one_layer_knows": 0, "plateaus": 0, "step_sizes": 0, "layer_training": 1}
+TIED = {
+    "softmax": 1,
+    "feature_flow": 1,
+    "one_layer_knows": 0,
+    "plateaus": 0,
+    "step_sizes": 0,
+    "layer_training": 1,
+    "posterior_forms": 1,
+}
 FREE = [
     "answer_forms",
     "attention_field",
@@ -330,6 +340,11 @@ def test_the_drawn_line_parts_the_starts_by_their_ends(second, examples, show):
 # What tours say in words, of the numbers where they say it.
 WIDE = [[-2.7, -1.9], [-1.9, -2.2], [-1.2, -0.3], [-0.5, -1.0], [0.7, 1.0], [1.4, 0.5], [2.0, 2.4], [2.9, 1.9]]
 TOURS = [
+    ("posterior_forms", {"words": [8.0] * 8}, lambda n: n["topics"][2] > 0.99 and n["divergence"][2] < 0.05),
+    ("posterior_forms", {}, lambda n: n["divergence"][2] < 0.1 * n["divergence"][0]),
+    ("weighted_count", {"model": "plain"}, lambda n: n["margin"] * n["flips"][0][1] < 0 and abs(n["shifts"][9]) < 0.1),
+    ("weighted_count", {"model": "twos"}, lambda n: n["margin"] * n["flips"][9][1] > 0 and 1.7 < abs(n["shifts"][9]) < 2.1),
+    ("weighted_count", {"tokens": [1] * 5 + [0] * 4 + [1, 0, 0]}, lambda n: n["count"] > n["levels"][6][0] + 0.5),
     ("answer_forms", {"part": 2}, lambda n: n["curve"][0] > 0 > n["curve"][40] and n["bayes"] > 0),
     ("answer_forms", {"part": 4}, lambda n: -n["curve"][0] > 1.2 * 3 * n["bayes"] and n["curve"][40] > 1.2 * 3 * n["bayes"]),
     ("answer_forms", {"part": 6, "steps": 4}, lambda n: abs(n["descent"] - n["bayes"]) < 0.03),

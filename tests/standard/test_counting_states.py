@@ -1,12 +1,22 @@
 """Counts, levels, and means of states, by hand and on states that are made to count; and the rules of the experiment."""
 
 import counting
+import guessed_labels
 import numpy as np
 import pytest
 import torch
 
+from attnbook.explorers import PosteriorFormsExplorer, WeightedCountExplorer
 from attnopt.clustering import Task
-from attnopt.standard import Transformer, as_one_hot, best_count, count_levels, level_means
+from attnopt.standard import (
+    Transformer,
+    as_one_hot,
+    best_count,
+    count_levels,
+    level_means,
+    load_counter,
+    load_guesser,
+)
 
 
 def test_tokens_become_one_hot_and_the_answer_is_read_after_them():
@@ -106,3 +116,53 @@ def test_intervals_of_a_ratio_of_medians():
     assert low < middle < high
     assert middle == pytest.approx(2, abs=0.1)
     assert high - low < 0.2
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "error", "complaint"),
+    [
+        (as_one_hot, {"p": 1}, ValueError, "p must be at least 2, got 1"),
+        (count_levels, {"p": 2.5, "shifts": (0,)}, TypeError, "p must be an integer"),
+        (best_count, {"states": torch.zeros(4, 3), "p": 2, "k": 0}, ValueError, "k must be at least 1, got 0"),
+        (best_count, {"states": torch.zeros(4, 3), "p": 2, "k": 4}, ValueError, "shifts must be 1 to 3 integers, got 4"),
+    ],
+)
+def test_bad_sizes_are_named(function, given, error, complaint):
+    with pytest.raises(error, match=complaint):
+        function(tokens=torch.zeros(4, 3).long(), **given)
+
+
+@pytest.mark.parametrize(("load", "seeds"), [(load_counter, range(10, 20)), (load_guesser, range(5))])
+def test_stored_models_are_found_by_setting_and_seed(load, seeds):
+    model = load("base", seeds[0])
+    assert not torch.equal(model.position, load("base", seeds[-1]).position)
+    with pytest.raises(ValueError, match=f"seed must be one of {seeds[0]} … {seeds[-1]}, got {seeds[-1] + 1}"):
+        load("base", seeds[-1] + 1)
+    with pytest.raises(ValueError, match="setting must be"):
+        load("bases", seeds[0])
+
+
+def test_stored_counters_answer_as_the_results_say():
+    stored = counting.RECORD.stored()["base"]["seeds"]
+    inputs, labels = as_one_hot(Task().all()[0], 2), Task().all()[1]
+    for seed in (10, 12, 15):
+        right = (load_counter("base", seed).last(inputs).argmax(-1) == labels).double().mean()
+        assert right == pytest.approx(stored[seed - 10]["final"]["right"], abs=2e-3)
+
+
+@pytest.mark.parametrize(("model", "weight"), [("plain", 0), ("twos", 2)])
+def test_the_explorer_counts(model, weight):
+    for tokens in ([0, 1] * 6, [1, 0, 1, 1, 0, 0, 1, 0, 0, 1, 1, 0], [1] * 5 + [0] * 4 + [1, 0, 0]):
+        found = WeightedCountExplorer(model=model, tokens=tokens).compute()
+        count = sum(tokens[:5]) + weight * tokens[9]
+        assert found["count"] == pytest.approx(count, abs=0.3)
+        assert (found["margin"] > 0) == count % 2
+
+
+def test_the_explorer_of_the_masked_word_knows_the_posterior():
+    words = torch.tensor([1, 5, 6, 5, 7, 2, 6, 5])
+    found = PosteriorFormsExplorer(words=words.double().tolist()).compute()
+    joint = 0.25 * guessed_labels.TOPIC[:, words - 1].prod(-1)
+    expected = (joint @ guessed_labels.TOPIC / joint.sum()).tolist()
+    assert found["posterior"] == pytest.approx(expected, abs=1e-6)
+    assert found["divergence"][4] < 0.02

@@ -26,8 +26,8 @@ def test_a_step_is_found_and_so_is_that_it_needs_the_posterior(small):
     theta = torch.randn(8, 64, generator=generator).double() / 8
     added = (right - (before @ theta.T).softmax(-1)) @ theta
     total = (added[400:] - added[400:].mean(0)).square().sum()
-    assert script.fitted_step(before, added, right, total) > 0.98  # LBFGS may stop at another minimum
-    assert script.fitted_step(before, added, right.roll(1, 0), total) < 0.95
+    assert script.fitted_step(before, added, right, total) > 0.96  # LBFGS may stop at another minimum
+    assert script.fitted_step(before, added, right.roll(1, 0), total) < 0.9
 
 
 def test_where_the_state_is_constant_a_step_is_a_linear_function(small):

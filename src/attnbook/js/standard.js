@@ -43,11 +43,13 @@ export const readOut = (model, state) => applied(model.readout, normed(model.las
 // Keys and values of the tokens so far, layer by layer.
 export const beginning = (model) => model.blocks.map(() => ({ keys: [], values: [] }));
 
-// The states of one more token, after the embedding and after each part; with `stay` it is not remembered.
+// The states of one more token, after the embedding and after each part; with `stay` it is not remembered. Their property
+// `attention` has for each layer and head the attention of this token.
 export function statesOf(model, seen, token, stay = false) {
   const { width, heads, blocks, position } = model, size = width / heads, place = seen[0].keys.length;
   let state = applied(model.embedding, token).map((value, i) => value + position[place * width + i]);
   const states = [state];
+  states.attention = blocks.map(() => []);
   const add = (more) => states.push(state = state.map((value, i) => value + more[i]));
   blocks.forEach(({ first, qkv, out, second, up, down }, layer) => {
     const both = applied(qkv, normed(first, state)), query = both.subarray(0, width);
@@ -64,6 +66,7 @@ export function statesOf(model, seen, token, stay = false) {
       const top = Math.max(...scores),
         powers = scores.map((score) => Math.exp(score - top)),
         total = powers.reduce((sum, value) => sum + value, 0);
+      states.attention[layer].push(powers.map((value) => value / total));
       values.forEach((value, t) => {
         for (let i = from; i < from + size; i++) mixed[i] += powers[t] / total * value[i];
       });
