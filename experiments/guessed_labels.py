@@ -200,7 +200,7 @@ def scaled_fit(prediction: Tensor, target: Tensor) -> list[Tensor]:
 def fitted_step(before: Tensor, added: Tensor, right: Tensor, total: Tensor) -> Tensor:
     """The share that (C - softmax(zθᵀ))θ explains with the best θ that LBFGS finds from the starts."""
     generator = torch.Generator().manual_seed(0)
-    least, found = torch.inf, torch.tensor(torch.nan)
+    least, best = torch.inf, None
     known = torch.cat([right[:FIT], torch.ones(FIT, 1)], -1)
     linear = torch.linalg.lstsq(known, added[:FIT]).solution[:-1]
     random = torch.randn(STARTS, *linear.shape, generator=generator, dtype=linear.dtype)
@@ -212,27 +212,19 @@ def fitted_step(before: Tensor, added: Tensor, right: Tensor, total: Tensor) -> 
             fitted = (right[:FIT] - (before[:FIT] @ theta.T).softmax(-1)) @ theta
             return (added[rows] - added[:FIT].mean(0) - step + fitted.mean(0)).square().sum()
 
-        optimizer = torch.optim.LBFGS(
-            [theta],
-            max_iter=1000,
-            tolerance_grad=1e-9,
-            tolerance_change=1e-12,
-            history_size=20,
-            line_search_fn="strong_wolfe",
-        )
+        optimizer = torch.optim.LBFGS([theta], max_iter=300, history_size=20, line_search_fn="strong_wolfe")
 
         def closure(theta: Tensor = theta, optimizer: torch.optim.Optimizer = optimizer, left: Callable = left) -> Tensor:
+            nonlocal least, best
             optimizer.zero_grad()
             value = left(slice(FIT)) / total
             value.backward()
+            if value.item() < least:  # a line search may end at a worse place
+                least, best = value.item(), theta.detach().clone()
             return value
 
         optimizer.step(closure)
-        with torch.no_grad():
-            here = left(slice(FIT)).item()
-            if here < least:
-                least, found = here, 1 - left(slice(FIT, None)) / total
-    return found
+    return 1 - left(slice(FIT, None), best) / total
 
 
 @RECORD.section

@@ -25,7 +25,7 @@ const divergenceOf = (p, q) => sum(p.map((value, i) => value * Math.log(value / 
 
 // The numbers that the picture shows; the Python class computes the same.
 export function compute({ words, data }) {
-  const { model, topics } = unpack(data), seen = beginning(model), shown = words.map((word) => Math.floor(word + 0.5) - 1);
+  const { model, topics } = unpack(data), seen = beginning(model), shown = words.map((word) => rounded(word) - 1);
   for (const word of shown) statesOf(model, seen, oneHot(word));
   const states = statesOf(model, seen, oneHot(WORDS));
   const beliefs = states.map((state) => softmaxOf([...readOut(model, state)]).weights);
@@ -38,6 +38,7 @@ const BOX = "0 0 340 300",
   LEFT = [44, 34, 330, 254],
   ROW = (LEFT[3] - LEFT[1]) / WORDS,
   COLUMN = (LEFT[2] - LEFT[0]) / TOKENS;
+const rounded = (word) => Math.floor(word + 0.5), xOf = (t) => LEFT[0] + COLUMN * (t + 0.5);
 const yOf = (word) => LEFT[3] - ROW * (word - 0.5), RIGHT = [44, 34, 330, 254];
 
 const pictures = [
@@ -52,8 +53,11 @@ const controls = [
     at: t,
     label: `word ${t + 1}`,
     step: ROW,
-    place: (word) => [LEFT[0] + COLUMN * (t + 0.5), yOf(Math.floor(word + 0.5))],
-    from: (_, y) => Math.min(8, Math.max(1, (LEFT[3] - y) / ROW + 0.5)),
+    place: (word) => [xOf(t), yOf(rounded(word))],
+    from(x, y, { words }) {
+      const word = rounded(words[t]), up = yOf(word) - y; // with a key, a step to the right is one up
+      return Math.min(WORDS, Math.max(1, word + (Math.abs(up) > 1e-6 ? up : x - xOf(t)) / ROW));
+    },
     mark: (node) => drawn("circle", { r: 8, fill: COLOURS[2], stroke: "currentColor" }, node),
   })),
 ];
@@ -112,7 +116,7 @@ const tour = [
     say: "Before the first layer, the state of the mask is the same in every prompt, and so is the belief.",
   },
   {
-    set: { part: 2, words: [1, 5, 6, 5, 7, 2, 6, 5] },
+    set: { part: 2, words: [4, 5, 6, 5, 7, 2, 6, 5] },
     say: ({ divergence }) =>
       `After the first layer, the divergence from the posterior is ${show(divergence[2], 3)} nats: no small step.`,
   },

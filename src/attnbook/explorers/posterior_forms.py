@@ -42,7 +42,7 @@ class PosteriorFormsExplorer(Explorer):
         "Right: for each of the eight words a filled bar, the model's belief after the chosen part, and a hollow one, the "
         "posterior. They differ at the start and nearly agree after the first layer."
     )
-    words = Numbers([1.0, 5.0, 6.0, 5.0, 7.0, 2.0, 6.0, 5.0], 1.0, 8.0)
+    words = Numbers([4.0, 5.0, 6.0, 5.0, 7.0, 2.0, 6.0, 5.0], 1.0, 8.0)
     part = traitlets.Int(2, min=0, max=2 * LAYERS).tag(sync=True)
     data = traitlets.Dict().tag(sync=True)
 

@@ -70,6 +70,7 @@ const controls = [
   { ...TOKENS, label: "relevant", from: 0, to: RELEVANT },
   { ...TOKENS, label: "irrelevant", from: RELEVANT, to: LENGTH },
   { trait: "model", kind: "choice", place: "ao-tokens", top: true, label: "model", names: NAMES },
+  { trait: "bit", label: "flip bit" },
 ];
 
 function drawAttention(picture, { attention }, { tokens }) {
@@ -106,7 +107,7 @@ function drawAttention(picture, { attention }, { tokens }) {
   small(picture, LEFT, 270, "area: attention of each head (full square: 0.5 or more)");
 }
 
-function drawCount(picture, now, { tokens }, asking) {
+function drawCount(picture, now, { tokens, bit }, asking) {
   const far = Math.max(...[...now.levels, ...now.flips, [0, now.margin]].map(([, margin]) => Math.abs(margin)));
   const top = Math.ceil(far / 5) * 5, most = now.levels.length - 1;
   const place = axes(picture, FRAME, {
@@ -127,8 +128,12 @@ function drawCount(picture, now, { tokens }, asking) {
   if (!asking) {
     now.flips.forEach((flip, t) => {
       const [x, y] = place(flip);
-      line(inside, [cx, cy], [x, y], { opacity: 0.25 });
-      drawn("circle", { cx: x, cy: y, r: 3, fill: t < RELEVANT ? COLOURS[0] : COLOURS[1] }, inside);
+      line(inside, [cx, cy], [x, y], t === bit - 1 ? { "stroke-width": 2 } : { opacity: 0.25 });
+      drawn(
+        "circle",
+        { cx: x, cy: y, r: t === bit - 1 ? 5 : 3, fill: COLOURS[(odd === 1) === (t < RELEVANT) ? 1 : 0] },
+        inside,
+      );
     });
   }
   drawn("circle", { cx, cy, r: 6, fill: odd ? COLOURS[0] : COLOURS[1], stroke: "currentColor" }, inside);
@@ -140,10 +145,13 @@ function draw([left, right], now, state, _, asking) {
 }
 
 const answer = (margin) => (margin > 0 ? "odd" : "even");
-function say(now) {
+function say(now, { bit }) {
+  const [, there] = now.flips[bit - 1];
   return `The count is ${show(now.count)} and the margin ${show(now.margin, 1)}, so the model answers “${
     answer(now.margin)
-  }”. If bit 1 is flipped, the count moves by ${show(now.shifts[0])}; if bit 10 is flipped, by ${show(now.shifts[9])}.`;
+  }”. If bit ${bit} is flipped, the count moves by ${show(now.shifts[bit - 1])}, and the answer ${
+    answer(there) === answer(now.margin) ? "stays" : "changes"
+  }.`;
 }
 
 const MOVES = ["it stays", "it moves by about 1", "it moves by about 2"];
@@ -165,14 +173,14 @@ const guess = {
 };
 const tour = [
   {
-    set: { model: "plain" },
+    set: { model: "plain", bit: 1 },
     say: ({ shifts }) =>
       `This model counts the relevant bits: flipping bit 1 moves the count by ${
         show(shifts[0])
       }, and the margin changes its sign.`,
   },
   {
-    set: { model: "twos" },
+    set: { model: "twos", bit: 10 },
     say: ({ shifts }) =>
       `This one was trained in the same way from other initial weights. Flipping bit 10, which is irrelevant, moves its count by ${
         show(shifts[9])

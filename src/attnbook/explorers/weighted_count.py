@@ -36,6 +36,7 @@ class WeightedCountExplorer(Explorer):
     Traits:
         tokens: the twelve bits.
         model: "plain", whose count has the weight 1 on each relevant bit, or "twos", which adds twice bit 10.
+        bit: 1 to 12, whose flip the picture stresses.
         data: of each model the weights, the affine function that reads its count from the last token's state after
             attention, and the mean count and margin of the sequences of each level (base64 of float32).
     """
@@ -50,6 +51,7 @@ class WeightedCountExplorer(Explorer):
         traitlets.Int(min=0, max=1), default_value=[1, 0, 1, 1, 0, 0, 1, 0, 0, 1, 1, 0], minlen=LENGTH, maxlen=LENGTH
     ).tag(sync=True)
     model = traitlets.Enum(MODELS, default_value="twos").tag(sync=True)
+    bit = traitlets.Int(10, min=1, max=LENGTH).tag(sync=True)
     data = traitlets.Dict().tag(sync=True)
 
     @traitlets.default("data")
