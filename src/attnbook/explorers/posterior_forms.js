@@ -58,11 +58,12 @@ const controls = [
       const word = rounded(words[t]), up = yOf(word) - y; // with a key, a step to the right is one up
       return Math.min(WORDS, Math.max(1, word + (Math.abs(up) > 1e-6 ? up : x - xOf(t)) / ROW));
     },
-    mark: (node) => drawn("circle", { r: 8, fill: COLOURS[2], stroke: "currentColor" }, node),
+    mark: (node) => DOT(node),
   })),
 ];
 
-function draw([left, right], now, { part }, _, asking) {
+const DOT = (node) => drawn("circle", { r: 8, fill: COLOURS[2], stroke: "currentColor" }, node);
+function draw([left, right], now, { part, words }, _, asking) {
   const side = (count, label) => ({
     label,
     low: 0.5,
@@ -71,6 +72,9 @@ function draw([left, right], now, { part }, _, asking) {
   });
   axes(left, LEFT, side(TOKENS, "position in the prompt"), side(WORDS, "word"));
   for (let word = 1; word <= WORDS; word++) line(left, [LEFT[0], yOf(word)], [LEFT[2], yOf(word)], { opacity: 0.15 });
+  if (asking) { // no handles yet
+    words.forEach((word, t) => DOT(drawn("g", { transform: `translate(${xOf(t)},${yOf(rounded(word))})` }, left)));
+  }
   small(left, LEFT[0], 14, "the words that are shown (drag a dot up or down)");
   small(left, LEFT[0], 28, `posterior of the topics: ${now.topics.map((value) => show(value)).join(", ")}`);
   const place = axes(right, RIGHT, side(WORDS, "masked word"), {
