@@ -110,7 +110,7 @@ MOVES = [
     ("attention_field", {}, ["take a step", "→After 1 step, token", "take a step", "→After 2 steps, token", "=1",
         "→token 1 is at"]),
     ("attention_field", {}, [("steps", "End"), ("first feature at the start", "-1.5"), "↛token 1", "=tokens",
-        "→Of the attention to each"]),
+        "→of the attention that the classes distribute"]),
     ("quadratic_field", {}, [("Start", "ArrowLeft"), "→At (1.95, 0.25)", ("Start", "ArrowUp"), "→At (1.95, 0.30)"]),
     ("feature_flow", {}, ["=quadratic", "→infimum 0.000", "=exchanged", "→infimum 1.386", "=3", "→■ at (−0.50, −1.20)"]),
     ("layers", {}, ["=error by step", ("scale of θ", "Home"), "→at most 4, so no layer can raise", "=quadratic", "=Strang"]),
