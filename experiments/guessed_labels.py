@@ -2,8 +2,8 @@
 
     python experiments/guessed_labels.py --jobs 2
 
-Writes results/guessed_labels.json, and the trained weights, in half precision, to src/attnopt/data/guessers.npz. A run that
-is finished stays in .cache/guessed_labels, so an interrupted call goes on where it stopped.
+Writes results/guessed_labels.json, and the trained weights of "base", in half precision, to src/attnopt/data/guessers.npz. A
+run that is finished stays in .cache/guessed_labels, so an interrupted call goes on where it stopped.
 
 The task: one of TOPICS topics is drawn uniformly and not shown; TOKENS + 1 words are drawn independently from the topic's
 distribution over WORDS words, and the last of them is masked. So the posterior C of the masked word is known: the posterior
@@ -123,12 +123,15 @@ def training(setting: str) -> Callable[[], dict]:
         """For every seed the mean loss of each sixtieth of the training, its time, and what `looked_at` finds."""
         runs = joblib.Parallel()(joblib.delayed(run)(setting, seed) for seed in SEEDS)
         weights = [{name: value.half() for name, value in found["weights"].items()} for found in runs]
-        arrays = dict(np.load(GUESSERS, allow_pickle=False)) if GUESSERS.exists() else {}
-        for seed, values in zip(SEEDS, weights, strict=True):
-            arrays |= {f"{setting}/{seed}/{name}": value.numpy() for name, value in values.items()}
-        part = GUESSERS.with_suffix(".part.npz")
-        np.savez_compressed(part, **arrays)
-        part.rename(GUESSERS)
+        if setting == "base":
+            arrays = {
+                f"base/{seed}/{name}": value.numpy()
+                for seed, one in zip(SEEDS, weights, strict=True)
+                for name, value in one.items()
+            }
+            part = GUESSERS.with_suffix(".part.npz")
+            np.savez_compressed(part, **arrays)
+            part.rename(GUESSERS)
         looked = joblib.Parallel()(joblib.delayed(looked_at)(setting, values) for values in weights)
         return {key: [found[key] for found in runs] for key in ("losses", "seconds")} | {"seeds": looked}
 

@@ -163,7 +163,7 @@ def test_what_is_said_follows_what_a_reader_does(name, traits, steps, show):
 
 # Before the answer: what the question asks, in the explorer; what neither text nor picture tells; then, what stands there.
 ASKED = [
-    ("posterior_forms", "nothing yet", "How far has its belief come", "divergence", "Not quite: the divergence from"),
+    ("posterior_forms", "none", "is gone after the first layer", "nats", "No: the divergence from"),
     ("weighted_count", "it moves by about 2", "Bit 10 is irrelevant", "If bit 10 is flipped, the", "Yes. In this model"),
     ("answer_forms", "the first", "read most of the answer", "a probe reads", "Not quite: over many prompts"),
     ("softmax", "that is my guess", "Now the score of △ rises by log 2", "0.44", "straight toward the corner △"),

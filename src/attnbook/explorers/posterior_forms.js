@@ -101,16 +101,16 @@ function say(now, { part }) {
     PARTS[part]
   }, the model gives it ${percent(now.beliefs[part][word])}. The belief’s divergence from the posterior is ${
     show(now.divergence[part], 3)
-  } nats, and ${show(now.divergence[4], 3)} at the end.`;
+  } nats here and ${show(now.divergence[4], 3)} after the last layer.`;
 }
 
-const OPTIONS = ["about half of the way", "nearly all of the way", "nothing yet"];
+const OPTIONS = ["about half", "nearly all", "none"];
 const guess = {
   prompt:
-    "A transformer of two layers reads eight words and predicts a masked one; hollow bars show the posterior. How far has its belief come to the posterior after the first of the two layers?",
+    "A transformer of two layers reads eight words and predicts a masked one; hollow bars show the posterior. How much of the belief’s divergence from the posterior is gone after the first layer?",
   options: OPTIONS,
   reveal: (guessed, { divergence }) =>
-    `${guessed === OPTIONS[1] ? "Right" : "Not quite"}: the divergence from the posterior falls from ${
+    `${guessed === OPTIONS[1] ? "Yes" : "No"}: the divergence from the posterior falls from ${
       show(divergence[0], 3)
     } nats at the start to ${show(divergence[2], 3)} after the first layer.`,
 };
@@ -127,9 +127,9 @@ const tour = [
   {
     set: { part: 2, words: [8, 8, 8, 8, 8, 8, 8, 8] },
     say: ({ topics, divergence }) =>
-      `With eight times word 8, the third topic has the posterior ${
+      `If all eight words are word 8, the third topic has the posterior ${
         show(topics[2], 3)
-      }; after the first layer, the divergence is ${show(divergence[2], 3)} nats.`,
+      }; after the first layer, a divergence of ${show(divergence[2], 3)} nats remains.`,
   },
 ];
 

@@ -28,7 +28,7 @@ def load_counter(setting: str, seed: int) -> Transformer:
     """A transformer with 4 heads that was trained on sparse parity, float32.
 
     Args:
-        setting: of ``experiments/counting.py``, "base" or "two layers".
+        setting: of ``experiments/counting.py``: "base".
         seed: of the run.
 
     Source: trained by ``experiments/counting.py``.
@@ -40,7 +40,7 @@ def load_guesser(setting: str, seed: int) -> Transformer:
     """A transformer with 4 heads that was trained to predict a masked word, float32.
 
     Args:
-        setting: of ``experiments/guessed_labels.py``, such as "base".
+        setting: of ``experiments/guessed_labels.py``: "base".
         seed: of the run.
 
     Source: trained by ``experiments/guessed_labels.py``.
