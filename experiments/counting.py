@@ -43,6 +43,9 @@ product  From the first evaluation after the start to the escape, the share of l
 plateau  A setting changes the plateau if the 95% interval of the ratio of its median escape step to that of "base" does not
          contain 1; runs that do not escape count as STEPS.
 solved   A setting changes how often the task is solved if the 95% Wilson intervals of the shares do not overlap.
+
+Added after the runs, and subject to no rule: the shares of "product" up to one and to two evaluations before the escape,
+because the escape is seen after the loss has fallen.
 """
 
 import time
@@ -231,8 +234,8 @@ def training(setting: str):
             if "parity" in history and len(below):
                 product = history["influences"][:, :k].log().sum(1)
                 grown = history["parity"].abs().log()
-                ends = torch.tensor([1, int(below[0])])
-                row["share"] = (product[ends].diff() / grown[ends].diff()).item()
+                ends = [torch.tensor([1, int(below[0]) - sooner]) for sooner in range(3)]
+                row["shares"] = [(product[pair].diff() / grown[pair].diff()).item() for pair in ends]
             seeds.append(row | {"seconds": found["seconds"], "final": rows})
         return {"seeds": seeds}
 
@@ -314,11 +317,9 @@ def verdicts() -> dict:
             continue
         seeds = stored[setting]["seeds"]
         found[setting] = asked(seeds, chosen["task"][2])
-        shares = np.array([seed["share"] for seed in seeds if "share" in seed])
+        shares = np.array([seed["shares"] for seed in seeds if "shares" in seed])
         if len(shares):
-            median, low, high = interval([shares], np.median)
-            verdict = "product" if low > 0.5 else "readout" if high < 0.5 else "neither"
-            found[setting]["product"] = {"share": [median, low, high], "verdict": verdict}
+            found[setting]["product"] = [interval([some], np.median) for some in shares.T]
         if "base" in stored:
             ratio = interval([escapes(seeds), escapes(stored["base"]["seeds"])], lambda a, b: np.median(a) / np.median(b))
             found[setting]["plateau"] = ratio

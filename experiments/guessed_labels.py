@@ -30,6 +30,9 @@ readout's logits, less their mean over the words,
 whole    f = η (log C - log σ) + constant: with η = 1, the layer takes the whole way to the posterior
 step     f = η JJᵀ(C - σ) + constant, J being the derivative of the logits in z: to first order, what a gradient step does
 
+and of the update again, in a section of its own, "least": f = η J⁺(log C - log σ) + constant, the least change of the state
+that to first order takes the logits the whole way; with the mean of |Δ| / |z|.
+
 Rule, fixed before the runs, from the open problem in "One picture": the block of Part I describes trained layers, if in at
 least four of the five seeds of "base" own exceeds other (or 0, if that is larger) by at least 0.8 in both layers; it is only
 a construction, if in at least four of five it does so by less than 0.2 in both layers; anything else leaves the question
@@ -228,6 +231,37 @@ def fitted_step(before: Tensor, added: Tensor, right: Tensor, total: Tensor) -> 
 
         optimizer.step(closure)
     return 1 - left(slice(FIT, None), best) / total
+
+
+@RECORD.section
+def least() -> dict:
+    """Of "base" and "plain", the share of each layer's update that the least change all the way explains, and |Δ| / |z|."""
+    words, _, right = prompts(FIT + TEST, torch.Generator().manual_seed(12345))
+    right, found = right.double(), {}
+    for setting in ("base", "plain"):
+        rows = []
+        for seed in SEEDS:
+            model = new_model(setting)
+            model.load_state_dict({name: value.half().float() for name, value in run(setting, seed)["weights"].items()})
+            model = model.double().requires_grad_(False)
+            states = [state[:, -1] for state in model.states(as_one_hot(words, WORDS).double())[::2]]
+            rows.append([changes(model, *pair, right) for pair in pairwise(states)])
+        found[setting] = rows
+    return found
+
+
+def changes(model: Transformer, before: Tensor, after: Tensor, right: Tensor) -> dict:
+    """The share that J⁺(log C - log σ) explains of what a layer adds, with one factor, and the mean of |Δ| / |z|."""
+
+    def logits(state: Tensor) -> Tensor:
+        found = model.read(state)
+        return found - found.mean(-1, keepdim=True)
+
+    slopes = torch.func.vmap(torch.func.jacrev(logits))(before)
+    wanted = right.log() - right.log().mean(-1, keepdim=True) - logits(before)
+    change = (torch.linalg.pinv(slopes, rtol=1e-6) @ wanted[..., None])[..., 0]
+    share, size = scaled_fit(change, after - before)
+    return {"share": share, "size": size, "length": ((after - before).norm(dim=-1) / before.norm(dim=-1)).mean()}
 
 
 @RECORD.section
