@@ -169,7 +169,7 @@ const tour = [
   {
     set: { part: 4, steps: 1 },
     say:
-      "After the second layer, the reading slopes the right way, but too steeply here, and it bends. Compare one gradient step.",
+      "After the second layer, the reading has the right sign, but on this prompt it is too steep and curved; one gradient step happens to do better.",
   },
   {
     set: { part: 6, steps: 4 },
@@ -182,7 +182,7 @@ const tour = [
       points: [[-2.7, -1.9], [-1.9, -2.2], [-1.2, -0.3], [-0.5, -1], [0.7, 1], [1.4, 0.5], [2, 2.4], [2.9, 1.9]],
     },
     say:
-      "The points are farther apart now. Four gradient steps of the same size overshoot; the transformer still comes close.",
+      "The points are farther apart now. Four gradient steps of the same size diverge; the transformer’s output is still close to Bayes’ rule.",
   },
 ];
 

@@ -157,17 +157,17 @@ function say(now, { bit }) {
 const MOVES = ["it stays", "it moves by about 1", "it moves by about 2"];
 const guess = {
   prompt:
-    "A trained transformer says whether the first five of twelve bits contain an odd number of ones. It answers by a count. Bit 10 is irrelevant. What happens to this model’s count if bit 10 is flipped?",
+    "A trained transformer says whether the first five of twelve bits contain an odd number of ones. It answers by counting. Bit 10 is irrelevant. What happens to this model’s count if bit 10 is flipped?",
   options: MOVES,
   tells: true,
   reveal(guessed, { shifts }) {
     const moved = Math.round(Math.abs(shifts[9]));
     return `${guessed === undefined ? "" : guessed === MOVES[moved] ? "Yes. " : "No. "}In this model, the count moves by ${
       show(shifts[9])
-    }; ${
+    }${
       moved === 2
-        ? "two levels further, the label is the same, so the answer does not change."
-        : "the other model does otherwise, and is right as well."
+        ? ", about two levels. Two levels away the parity is the same, so the answer does not change."
+        : "; the other model does otherwise, and is right as well."
     }`;
   },
 };
