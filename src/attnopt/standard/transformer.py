@@ -105,9 +105,9 @@ class Transformer(nn.Module):
         state = self.embed(tokens)
         for part in self.parts[:-2]:
             state = state + part(state)
-        (norm, attention), mlp = self.parts[-2:]
+        norm, attention = self.parts[-2].children()
         state = state[..., -1:, :] + attention(norm(state), last=True)
-        return self.read(state + mlp(state))[..., 0, :]
+        return self.read(state + self.parts[-1](state))[..., 0, :]
 
     def states(self, tokens: Tensor, change: Callable[[int, Tensor], Tensor] | None = None) -> list[Tensor]:
         """The states after the embedding and after each part, shape (..., T, width) each.
