@@ -85,7 +85,7 @@ const unplace = (
 const pictures = [
   {
     label:
-      "The plane of the two features: contours of the cross-entropy, and the flows along minus the gradient and minus the paper's formula",
+      "The plane of the two features: contours of the cross-entropy, and the flows along the negative gradient and the negative of the paper's formula",
     box: "0 0 360 364",
   },
   { label: "The cross-entropy in time along both flows", box: "0 0 360 364" },
@@ -155,7 +155,7 @@ function draw([plane, front], now, state, bounds, asking) {
     "text",
     { x: FRAME[0], y: 14, class: "ao-small" },
     plane,
-    asking ? "contours of the cross-entropy" : "shaded: minus the paper's formula leads uphill",
+    asking ? "contours of the cross-entropy" : "shaded: the negative of the formula leads uphill",
   );
   for (const name of names) {
     const { stroke, dashes, sign } = LOOKS[name], length = Math.hypot(...now[name]), [x, y] = place(point);
@@ -211,7 +211,7 @@ function say(now, { point }) {
   const [gradient, formula] = [now.true, now.paper].map((vector) => Math.hypot(...vector) > VANISHING);
   const compared = now.cosine !== null
     ? `the cosine of the angle between the gradient and the paper's formula is ${show(now.cosine, 3)}${
-      now.cosine < 0 ? ", so a small step along minus the formula leads uphill" : ""
+      now.cosine < 0 ? ", so a small step along the negative of the formula leads uphill" : ""
     }`
     : gradient
     ? "the paper's formula vanishes, but the gradient does not"
@@ -221,21 +221,21 @@ function say(now, { point }) {
   return `At (${point.map((value) => show(value)).join(", ")}) the cross-entropy is ${
     show(now.loss, 3)
   }, and ${compared}. ` +
-    `At time ${HORIZON}, the cross-entropy is ${ends(now.losses.true)[1]} along minus the gradient and ${
+    `At time ${HORIZON}, the cross-entropy is ${ends(now.losses.true)[1]} along the negative gradient and ${
       ends(now.losses.paper)[1]
-    } along minus the paper's formula.`;
+    } along the negative of the paper's formula.`;
 }
 
 const guess = {
   prompt:
-    "Two tokens, each of which has itself as its correct class, with θ = 1 and softmax over the queries. From the dot, take small steps along minus the paper's formula. What does the cross-entropy do?",
+    "Two tokens, each of which has itself as its correct class, with θ = 1 and softmax over the queries. From the dot, take small steps along the negative of the paper's formula. What does the cross-entropy do?",
   options: ["falls", "rises", "stays as it is"],
   tells: true,
   reveal(guessed, { losses }) {
     const [[before, after], gradient] = [ends(losses.paper), ends(losses.true)[1]];
     return `${
       guessed === undefined ? "The cross-entropy" : guessed === course(losses.paper) ? "Right: it" : "Not quite: it"
-    } ${course(losses.paper)}, from ${before} to ${after} at time ${HORIZON}; along minus the gradient, it ${
+    } ${course(losses.paper)}, from ${before} to ${after} at time ${HORIZON}; along the negative gradient, it ${
       course(losses.true)
     } to ${gradient}.`;
   },
@@ -245,9 +245,9 @@ const tour = [
   {
     set: {},
     say: ({ losses }) =>
-      `Along minus the gradient (blue), the cross-entropy falls from ${
+      `Along the negative gradient (blue), the cross-entropy falls from ${
         ends(losses.true).join(" to ")
-      }; along minus the paper's formula (orange, dashed), it climbs to that of equal tokens, 2 log 2 = ${
+      }; along the negative of the paper's formula (orange, dashed), it climbs to that of equal tokens, 2 log 2 = ${
         ends(losses.paper)[1]
       }.`,
   },
@@ -259,9 +259,9 @@ const tour = [
   {
     set: { point: [1.25, 1.15] },
     say: ({ cosine }) =>
-      `Near the diagonal, where both vanish, they are almost opposite, with cosine ${
+      `Near this part of the diagonal, the gradient and the formula are both small and almost opposite, with cosine ${
         show(cosine, 3)
-      }: along minus the gradient, the tokens move apart, and along minus the paper's formula, they become equal.`,
+      }: the negative gradient moves the tokens apart, and the negative of the formula makes them equal.`,
   },
   {
     set: { point: [1, 0], theta: Math.log(3), labels: "opposed" },
