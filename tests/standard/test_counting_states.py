@@ -142,6 +142,7 @@ def test_stored_models_are_found_by_setting_and_seed(load, seeds):
         load("bases", seeds[0])
 
 
+@pytest.mark.evidence("book-real-counts")
 def test_stored_counters_answer_as_the_results_say():
     stored = counting.RECORD.stored()["base"]["seeds"]
     inputs, labels = as_one_hot(Task().all()[0], 2), Task().all()[1]
@@ -166,3 +167,31 @@ def test_the_explorer_of_the_masked_word_knows_the_posterior():
     expected = (joint @ guessed_labels.TOPIC / joint.sum()).tolist()
     assert found["posterior"] == pytest.approx(expected, abs=1e-6)
     assert found["divergence"][4] < 0.02
+
+
+@pytest.mark.evidence("book-real-counts")
+@pytest.mark.parametrize(
+    ("seed", "weights"), [(10, [1] * 5 + [0] * 7), (14, [1] * 5 + [0] * 7), (15, [1] * 5 + [0] * 4 + [2] * 3)]
+)
+def test_answers_follow_the_count_of_a_trained_model(seed, weights):
+    """From the mean over a level, and if a state is moved from its level to the next."""
+    model, (tokens, labels) = load_counter("base", seed).double(), Task().all()
+    states, levels = counting.last_states(model, as_one_hot(tokens, 2).double()), tokens @ torch.tensor([1] * 5 + others)
+    means = level_means(states, levels)
+    assert counting.answers_right(model, means, labels) > 0.99
+    assert (means - states.mean(0)).square().sum() > 0.97 * (states - states.mean(0)).square().sum()
+    first = {level.item(): means[levels == level][0] for level in levels.unique()}
+    inner = (levels < levels.max()).nonzero()[:, 0]
+    moved = torch.stack([states[at] - means[at] + first[levels[at].item() + 1] for at in inner])
+    assert counting.answers_right(model, moved, 1 - labels[inner]) > 0.94
+
+
+@pytest.mark.evidence("book-real-counts")
+def test_most_of_the_models_that_solve_a_parity_count():
+    stored, right, solved = counting.RECORD.stored(), 0, 0
+    for setting, chosen in counting.SETTINGS.items():
+        if chosen["task"][0] == 2 and chosen["layers"] == 1:
+            finals = [seed["final"] for seed in stored[setting]["seeds"] if seed["solved"]]
+            solved += len(finals)
+            right += sum(max(one["count"]["right"], one["weights"]["right"]) >= 0.95 for one in finals)
+    assert (right, solved) == (18, 22)

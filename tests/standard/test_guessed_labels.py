@@ -4,6 +4,8 @@ import guessed_labels as script
 import pytest
 import torch
 
+from attnopt.standard import as_one_hot, load_guesser
+
 
 @pytest.fixture
 def small(monkeypatch):
@@ -60,3 +62,21 @@ def test_verdicts(own, other, block, monkeypatch):
     seeds = [{"layers": [layer, worse]}] * 4 + [{"layers": [worse, worse]}]
     monkeypatch.setattr(script.RECORD, "stored", lambda: {"base": {"seeds": seeds}})
     assert script.verdicts() == {"block": block, "layer 1": "better", "layer 2": "worse"}
+
+
+@pytest.mark.evidence("book-guessed-labels")
+@pytest.mark.parametrize("seed", [1, 3])
+def test_what_explains_the_layers_of_a_trained_model(seed, monkeypatch):
+    monkeypatch.setattr(script, "FIT", 2000)
+    model = load_guesser("base", seed).double()
+    words, _, right = script.prompts(4000, torch.Generator().manual_seed(77))
+    right = right.double()
+    states = [state[:, -1] for state in model.states(as_one_hot(words, script.WORDS).double())[::2]]
+    for layer, (low, high) in enumerate(((0.4, 0.57), (-0.05, 0.12))):
+        z, added = states[layer].clone().requires_grad_(), states[layer + 1] - states[layer]
+        (downhill,) = torch.autograd.grad((right * model.read(z).log_softmax(-1)).sum(), z)
+        assert low < script.scaled_fit(downhill, added)[0] < high
+        total = (added[2000:] - added[2000:].mean(0)).square().sum()
+        known = torch.cat([right, torch.ones(4000, 1)], -1)
+        linear = known @ torch.linalg.lstsq(known[:2000], added[:2000]).solution
+        assert 1 - (added - linear)[2000:].square().sum() / total > 0.94
