@@ -29,7 +29,7 @@ def test_front_page_asks_and_shows_in_one_screen(open_page):
     found = page.locator(".ao-short").bounding_box()
     assert found["x"] > 800  # beside the picture
     assert found["y"] + found["height"] <= 800
-    for way in ("at the beginning", "one of three routes", "run the book", "in the ledger"):
+    for way in ("at the beginning", "one of three routes", "run the code", "in the ledger"):
         assert page.get_by_role("link", name=way).bounding_box()["y"] < 800
     assert page.complaints == []
 
