@@ -102,11 +102,9 @@ def sequences(setting: str, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     return tokens, labels, order < len(tokens) // 2
 
 
+@lab.kept("counting")
 def run(setting: str, seed: int) -> dict:
     """The trained weights of one run, and its history."""
-    path = lab.CACHE / "counting" / f"{setting}-{seed}.pt"
-    if path.exists():
-        return torch.load(path, weights_only=True)
     torch.set_num_threads(1)
     torch.manual_seed(1000 * list(SETTINGS).index(setting) + seed)
     model, generator = new_model(setting), torch.Generator().manual_seed(seed)
@@ -129,9 +127,6 @@ def run(setting: str, seed: int) -> dict:
     seconds = time.perf_counter() - began
     history = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
     found = {"weights": model.state_dict(), "history": history, "seconds": round(seconds)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(found, path.with_suffix(".part"))
-    path.with_suffix(".part").rename(path)
     print(setting, seed, len(rows), *(f"{history[name][-1]:.3f}" for name in ("test", "right")), round(seconds), flush=True)
     return found
 
@@ -221,9 +216,7 @@ def training(setting: str):
             arrays = dict(np.load(COUNTERS, allow_pickle=False)) if COUNTERS.exists() else {}
             for seed, found in zip(SEEDS, runs, strict=True):
                 arrays |= {f"{setting}/{seed}/{name}": value.half().numpy() for name, value in found["weights"].items()}
-            part = COUNTERS.with_suffix(".part.npz")
-            np.savez_compressed(part, **arrays)
-            part.rename(COUNTERS)
+            lab.store_arrays(COUNTERS, arrays)
         k, level = SETTINGS[setting]["task"][2], escape_level(SETTINGS[setting]["task"][0])
         seeds = []
         for found, rows in zip(runs, looked, strict=True):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 
 import joblib
@@ -103,6 +104,34 @@ def store(path: Path, value: object) -> None:
     part = path.with_suffix(".part")
     part.write_text(written(value) + "\n", encoding="utf-8")
     os.replace(part, path)
+
+
+def store_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write a compressed .npz at once or not at all."""
+    part = path.with_suffix(".part.npz")
+    np.savez_compressed(part, **arrays)
+    os.replace(part, path)
+
+
+def kept(folder: str) -> Callable[[Callable[[str, int], dict]], Callable[[str, int], dict]]:
+    """Decorate a training of a setting and a seed: what it returns stays in .cache/FOLDER and is read from there again."""
+
+    def decorate(run: Callable[[str, int], dict]) -> Callable[[str, int], dict]:
+        @wraps(run)
+        def once(setting: str, seed: int) -> dict:
+            path = CACHE / folder / f"{setting}-{seed}.pt"
+            if path.exists():
+                return torch.load(path, weights_only=True)
+            found = run(setting, seed)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(".part")
+            torch.save(found, part)
+            os.replace(part, path)
+            return found
+
+        return once
+
+    return decorate
 
 
 def written(value: object, indent: int = 0) -> str:

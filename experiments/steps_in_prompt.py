@@ -42,7 +42,7 @@ from collections.abc import Callable
 import joblib
 import numpy as np
 import torch
-from lab import CACHE, ROOT, Record
+from lab import ROOT, Record, kept, store_arrays
 from torch import Tensor
 
 from attnopt.standard import (
@@ -92,11 +92,9 @@ def new_model(setting: str) -> Transformer:
     return Transformer(len(chosen["variances"]) + 1, 1, 2 * POINTS - 1, chosen.get("width", 64), chosen["layers"])
 
 
+@kept("steps_in_prompt")
 def run(setting: str, seed: int) -> dict:
     """The trained weights of one run, and the loss over the training."""
-    path = CACHE / "steps_in_prompt" / f"{setting}-{seed}.pt"
-    if path.exists():
-        return torch.load(path, weights_only=True)
     torch.set_num_threads(1)
     torch.manual_seed(1000 * list(SETTINGS).index(setting) + seed)
     model, generator, losses = new_model(setting), torch.Generator().manual_seed(seed), []
@@ -114,9 +112,6 @@ def run(setting: str, seed: int) -> dict:
         "losses": torch.tensor(losses).view(100, -1).mean(1).tolist(),
         "seconds": round(time.perf_counter() - began),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(found, path.with_suffix(".part"))
-    path.with_suffix(".part").rename(path)
     print(setting, seed, found["losses"][-1], flush=True)
     return found
 
@@ -130,9 +125,7 @@ def training(setting: str) -> Callable[[], dict]:
         arrays = dict(np.load(REGRESSORS, allow_pickle=False)) if REGRESSORS.exists() else {}
         for seed, found in zip(SEEDS, runs, strict=True):
             arrays |= {f"{setting}/{seed}/{name}": value.half().numpy() for name, value in found["weights"].items()}
-        part = REGRESSORS.with_suffix(".part.npz")
-        np.savez_compressed(part, **arrays)
-        part.rename(REGRESSORS)
+        store_arrays(REGRESSORS, arrays)
         looked = joblib.Parallel()(joblib.delayed(looked_at)(setting, seed) for seed in SEEDS)
         return {key: [found.get(key) for found in runs] for key in ("losses", "seconds")} | {"seeds": looked}
 

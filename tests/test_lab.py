@@ -54,6 +54,25 @@ def test_a_finished_section_is_stored_at_once_and_computed_again_only_when_named
     assert record.stored()["provenance"]["second"]["command"] == "python experiments/toy.py second"
 
 
+def test_a_kept_training_is_done_once_and_an_interrupted_one_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(lab, "CACHE", tmp_path)
+    trained = []
+
+    @lab.kept("toy")
+    def run(setting, seed):
+        trained.append((setting, seed))
+        if len(trained) == 1:
+            raise KeyboardInterrupt
+        return {"weights": {"a": torch.full((2,), float(seed))}}
+
+    with pytest.raises(KeyboardInterrupt):
+        run("base", 3)
+    assert torch.equal(run("base", 3)["weights"]["a"], run("base", 3)["weights"]["a"])
+    run("base", 4)
+    assert trained == [("base", 3), ("base", 3), ("base", 4)]
+    assert sorted(path.name for path in (tmp_path / "toy").iterdir()) == ["base-3.pt", "base-4.pt"]
+
+
 def test_an_unknown_section_is_named(record, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         call(record, monkeypatch, "third")
