@@ -75,6 +75,7 @@ SETTINGS = {
     "decay": BASE | {"decay": 0.3},
     "modulo 3": BASE | {"task": (3, 8, 3)},
     "width 32": BASE | {"width": 32},
+    "width 128": BASE | {"width": 128},
 }
 STORED = ("base",)
 EXPLORER = lab.ROOT / "src" / "attnbook" / "explorers" / "weighted_count.npz"

@@ -2,8 +2,9 @@
 
     python experiments/steps_in_prompt.py --jobs 2
 
-Writes results/steps_in_prompt.json, and the trained weights, in half precision, to src/attnopt/data/regressors.npz. A run
-that is finished stays in .cache/steps_in_prompt, so an interrupted call goes on where it stopped.
+Writes results/steps_in_prompt.json, and the trained weights of STORED, in half precision, to
+src/attnopt/data/regressors.npz. A run that is finished stays in .cache/steps_in_prompt, so an interrupted call goes on
+where it stopped.
 
 Each of SETTINGS is trained with SEEDS: decoder-only transformers of width 64 with 4 heads, on prompts of POINTS points and
 labels y = ⟨w, x⟩ + noise, x ~ N(0, Σ), w ~ N(0, Σ⁻¹), all new in every step of BATCH prompts; squared error at every
@@ -34,6 +35,15 @@ whitens  In "skewed" the second layer preconditions, if after it a probe explain
          of K_0 beyond P_0; it does not, if at least 0.1 less.
 ridge    In "noise" the output is Bayes' rule, ridge regression with λ = σ², if the best λ of the grid at n = 8 lies
          between σ²/2 and 2σ², and ridge regression with it explains at least 0.01 more of the output than least squares do.
+
+The rules on other sizes were fixed after those above had been applied to "base" and "skewed", and before any run of "two",
+"four", "six", or "eight". "Steps" are the best gradient steps of Part II with the same error, interpolated by logarithms, at
+n = 16. No size is trained longer than "base", so a large model may be further from its best.
+
+two      With two layers, the output is worth several steps, if at least 1.5; it is worth one, if at most 1.1.
+six      Further layers add steps at the same pace, if the output of six layers is worth at least 3 more than the median
+         output of "base", one for each added layer; they add little, if at most 1 more.
+eight    With d = 8 too, the reading after the second layer is worth several steps, if at least 1.5; one, if at most 1.1.
 """
 
 import time
@@ -45,6 +55,7 @@ import torch
 from lab import ROOT, Record, kept, store_arrays
 from torch import Tensor
 
+from attnopt.in_context import optimal_step_sizes
 from attnopt.standard import (
     Transformer,
     as_tokens,
@@ -63,7 +74,7 @@ RECORD = Record("steps_in_prompt", digits=5)
 POINTS, BATCH, STEPS, SEEDS, FIT, TEST, PLACES = 17, 64, 10_000, range(5), 4000, 4000, (8, 16)
 PENALTIES = (0.0, *(2.0**power for power in range(-10, 9)))
 RATES = tuple(tenth / 10 for tenth in range(1, 16))
-POWERS, DESCENT, NEWTON = 9, 24, 12
+POWERS, DESCENT, NEWTON, MOST = 9, 24, 12, 12
 ROUND = {"variances": (1.0,) * 4, "noise": 0.0}
 SETTINGS = {
     "base": ROUND | {"layers": 3},
@@ -75,6 +86,7 @@ SETTINGS = {
     "eight": ROUND | {"layers": 4, "variances": (1.0,) * 8},
     "line": {"variances": (1.0,), "noise": 0.5, "layers": 3, "width": 32},  # for the explorer
 }
+STORED = ("base", "skewed")
 
 
 def prompts(setting: str, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -116,16 +128,26 @@ def run(setting: str, seed: int) -> dict:
     return found
 
 
+def trained_model(setting: str, seed: int) -> Transformer:
+    """The model of one run, its weights rounded to half precision as they are stored."""
+    if setting in STORED and REGRESSORS.exists():
+        return load_regressor(setting, seed)
+    model = new_model(setting)
+    model.load_state_dict({name: value.half().float() for name, value in run(setting, seed)["weights"].items()})
+    return model
+
+
 def training(setting: str) -> Callable[[], dict]:
     """The section of a setting."""
 
     def trained() -> dict:
         """For every seed the mean loss of each hundredth of the training, its time, and what `looked_at` finds."""
         runs = joblib.Parallel()(joblib.delayed(run)(setting, seed) for seed in SEEDS)
-        arrays = dict(np.load(REGRESSORS, allow_pickle=False)) if REGRESSORS.exists() else {}
-        for seed, found in zip(SEEDS, runs, strict=True):
-            arrays |= {f"{setting}/{seed}/{name}": value.half().numpy() for name, value in found["weights"].items()}
-        store_arrays(REGRESSORS, arrays)
+        if setting in STORED:
+            arrays = dict(np.load(REGRESSORS, allow_pickle=False)) if REGRESSORS.exists() else {}
+            for seed, found in zip(SEEDS, runs, strict=True):
+                arrays |= {f"{setting}/{seed}/{name}": value.half().numpy() for name, value in found["weights"].items()}
+            store_arrays(REGRESSORS, arrays)
         looked = joblib.Parallel()(joblib.delayed(looked_at)(setting, seed) for seed in SEEDS)
         return {key: [found.get(key) for found in runs] for key in ("losses", "seconds")} | {"seeds": looked}
 
@@ -194,7 +216,7 @@ def matches(reading: Tensor, families: dict[str, dict[str, Tensor]]) -> dict:
 def looked_at(setting: str, seed: int) -> dict:
     """Everything about one trained model but its training."""
     torch.set_num_threads(1)
-    model, generator = load_regressor(setting, seed), torch.Generator().manual_seed(12345)
+    model, generator = trained_model(setting, seed), torch.Generator().manual_seed(12345)
     points, labels, answers = prompts(setting, FIT + TEST, generator)
     tokens = as_tokens(points, labels)
     spread = torch.tensor(SETTINGS[setting]["variances"]).sqrt().double()
@@ -294,8 +316,7 @@ def spared(model: Transformer, tokens: Tensor, answers: Tensor) -> list[float]:
 @RECORD.section
 def explorer() -> dict:
     """The explorer's model and probes, which go to its file, and what the probes explain of the answer after 8 examples."""
-    model = new_model("line")
-    model.load_state_dict({name: value.half().float() for name, value in run("line", 0)["weights"].items()})
+    model = trained_model("line", 0)
     points, labels, answers = prompts("line", FIT + TEST, torch.Generator().manual_seed(12345))
     with torch.no_grad():
         states = [state[:, 16].double() for state in model.double().states(as_tokens(points, labels).double())]
@@ -305,6 +326,13 @@ def explorer() -> dict:
     flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
     np.savez_compressed(EXPLORER, weights=flat.float().numpy(), probes=probes.float().numpy())
     return {"answer": [explained((state @ probe)[FIT:], target[FIT:]) for state, probe in zip(states, probes, strict=True)]}
+
+
+def worth(setting: str, row: dict, n: int = PLACES[1]) -> float:
+    """How many best gradient steps leave the error of an answer."""
+    dim = len(SETTINGS[setting]["variances"])
+    errors = [1.0, *(float(optimal_step_sizes(dim, n, k)[1]) / dim for k in range(1, MOST + 1))]
+    return float(np.interp(-np.log(1 - row["answer"]), -np.log(errors), range(MOST + 1)))
 
 
 def decided(seeds: list, yes: Callable[[dict], bool], no: Callable[[dict], bool]) -> str:
@@ -338,6 +366,18 @@ def verdicts() -> dict:
         ),
         "added": decided(base, lambda seed: moved(seed) >= 0.9, lambda seed: moved(seed) <= 0.1),
     }
+    for setting, part in (("two", -1), ("eight", 4)):
+        if setting in stored:
+            steps = lambda seed, setting=setting, part=part: worth(setting, state(seed, part))  # noqa: E731
+            found[setting] = decided(
+                stored[setting]["seeds"],
+                lambda seed, steps=steps: steps(seed) >= 1.5,
+                lambda seed, steps=steps: steps(seed) <= 1.1,
+            )
+    if "six" in stored:
+        more = lambda seed: worth("six", state(seed, -1)) - middle  # noqa: E731
+        middle = np.median([worth("base", state(seed, -1)) for seed in base])
+        found["six"] = decided(stored["six"]["seeds"], lambda seed: more(seed) >= 3, lambda seed: more(seed) <= 1)
     if skewed:
         found["whitens"] = decided(skewed, lambda seed: whiter(seed) >= 0.1, lambda seed: whiter(seed) <= -0.1)
     if noise:
