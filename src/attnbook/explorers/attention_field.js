@@ -368,7 +368,7 @@ function say(now, state) {
   const pair = (z) => `(${z.map((value) => show(value)).join(", ")})`;
   return `${steps ? `After ${steps} ${steps === 1 ? "step" : "steps"}` : "Before the first step"}, ${token} is at ${
     pair(now.path.at(-1)[selected])
-  }, and the cross-entropy is ${show(now.loss, 3)}. ` +
+  }, and the cross-entropy of all tokens together is ${show(now.loss, 3)}. ` +
     (axis === "class"
       ? `Token ${selected + 1} attends to the classes with weights ${row}.`
       : `${token[0].toUpperCase()}${

@@ -84,10 +84,10 @@ const controls = [
   },
   { trait: "layers", label: "layers" },
   { trait: "step", label: "step η", step: 0.05 },
-  { trait: "query", at: 0, label: "query, first", step: 0.1 },
-  { trait: "query", at: 1, label: "query, second", step: 0.1 },
+  { trait: "query", at: 0, label: "query, first covariate", step: 0.1 },
+  { trait: "query", at: 1, label: "query, second covariate", step: 0.1 },
   { trait: "examples", label: "examples n" },
-  { trait: "spread", label: "eigenvalue 2", step: 0.05 },
+  { trait: "spread", label: "second eigenvalue of the covariance", step: 0.05 },
   {
     trait: "prompt",
     kind: "actions",
@@ -127,7 +127,7 @@ function drawWeights(picture, now, { weights, mask }, layers, asking) {
   star(picture, [50, 10]);
   drawn("text", { x: 62, y: 14, class: "ao-small" }, picture, "w⋆");
   drawn("circle", { cx: 96, cy: 10, r: 5, fill, stroke: "currentColor" }, picture);
-  drawn("text", { x: 106, y: 14, class: "ao-small" }, picture, "after a layer; lines: equal loss");
+  drawn("text", { x: 106, y: 14, class: "ao-small" }, picture, "w after each layer; curves: equal loss");
 }
 
 function drawLabels(picture, now, { mask }, layers, asking) {
@@ -140,7 +140,7 @@ function drawLabels(picture, now, { mask }, layers, asking) {
     high: DEPTH + 0.3,
     ticks: Array.from({ length: DEPTH + 1 }, (_, k) => k),
   }, {
-    label: "entry: the number of each token",
+    label: "entry of each token",
     low: -most,
     high: most,
     ticks: Array.from({ length: 2 * ends + 1 }, (_, k) => (k - ends) * unit),
@@ -204,7 +204,7 @@ const guess = {
   of: (state) => ({ ...state, mask: "on" }),
   reveal(answer, now, state, { labels, label }) {
     return judged(answer, answer === "at minus its label", "At minus its label.") +
-      ` Each layer changes w, and from the entry of each token, the layers together subtract ⟨w, x⟩, with the same w and the token's own x. The examples' entries start from their labels and end near 0, so ⟨w, x⟩ comes to predict labels; ` +
+      ` Each layer amounts to a step in w: an entry is its initial value minus ⟨w, x⟩, with one w for all tokens and the token's own x. The examples' entries start from their labels and end near 0, so ⟨w, x⟩ comes to predict labels; ` +
       `the query's entry starts from 0. After ${DEPTH} layers, it is ${show(labels[DEPTH].at(-1))}, and its label is ${
         show(label)
       }: the prediction is minus the entry.`;

@@ -70,7 +70,7 @@ const FIELD = [46, 26, 346, 262],
 const TITLES = {
   nothing: "tokens: all vote",
   sequences: "tokens: best match votes",
-  positions: "the positions",
+  positions: "the relevant tokens",
   counts: "the count",
   parity: "the parity",
 };
@@ -188,7 +188,7 @@ function drawCells(picture, now, { knows, length, weight }) {
       low: 0,
       high: 1,
       ticks: [0, 0.5, 1],
-      label: "seen",
+      label: "probability that the cell was seen",
     });
   let from = 0;
   cellsOf(knows, k, length).forEach(([share, count]) => {
@@ -207,7 +207,7 @@ function drawCells(picture, now, { knows, length, weight }) {
       }, picture);
     }
   });
-  small(picture, FIELD[0], 16, "cell: sequences that the head cannot tell apart; green: seen");
+  small(picture, FIELD[0], 16, "one bar per cell, a set of sequences that look the same");
 }
 
 function draw([left, right], now, state, bounds, asking) {
@@ -219,7 +219,7 @@ function draw([left, right], now, state, bounds, asking) {
 const KNOWN = {
   positions: "compares the relevant tokens",
   counts: "compares how many of these tokens are 1",
-  parity: "compares the parity alone",
+  parity: "compares only the parity",
 };
 const examples = (number) => (number === 1 ? "example" : "examples");
 function say(now, { knows, length, weight, sharpness }) {
@@ -240,20 +240,20 @@ function say(now, { knows, length, weight, sharpness }) {
     return `${rules}A head that counts matching tokens and divides by the expected sum has ν = ${
       many(now.number)
     } at sharpness ${show(sharpness)}; ${best}, with ν = ${many(now.best)}. ` +
-      `${after}${bound}. A fifth remains unexplained after ${many(now.needed.nothing)}.`;
+      `${after}${bound}. To bring this to 20% or less, the head needs ${many(now.needed.nothing)}.`;
   }
   const count = now.cells[knows];
   if (knows === "sequences") {
     return `${rules}The head compares all tokens, so there are ${
       many(count)
-    } cells; it answers correctly once it has seen the query itself. ${after}${bound}. A fifth remains unexplained after ${
+    } cells; it answers correctly once it has seen the query itself. ${after}${bound}. To bring this to 20% or less, it needs ${
       many(now.needed.sequences)
     }.`;
   }
   return `The head ${KNOWN[knows]}, so there are ${
     many(count)
   } cells; it answers correctly once it has seen the query’s cell. ` +
-    `${after}. A fifth remains unexplained after ${many(now.needed[knows])}, where a head that compares all tokens needs ${
+    `${after}. To bring this to 20% or less, the head needs ${many(now.needed[knows])}; a head that compares all tokens needs ${
       many(now.needed.sequences)
     }.`;
 }
@@ -263,9 +263,9 @@ const guess = {
     "The label of 12 bits is the parity of 5 of them, up to an unknown sign. One attention layer sees labeled examples until only a fifth of the variance is unexplained. How many examples does it need if it compares all 12 bits, and how many if an earlier head has counted the ones among the 5?",
   options: ["700 and 50", "7,000 and 7", "7,000 and 500"],
   reveal: (guessed, { needed }) =>
-    `${guessed === "7,000 and 7" ? "Right" : "Not quite"}: the layer needs ${
+    `${guessed === "7,000 and 7" ? "Right" : "Not quite"}. With sharp scores, the layer needs ${
       many(needed.sequences)
-    } if its scores are sharp, and ${needed.counts} after a count: there are 4,096 sequences to see, but only six counts, of which four are frequent.`,
+    } examples if it compares all bits, but only ${needed.counts} if it compares counts. There are 4,096 sequences to see, but only six counts, and two of these are rare.`,
 };
 const tour = [
   {
@@ -288,7 +288,7 @@ const tour = [
   {
     set: { knows: "nothing", length: 20, weight: 3, sharpness: 0.9, decades: 4 },
     say:
-      "Soft scores count matching tokens. Three of 20 tokens matter: there are 1,140 parities, and ν is about four times as large. Sharper or softer scores raise ν.",
+      "Here every example votes, with a weight that grows with the number of matching tokens. Three of 20 tokens matter. There are 1,140 parities, and ν, about the number of examples that explain half of the variance, is about four times as large. Sharper or softer scores raise ν.",
   },
 ];
 

@@ -228,7 +228,7 @@ function say(now, { point }) {
 
 const guess = {
   prompt:
-    "Two tokens, each of which has itself as its correct class, with θ = 1 and softmax over the queries. From the dot, take small steps along the negative of the paper's formula. What does the cross-entropy do?",
+    "Each of two tokens is its own correct class; θ = 1, and softmax runs over the queries. From the dot, take small steps along the negative of the paper's formula. What does the cross-entropy do?",
   options: ["falls", "rises", "stays as it is"],
   tells: true,
   reveal(guessed, { losses }) {
