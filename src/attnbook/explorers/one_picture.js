@@ -22,7 +22,7 @@ import {
 import { explorer } from "./shell.js";
 
 const CLASSES = [[1, 0], [0, 1], [-1, -1]], CLOUD = [0.8, -0.4, 0.5], REACH = 2.4, SHARPEST = 6, PREFIX = 5, SUFFIX = 7;
-const PURPLE = "#CC79A7", NAMES = ["I, fixed classes", "II, a loose cloud", "III, tight clusters"];
+const PURPLE = "#CC79A7", NAMES = ["I, fixed classes", "II, a wide cloud", "III, tight clusters"];
 const LEVELS = Array.from({ length: 29 }, (_, k) => (k - 4) / 2),
   TICKS = Array.from({ length: 49 }, (_, k) => REACH * (k / 24 - 1));
 
@@ -170,7 +170,7 @@ function drawContext(picture, now, { context, ones, query }, asking) {
     "text",
     { x: FRAME[0], y: 14, class: "ao-small" },
     picture,
-    asking ? "yellow: the query; hollow: the tokens" : "arrow: attention; dashed: between the clusters; dotted: within",
+    asking ? "yellow: the query; hollow: the tokens" : "yellow: query; arrow: attention; dashed: between the clusters; dotted: within",
   );
   drawn(
     "text",
@@ -193,7 +193,7 @@ function drawPotential(picture, now, { query }, asking) {
     "text",
     { x: FRAME[0], y: 28, class: "ao-small" },
     picture,
-    asking ? "attention is the gradient of a function K: ?" : "contours of K; the arrow, its gradient, is attention",
+    asking ? "attention is the gradient of a function K (answer first)" : "contours of K; the arrow, its gradient, is attention",
   );
   if (asking) return;
   const tip = query.map((value, f) => value + now.attention[f]);
@@ -237,8 +237,8 @@ function say(now, { context, query, ones }) {
 
 const guess = {
   prompt:
-    "Attention returns the average of the tokens, weighted by the softmax of their scores with the query. Here the tokens are three class vectors. Suppose that there were instead many tokens, normally distributed around 0. What would attention be, as a function of the query?",
-  options: ["always 0", "linear", "still a choice among three"],
+    "Here the tokens are three class vectors. Suppose that there were instead many tokens, normally distributed around 0. What would attention be, as a function of the query?",
+  options: ["always 0", "linear", "still an average of three points"],
   tells: true,
   reveal: (guessed) =>
     `${
@@ -259,7 +259,7 @@ const tour = [
   {
     set: { context: 1 },
     say:
-      "Part II. There is one cloud, so only the part within is left, and it is linear. If the values are labels, it is a gradient step on the examples. Contours are ellipses.",
+      "Part II. There is one cloud, so only the within-cluster part remains, and it is linear in the query. If the values are labels, it is a gradient step on the examples. Contours are ellipses.",
   },
   {
     set: { context: 2 },
