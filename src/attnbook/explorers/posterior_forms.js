@@ -46,7 +46,7 @@ const pictures = [
   { label: "Belief and posterior of the masked word", box: BOX },
 ];
 const controls = [
-  { trait: "part", label: "belief after", text: (part) => PARTS[part] },
+  { trait: "part", label: "prediction after", text: (part) => PARTS[part] },
   ...Array.from({ length: TOKENS }, (_, t) => ({
     kind: "handle",
     trait: "words",
@@ -83,7 +83,7 @@ function draw([left, right], now, { part, words }, _, asking) {
     high: 0.8,
     ticks: [0, 0.2, 0.4, 0.6, 0.8],
   });
-  small(right, RIGHT[0], 14, asking ? "hollow: the posterior" : "filled: the model’s belief; hollow: the posterior");
+  small(right, RIGHT[0], 14, asking ? "hollow: the posterior" : "filled: the model’s prediction; hollow: the posterior");
   now.posterior.forEach((value, word) => {
     const bar = (height, from, to, attributes) => {
       const [x, y] = place([word + 1 + from, height]), [end, ground] = place([word + 1 + to, 0]);
@@ -99,7 +99,7 @@ function say(now, { part }) {
   const word = now.posterior.indexOf(Math.max(...now.posterior));
   return `The posterior gives word ${word + 1} the probability ${percent(now.posterior[word])}; after ${
     PARTS[part]
-  }, the model gives it ${percent(now.beliefs[part][word])}. The belief’s divergence from the posterior is ${
+  }, the model gives it ${percent(now.beliefs[part][word])}. The prediction’s divergence from the posterior is ${
     show(now.divergence[part], 3)
   } nats here and ${show(now.divergence[4], 3)} after the last layer.`;
 }
@@ -107,17 +107,17 @@ function say(now, { part }) {
 const OPTIONS = ["about half", "nearly all", "none"];
 const guess = {
   prompt:
-    "A transformer of two layers reads eight words and predicts a masked one; hollow bars show the posterior. How much of the belief’s divergence from the posterior is gone after the first layer?",
+    "A transformer of two layers reads eight words and predicts a masked one; hollow bars show the posterior. How much of the prediction’s divergence from the posterior is gone after the first layer?",
   options: OPTIONS,
   reveal: (guessed, { divergence }) =>
-    `${guessed === OPTIONS[1] ? "Yes" : "No"}: the divergence from the posterior falls from ${
+    `${guessed === OPTIONS[1] ? "Yes" : "No, nearly all"}: the divergence from the posterior falls from ${
       show(divergence[0], 3)
     } nats at the start to ${show(divergence[2], 3)} after the first layer.`,
 };
 const tour = [
   {
     set: { part: 0 },
-    say: "Before the first layer, the state of the mask is the same in every prompt, and so is the belief.",
+    say: "Before the first layer, the state of the mask is the same in every prompt, and so is the prediction.",
   },
   {
     set: { part: 2, words: [4, 5, 6, 5, 7, 2, 6, 5] },
