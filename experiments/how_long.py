@@ -1,6 +1,6 @@
 """What initial weights, data, fresh sequences, and time have to do with success.
 
-    python experiments/how_long.py [origins | fresh | luck | vocabularies ...]
+    python experiments/how_long.py [origins | fresh | luck | vocabularies | growth ...]
 
 Writes results/how_long.json. All models have the default settings except where it is said, and are trained by compiled
 steps. An epoch is 2048 sequences. A run has escaped in the first evaluated epoch whose loss lies below `escape_level`, and
@@ -27,6 +27,13 @@ fresh    A hundred runs of 600 epochs each for k = 2, ..., 6, seeds 7000 to 7099
          with sequences that never repeat, from the same initial weights, evaluated every fifth epoch on all sequences.
          Counted: runs that escape, and runs whose token embeddings end less than 0.1 apart. This was looked at for k = 2, 3,
          and 5 before it was written down, and no rule was fixed.
+growth   A hundred runs each for k = 3 and L = 8, ..., 16, and for L = 12 and k = 2, ..., 6, seeds 50,000 to 50,099, on fresh
+         sequences, with the difference of the two token embeddings held at its initial value: after every step, both are
+         moved by the same vector so that it is restored. Evaluated after every epoch, until ENOUGH runs have escaped or
+         3000 epochs have passed. The rule is that of an open problem of "One picture": the slope of the logarithm of the
+         median escape against log L at k = 3, with a 95% interval from drawing the runs again, supports a growth like Lᵏ
+         if the interval lies above 2 and contains 3, and a slower growth if it lies below 2; anything else, or a median
+         beyond the last epoch, leaves the question open. No rule concerns k.
 """
 
 import math
@@ -44,15 +51,18 @@ from attnopt.clustering import (
     Watch,
     ensemble,
     escape_epochs,
+    escape_level,
     initial_models,
     train,
 )
+from attnopt.clustering.training.step import Pace, State
 from attnopt.clustering.training.trainer import advance, begin
 
 RUNS, FIRST, LONGEST, SHORT, EVERY = 100, 7000, 10_000, 600, 5
 COUNTS, NEAR = range(2, 7), 0.1
 SPARSE, SUCCESS = 50, 0.9
 TRIPLES, WEIGHTS, DATA, EPOCHS = 500, 20_000, 30_000, 1000
+LENGTHS, HELD, MOST, ENOUGH = range(8, 17), 50_000, 3000, 90
 TIMES = 2000
 RECORD = lab.Record("how_long", 5)
 
@@ -82,6 +92,66 @@ def fresh(seeds: range, settings: Settings, every: int) -> tuple[list[int], Tens
             engine.data = engine.sequences(*drawn(seeds, settings, epoch))
             advance(engine, state, pace, record)
     return epochs, torch.stack(losses), torch.stack(right), record.models_of(state.rows)
+
+
+def held_escapes(seeds: range, settings: Settings) -> Tensor:
+    """The epoch in which each model leaves the plateau, -1 for never, on fresh sequences, its two tokens held apart.
+
+    Args:
+        seeds: of the initial weights; the first one and the epoch decide what is drawn.
+        settings: of the models, all alike; the vocabulary has two tokens.
+    """
+    watch, start = Watch(every=settings.epochs), initial_models(seeds, settings)
+    engine, state, pace, record = begin(list(seeds), settings.each(len(seeds)), watch, start, True, torch.get_num_threads())
+    tokens = engine.layout.views(state.rows)["token"]
+    apart, whole = tokens - tokens.mean(1, keepdim=True), engine.epoch
+
+    def epoch(state: State, order: Tensor, pace: Pace, squares: Tensor, spread: Tensor | None = None) -> None:
+        pairs, labels = engine.data
+        for batch in order.split(pace.size):
+            engine.data = pairs[:, batch].contiguous(), labels[:, batch].contiguous()
+            whole(state, torch.arange(len(batch)), pace, squares, spread)
+            tokens.copy_(tokens.mean(1, keepdim=True) + apart)
+
+    engine.epoch, left = epoch, torch.full((len(seeds),), -1)
+    for now in range(settings.epochs + 1):
+        low = engine.predict(state.rows, record.evaluation.test)[0].mean(1) < escape_level(settings.task.p)
+        left = torch.where(low & (left < 0), now, left)
+        if (left >= 0).sum() >= ENOUGH:
+            break
+        if now < settings.epochs:
+            engine.data = engine.sequences(*drawn(seeds, settings, now))
+            advance(engine, state, pace, record)
+    return left
+
+
+@RECORD.section
+def growth() -> dict:
+    """How the median escape grows with L and with k if the tokens are held apart."""
+    torch.set_num_threads(2)
+    found: dict = {"engine": "compiled"}
+    for name, sizes in {"length": [(length, 3) for length in LENGTHS], "relevant": [(12, k) for k in COUNTS]}.items():
+        rows = {}
+        for length, k in sizes:
+            left = held_escapes(range(HELD, HELD + RUNS), Settings(Task(2, length, k), epochs=MOST))
+            rows[str(length if name == "length" else k)] = left.tolist()
+            print(length, k, float(median(left.numpy())), int((left >= 0).sum()), flush=True)
+        found[name] = rows
+    return found | {"slope": slope({int(length): np.array(left) for length, left in found["length"].items()})}
+
+
+def median(left: np.ndarray) -> np.ndarray:
+    """The median escape along the last axis; those that never escape are the longest."""
+    return np.median(np.where(left < 0, np.inf, left), -1)
+
+
+def slope(escapes: dict[int, np.ndarray]) -> list[float]:
+    """Of log median against log L, and its 95% interval from drawing the runs of each length again."""
+    rng, x = np.random.default_rng(0), np.log(list(escapes))
+    fitted = lambda medians: np.polyfit(x, np.log(medians), 1)[0]  # noqa: E731
+    drawn_again = ([median(left[rng.integers(0, len(left), len(left))]) for left in escapes.values()] for _ in range(TIMES))
+    again = [fitted(medians) for medians in drawn_again if np.isfinite(medians).all()]
+    return [float(fitted([median(left) for left in escapes.values()])), *map(float, np.quantile(again, (0.025, 0.975)))]
 
 
 def drawn(seeds: range, settings: Settings, epoch: int) -> tuple[Tensor, Tensor]:

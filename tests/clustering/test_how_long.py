@@ -40,6 +40,43 @@ def test_fresh_sequences_are_learned_as_by_autograd():
     assert not torch.equal(again[0], again[2])
 
 
+@needs_compiler
+def test_tokens_held_apart_are_learned_as_by_autograd(monkeypatch):
+    """Adam of PyTorch, after every step of which both tokens are moved so that their difference is what it was."""
+    seeds, settings = range(5, 7), Settings(Task(2, 5, 1), n_train=512, epochs=8, learning_rate=0.01, eps=1e-2)
+    expected = []
+    for at, seed in enumerate(seeds):
+        module = initial_models([seed], settings, torch.float64)[0].module()
+        apart = module.token.detach() - module.token.detach().mean(0)
+        adam = torch.optim.Adam(module.parameters(), settings.learning_rate, settings.betas, settings.eps)
+        tokens, labels = settings.task.all()
+        losses = []
+        for epoch in range(settings.epochs + 1):
+            losses.append(torch.nn.functional.cross_entropy(module(tokens), labels).item())
+            seen, answers = how_long.drawn(seeds, settings, epoch)
+            for batch in order_of(epoch, settings.n_train).split(settings.batch_size):
+                adam.zero_grad()
+                torch.nn.functional.cross_entropy(module(seen[at, batch]), answers[at, batch]).backward()
+                adam.step()
+                with torch.no_grad():
+                    module.token.copy_(module.token.mean(0) + apart)
+        expected.append(losses)
+    for level in ((losses[3] + losses[4]) / 2 for losses in expected):
+        monkeypatch.setattr(how_long, "escape_level", lambda p, level=level: level)
+        first = [next((epoch for epoch, loss in enumerate(losses) if loss < level), -1) for losses in expected]
+        assert how_long.held_escapes(seeds, settings).tolist() == first
+
+
+def test_the_slope_of_a_power_is_its_exponent():
+    rng = np.random.default_rng(0)
+    escapes = {length: np.round(rng.lognormal(np.log(0.1 * length**2.5), 0.5, 400)) for length in how_long.LENGTHS}
+    escapes[16][:100] = -1  # those that never escape raise the median
+    value, low, high = how_long.slope({length: left for length, left in escapes.items() if length < 16})
+    assert low < 2.5 < high
+    assert how_long.median(escapes[16]) > how_long.median(np.sort(escapes[16])[100:])
+    assert how_long.slope(escapes)[0] > value
+
+
 EXACT = {"weights": 4 / 7, "data": 2 / 7, "interaction": 1 / 7, "weights minus data": 2 / 7}
 
 
