@@ -16,7 +16,8 @@ minus FLAT, at most for LONGEST times the time that the traces predict. For each
 Decision rule, fixed before the runs, for 100 runs at d = 2, n = 100, k = 6: if at least 95 runs end within 1% of the loss
 of the best multiples of I, or below it, shape is a detour; if at least 20 end more than 1% above it, shape is a trap; in
 between, 400 more runs are made and the same percentages apply. The runs at the other SIZES are reported without a rule. Two
-runs, seeds 7 and 1000, were looked at before. "traps" was added after the runs.
+runs, seeds 7 and 1000, were looked at before. "traps" and "control" were added after the runs: control has FEW of the same
+starts with only the multiple of I in each layer, so its layers can differ only in their step sizes.
 """
 
 import math
@@ -25,7 +26,7 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 from lab import Record
-from loops_matrices import begun, loss, spreads
+from loops_matrices import begun, loss, parts, spreads
 from scipy.integrate import solve_ivp
 
 from attnopt.in_context import gram_quadrature, optimal_step_sizes
@@ -67,10 +68,12 @@ class Landscape:
         return excess
 
 
-def ended(size: tuple[int, int, int], seed: int) -> dict:
-    """One run."""
+def ended(size: tuple[int, int, int], seed: int, scalar: bool = False) -> dict:
+    """One run, or with ``scalar`` one of multiples of I."""
     torch.set_num_threads(1)
     start, told = begun(*size, seed)
+    if scalar:
+        start = parts(start)[0]
     landscape = Landscape(*size)
     rests = lambda _, flat: landscape.rests(flat)  # noqa: E731
     rests.terminal = True
@@ -98,9 +101,9 @@ def ended(size: tuple[int, int, int], seed: int) -> dict:
     }
 
 
-def runs(size: tuple[int, int, int], count: int, first: int = FIRST) -> list[dict]:
+def runs(size: tuple[int, int, int], count: int, first: int = FIRST, scalar: bool = False) -> list[dict]:
     """So many runs of a size."""
-    return Parallel()(delayed(ended)(size, seed) for seed in range(first, first + count))
+    return Parallel()(delayed(ended)(size, seed, scalar) for seed in range(first, first + count))
 
 
 @RECORD.section
@@ -140,6 +143,12 @@ def traps() -> list:
         slope = float(np.linalg.norm(landscape.gradient(start)))
         found.append({"seed": FIRST + number, "end": landscape.loss(start) / floor - 1, "gradient": slope, "least": least})
     return found
+
+
+@RECORD.section
+def control() -> list:
+    """When the loss of multiples of I comes within 1% of its end, over the predicted time, for FEW starts of "ends"."""
+    return [one["slow"] for one in runs((2, 100, 6), FEW, scalar=True)]
 
 
 @RECORD.section

@@ -41,6 +41,27 @@ def test_fresh_sequences_are_learned_as_by_autograd():
 
 
 @needs_compiler
+def test_all_sequences_are_learned_once_per_epoch():
+    settings = Settings(Task(2, 6, 3), n_train=64, epochs=2, eps=1e-2)
+    models = how_long.fresh(range(5, 7), settings, 1, whole=True)[3]
+    module = initial_models([6], settings, torch.float64)[0].module()
+    adam = torch.optim.Adam(module.parameters(), settings.learning_rate, settings.betas, settings.eps)
+    tokens, labels = settings.task.all()
+    for epoch in range(2):
+        for batch in order_of(epoch, 64).split(settings.batch_size):
+            adam.zero_grad()
+            torch.nn.functional.cross_entropy(module(tokens[batch]), labels[batch]).backward()
+            adam.step()
+    torch.testing.assert_close(models.weights["token"][1].double(), module.token.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_what_pairs_have_in_common():
+    rng = np.random.default_rng(0)
+    shared, own = rng.normal(0, 3**0.5, (40_000, 1)), rng.normal(0, 1, (40_000, 2))
+    assert how_long.common(shared + own) == pytest.approx(3 / 4, abs=0.01)
+
+
+@needs_compiler
 def test_tokens_held_apart_are_learned_as_by_autograd(monkeypatch):
     """Adam of PyTorch, after every step of which both tokens are moved so that their difference is what it was."""
     seeds, settings = range(5, 7), Settings(Task(2, 5, 1), n_train=512, epochs=8, learning_rate=0.01, eps=1e-2)
