@@ -338,7 +338,7 @@ function say(now, state) {
     ? `Without the influence of token ${listed(blind)}, π is 0, whatever the others are. `
     : `With ${those}, the product ${product}, the readout ${readout}, and so π ${parity}. `;
   const factored = blind.length
-    ? "π = 0. "
+    ? ""
     : `π = product × readout = ${worded(now.product, 2)} × ${
       now.readout < 0 ? `(${worded(now.readout, 2)})` : worded(now.readout, 2)
     } = ${worded(now.parity, 2)}. `;
@@ -357,7 +357,7 @@ const guess = {
   reveal(guessed) {
     return `${
       guessed === undefined ? "" : guessed === LAST ? "Right. " : "Not quite. "
-    }Token 4 is the last one, between epochs 142 and 179, and then the loss falls, because π has all five influences as factors. ` +
+    }Token 4 is the last to gain influence, between epochs 142 and 179, and then the loss falls, because π has all five influences as factors. ` +
       "But training waits for more: with the final influences of all five, the readout (blue) at epoch 142 is small and negative, and so is π. At epoch 162, the final influences suffice.";
   },
 };
