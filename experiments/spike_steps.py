@@ -3,7 +3,7 @@
     python experiments/spike_steps.py
 
 Writes src/attnbook/explorers/spike_steps.npz, which the explorer of the chapter on loss spikes shows: for each of STEPS + 1
-moments the weights as float32, in the order of `PARTS`; how often each sequence stands in the training set; and, as "about"
+moments the weights as float32, in the order of `PARTS`; how often each sequence occurs in the training set; and, as "about"
 (JSON), the run, the first of the steps and how the file was made. The run is trained from its seed in double precision, in
 which it is the same on every machine to many digits; it takes some ten seconds.
 """

@@ -45,9 +45,9 @@ def test_wrong_answers(capsys, answer):
         (np.ones(3), "please enter a number (to 4 digits), not ndarray"),
         (torch.ones(3), "please enter a number (to 4 digits), not Tensor"),
         (sp.Symbol("x"), "please enter a number (to 4 digits), not Symbol"),
-        (float("nan"), "nan is no finite number"),
-        (float("-inf"), "-inf is no finite number"),
-        (10**400, "inf is no finite number"),
+        (float("nan"), "nan is not a finite number"),
+        (float("-inf"), "-inf is not a finite number"),
+        (10**400, "inf is not a finite number"),
     ],
 )
 def test_what_is_no_answer_gets_a_sentence(capsys, answer, says):

@@ -1,4 +1,4 @@
-"""The graph of what stands on what: complete, without circles, and nothing proved stands on what is only measured."""
+"""The graph of what depends on what: complete, without circles, and nothing proved depends on what is only measured."""
 
 import dataclasses
 import re
@@ -138,7 +138,7 @@ def test_statements_and_what_they_name_are_read_from_the_text():
         (lambda rows: rows["thm-ray"].update(colour="red"), "thm-ray must have .* got .*colour"),
         (lambda rows: rows["thm-ray"].update(evidence="believed"), "thm-ray: evidence must be one of .* got 'believed'"),
         (lambda rows: rows["thm-ray"].update(evidence="measured"), "thm-ray: evidence must be one of .*with over"),
-        (lambda rows: rows["thm-ray"].update(uses=["thm-nowhere"]), r"thm-ray stands on \['thm-nowhere'\]"),
+        (lambda rows: rows["thm-ray"].update(uses=["thm-nowhere"]), r"thm-ray depends on \['thm-nowhere'\]"),
     ],
 )
 def test_a_faulty_row_is_named(change, says):

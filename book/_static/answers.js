@@ -11,7 +11,7 @@
     const found = plain.match(`^(${one})(?:\\s*/\\s*(${one}))?$`);
     if (!found) return { complaint: "A number is wanted, such as 1.5, -2, 1e-3 or 3/4." };
     const value = Number(found[1]) / Number(found[2] ?? 1);
-    if (!Number.isFinite(value)) return { complaint: "That is no finite number." };
+    if (!Number.isFinite(value)) return { complaint: "That is not a finite number." };
     if (!digits && !Number.isInteger(value)) return { complaint: `A whole number is wanted, not ${value}.` };
     return { value };
   }

@@ -1,5 +1,5 @@
-// Makes the graph of claims movable: drag, wheel with Ctrl, pinch, buttons and keys; a chosen node lights up what it stands on
-// and what stands on it; filters dim the rest and thin the table. Without this script its nodes are links to their cards.
+// Makes the graph of claims movable: drag, wheel with Ctrl, pinch, buttons and keys; a chosen node lights up what it depends on
+// and what depends on it; filters dim the rest and thin the table. Without this script its nodes are links to their cards.
 
 document.addEventListener("DOMContentLoaded", () => {
   const frame = document.querySelector(".ao-graph");

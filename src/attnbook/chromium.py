@@ -13,7 +13,7 @@ def launch(playwright: Playwright, *flags: str) -> Browser:
 
     Args:
         playwright: What ``sync_playwright()`` gives.
-        flags: Switches for its command line, beside those that every machine needs.
+        flags: Switches for its command line, in addition to those that every machine needs.
 
     Raises:
         playwright.sync_api.Error: No Chromium could be started.

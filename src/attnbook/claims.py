@@ -33,7 +33,7 @@ class Claim:
     Attributes:
         id: the row's name, also its anchor on the ledger page.
         paper: key of `papers`.
-        number: where the claim stands in the paper.
+        number: where the claim is in the paper.
         kind: one of `KINDS`.
         covers: the paper's numbered items that the row answers for.
         statement: what the paper claims, in the book's words; mathematics between dollar signs.
@@ -142,12 +142,12 @@ def parse(rows: dict[str, dict], tests: dict[str, tuple[str, ...]]) -> dict[str,
                 raise ValueError(f"claim {name}: {field} must be one of {sorted(known)}, got {row[field]!r}")
         found[name] = Claim(name, **row | {"covers": tuple(row["covers"]), "tests": tests.get(name, ())})
     for claim in tests.keys() - found.keys():
-        raise ValueError(f"{tests[claim][0]} is marked as evidence for {claim!r}, which is no claim of the ledger")
+        raise ValueError(f"{tests[claim][0]} is marked as evidence for {claim!r}, which is not a claim of the ledger")
     return found
 
 
 def claim(name: str) -> Claim:
-    """The claim with the given id, to be shown beside its evidence.
+    """The claim with the given id, to be shown next to its evidence.
 
     Raises:
         KeyError: if the ledger has no such claim.

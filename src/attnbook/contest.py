@@ -15,7 +15,7 @@ CARD = re.compile(r'<a href="([\w./]*ledger\.html)#([\w-]+)">In the ledger</a>')
 
 
 def offer(body: str) -> str:
-    """A page's body with a link beside each card and each erratum: to the form, or to what to do without one.
+    """A page's body with a link next to each card and each erratum: to the form, or to what to do without one.
 
     Args:
         body: HTML.

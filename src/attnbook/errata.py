@@ -48,7 +48,7 @@ def same(one: str, other: str) -> bool:
 
 
 def last_digit(number: str) -> float:
-    """The worth of a one in a written number's last digit.
+    """The value of a one in a written number's last digit.
 
     Args:
         number: as in ``"-3.2e-05"``.

@@ -68,7 +68,7 @@ def check(name: str, answer) -> None:
     elif value is None:
         print(f"{name}: please enter a number ({wanted}), not {type(answer).__name__}")
     elif not math.isfinite(value):
-        print(f"{name}: {value} is no finite number")
+        print(f"{name}: {value} is not a finite number")
     elif not digits and value != round(value):
         print(f"{name}: please enter a whole number, not {value:g}")
     elif abs(value - row["value"]) <= tolerance(row):
@@ -85,7 +85,7 @@ def _row(name: str) -> dict:
 
 
 def _number(answer) -> float | None:
-    """The answer as a float, or None if it is no real number."""
+    """The answer as a float, or None if it is not a real number."""
     if isinstance(answer, (str, bytes, bool)):
         return None
     try:

@@ -95,7 +95,7 @@ class Numbers(traitlets.List):
 class Explorer(anywidget.AnyWidget):
     """An interactive figure whose state is its synchronized traits.
 
-    A subclass sets ``module`` (its ES module's name, a file beside its own), ``alt`` (what it shows, in words), its traits,
+    A subclass sets ``module`` (its ES module's name, a file next to its own), ``alt`` (what it shows, in words), its traits,
     and implements ``compute`` (the numbers that the module draws). With a kernel it is an ipywidget; its display also
     carries a JSON form, from which the built page mounts the same module, and `attnbook.stills` makes the static image that
     a notebook stores.

@@ -36,7 +36,7 @@ def fold(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         first.parent.replace(first, nodes.Text(first.removeprefix("Proof. ")))
         node.replace_self(Fold("", Summary("", "Proof"), *content.children, kind="proof"))
     for node in list(doctree.findall(solution_node)):
-        title, *rest = node.children  # its words without what the exercise is called besides, and without its link
+        title, *rest = node.children  # its words without the exercise's second name and its link
         summary = Summary("", title.astext().partition(" (")[0])
         node.replace_self(Fold("", summary, *rest, kind="solution", ids=node["ids"]))
     for node in list(doctree.findall(nodes.section)):

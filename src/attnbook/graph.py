@@ -1,4 +1,4 @@
-"""What stands on what: the papers' claims and the book's own theorems as one directed graph, drawn and told.
+"""What depends on what: the papers' claims and the book's own theorems as one directed graph, drawn and in words.
 
 ``claims.toml`` says of each what it says in plain words, how it is known, and on which others it stands. What a theorem's
 text and proof name by ``{prf:ref}`` and ``{eq}`` is read from the chapters.
@@ -65,8 +65,8 @@ class Node:
         slogan: it in one sentence and plain words.
         evidence: key of `EVIDENCE`.
         over: over what it was computed or measured; empty if it is proved.
-        uses: what it stands on.
-        proof_uses: what only its proof stands on.
+        uses: what it depends on.
+        proof_uses: what only its proof depends on.
         results: the stored results that its numbers come from.
     """
 
@@ -160,7 +160,7 @@ def joined(rows: dict[str, dict]) -> dict[str, Node]:
 
     Raises:
         ValueError: if a claim or a statement lacks a row, a row belongs to none, has an unknown field or evidence, says not
-            over what it was measured, or stands on what is not there, naming the row.
+            over what it was measured, or depends on a missing row, naming the row.
     """
     known = claims().keys() | statements().keys()
     if rows.keys() != known:
@@ -174,7 +174,7 @@ def joined(rows: dict[str, dict]) -> dict[str, Node]:
                 f"{name}: evidence must be one of {sorted(EVIDENCE)}, with over if not proved, got {row['evidence']!r}"
             )
         if lost := {*row.get("uses", ()), *row.get("apart", ())} - known:
-            raise ValueError(f"{name} stands on {sorted(lost)}, which is no claim and no statement")
+            raise ValueError(f"{name} depends on {sorted(lost)}, which is neither a claim nor a statement")
         found[name] = _node(name, row)
     order = {chapter: place for place, chapter in enumerate(chapters())}
     places = {name: place for place, name in enumerate((*statements(), *claims()))}
@@ -207,7 +207,7 @@ def _node(name: str, row: dict) -> Node:
 
 
 def carried(nodes: dict[str, Node]) -> dict[str, tuple[str, ...]]:
-    """By each node's id, the nodes that stand on it directly, in the graph's order."""
+    """By each node's id, the nodes that depend on it directly, in the graph's order."""
     found: dict[str, tuple[str, ...]] = dict.fromkeys(nodes, ())
     for node in nodes.values():
         for used in (*node.uses, *node.proof_uses):
@@ -216,7 +216,7 @@ def carried(nodes: dict[str, Node]) -> dict[str, tuple[str, ...]]:
 
 
 def cycle(nodes: dict[str, Node]) -> tuple[str, ...]:
-    """Ids that stand on each other in a circle, one such circle; empty if there is none."""
+    """Ids that depend on each other in a circle, one such circle; empty if there is none."""
     done: set[str] = set()
     way: list[str] = []
 
@@ -235,7 +235,7 @@ def cycle(nodes: dict[str, Node]) -> tuple[str, ...]:
 
 
 def overstated(nodes: dict[str, Node]) -> list[tuple[str, str]]:
-    """Pairs of a node that calls itself proved and one it stands on that is only measured."""
+    """Pairs of a node that is called proved and a node that it depends on and that is only measured."""
     return [
         (node.id, used)
         for node in nodes.values()
@@ -352,7 +352,7 @@ class Table:
 
     def _repr_markdown_(self) -> str:
         above = carried(self.nodes)
-        lines = ["| what it says | stands on | carries |", "|---|---|---|"]
+        lines = ["| what it says | depends on | supports |", "|---|---|---|"]
         for node in self.nodes.values():
             below = ", ".join(map(self._link, node.uses + node.proof_uses)) or "–"
             on_it = ", ".join(map(self._link, above[node.id])) or "–"

@@ -86,7 +86,7 @@ FILES = {"ledger.json": ledger_json, "ledger.csv": as_csv, "errata.json": errata
 
 
 def write_files(app: Sphinx, exception: Exception | None) -> None:
-    """Put the files and their schemas beside the pages."""
+    """Put the files and their schemas next to the pages."""
     if exception or app.builder.format != "html":
         return
     for name, text in FILES.items():

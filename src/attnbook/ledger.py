@@ -1,4 +1,4 @@
-"""The ledger page: a card for every claim and every statement, with what it stands on and all its evidence a click away."""
+"""The ledger page: a card for every claim and every statement, with what it depends on and all its evidence a click away."""
 
 import csv
 import html
@@ -20,7 +20,7 @@ COMMAND = re.compile(r"python3? (?:(?:experiments|benchmarks)/\w+\.py|run\.py \w
 
 
 def downstream(start: str, above: dict[str, tuple[str, ...]]) -> set[str]:
-    """All that stands on a node, directly or through others: what falls if it falls.
+    """All nodes that depend on a node, directly or through others: what falls if it falls.
 
     Args:
         start: its id.
@@ -145,7 +145,7 @@ class Ledger:
         below = f"Stands on {'; '.join(on)}. " if on else ""
         direct, far = self.above[node.id], downstream(node.id, self.above)
         more = f", and {len(far) - len(direct)} more through these" if len(far) > len(direct) else ""
-        falls = f"If this falls, so do: {self._links(direct)}{more}. " if direct else "Nothing here stands on it. "
+        falls = f"If this falls, so do: {self._links(direct)}{more}. " if direct else "Nothing here depends on it. "
         return f'<p>{below}{falls}<a href="graph.html#{node.id}">In the graph</a></p>'
 
     @staticmethod

@@ -14,7 +14,7 @@ BLOCKING = re.compile(r'<script src="(?![^"]*documentation_options\.js)')  # on 
 
 
 def lighter(page: str) -> str:
-    """A page whose scripts are loaded beside its text, without those of the search.
+    """A page whose scripts are loaded in parallel with its text, without those of the search.
 
     Args:
         page: its HTML.

@@ -68,7 +68,7 @@ def script_json(value: dict) -> str:
 
 
 def setup(app: Sphinx) -> dict:
-    """Put the explorers' modules, their host script and their style beside the pages."""
+    """Put the explorers' modules, their host script, and their style next to the pages."""
     app.connect("build-finished", write_assets)
     app.add_css_file("explorers/explorers.css")
     app.add_js_file("explorers/host.js", loading_method="defer")

@@ -1,6 +1,6 @@
 """What the built pages owe to their readers elsewhere: a Sphinx extension for previews, images, a site map and a 404 page.
 
-Where the site will stand is told by the environment variable ``BOOK_URL``; without it nothing in the pages names an address.
+The environment variable ``BOOK_URL`` gives the address of the site; without it, no page names an address.
 """
 
 import html
@@ -63,7 +63,7 @@ def joined(body: str) -> str:
 
 
 def prepare(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None) -> None:
-    """Add the preview to a page's head; mend its body."""
+    """Add the preview to a page's head, and correct its body."""
     address, picture = app.config.html_baseurl, context.get("ao_card", PREVIEW)
     title = re.sub(r"<[^>]+>", "", context.get("title") or app.config.html_title)
     properties = {

@@ -1,4 +1,4 @@
-"""A Sphinx extension: what links lead to, shown beside them: equations, theorems, claims, citations, and glossary terms.
+"""A Sphinx extension: what links lead to, shown next to them: equations, theorems, claims, citations, and glossary terms.
 
 The previews of a page are one script, ``_static/previews/PAGE.js``, which ``book/_static/previews.js`` loads when it is
 needed, so they also work in pages opened as files.

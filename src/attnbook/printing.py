@@ -56,5 +56,5 @@ def share(some: int, among: int) -> str:
 
 
 def chance(p: float) -> str:
-    """A p-value with one digit, as in ``"p = 0.03"``; what lies below a millionth is said to, its digits being no news."""
+    """A p-value with one digit, as in ``"p = 0.03"``; of a value below a millionth, only that it is."""
     return "p < 1e-6" if p < 1e-6 else f"p = {p:.1g}"

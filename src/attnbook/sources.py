@@ -1,6 +1,6 @@
 """The sources of the evidence as pages of the site, which needs no network: tests, experiments and stored results.
 
-A Sphinx extension. Its pages stand in the folder ``_evidence``, as Sphinx's own listings of the package in ``_modules``.
+A Sphinx extension. Its pages are in the folder ``_evidence``, as Sphinx's own listings of the package in ``_modules``.
 """
 
 import ast

@@ -13,7 +13,7 @@ from attnbook.chromium import launch
 from attnbook.mount import script_json, write_scripts
 
 WIDTH, COLUMN, SCALE, COLOURS = 1280, 46, 2, 64  # of the window, of the text in rem, pixels per unit, of a palette
-# As in the built page, but for what answers a reader only.
+# As in the built page, except for what only answers a reader.
 BLANK = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><link rel="icon" href="data:,">
 <link rel="stylesheet" href="explorers.css"><script defer src="host.js"></script><style>
 body {{ margin: 0; color: #212529; background: #fff; font-family: system-ui, sans-serif; }}

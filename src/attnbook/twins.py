@@ -1,4 +1,4 @@
-"""A Sphinx extension: each page also as Markdown beside it, and ``llms.txt``, which lists these files for language models.
+"""A Sphinx extension: each page also as a Markdown file, and ``llms.txt``, which lists these files for language models.
 
 What a page shows only with its script or its style becomes plain text: theorems get their titles, references what they refer
 to, cards their words, and figures their captions. Code is kept, with what it printed; explorers are only named.

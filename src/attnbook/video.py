@@ -37,7 +37,7 @@ def write_video(run: Run, path: Path, fps: int = 12, every: int = 1) -> int:
         How many frames were written.
 
     Raises:
-        TypeError: if ``every`` is no integer.
+        TypeError: if ``every`` is not an integer.
         ValueError: if ``every`` is smaller than 1.
         RuntimeError: if the program ffmpeg is not there, fails, or no Chromium could be started.
     """

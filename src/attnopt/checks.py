@@ -91,7 +91,7 @@ def check_entries(name: str, value: Tensor) -> None:
 
 
 def as_column(vector: Tensor) -> Tensor:
-    """A vector as a matrix of one column, for these checks; what is no tensor stays, to be refused by them."""
+    """A vector as a matrix of one column, for these checks; anything else stays, to be refused by them."""
     return vector.unsqueeze(-1) if isinstance(vector, Tensor) else vector
 
 

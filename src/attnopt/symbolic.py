@@ -66,7 +66,7 @@ def gaussian_expectation(
     """Expectation of a polynomial, or of each entry of a matrix, in independent centred normal variables.
 
     A monomial's expectation is the product of its factors' moments: E x^{2m} = (2m - 1)!! v^m for variance v, odd ones 0.
-    SymPy raises its PolynomialError for what is no polynomial in the variables.
+    SymPy raises its PolynomialError for anything but a polynomial in the variables.
 
     Args:
         polynomial: in the ``variables``, with any other symbols as constants.

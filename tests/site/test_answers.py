@@ -71,9 +71,9 @@ COMPLAINTS = [
     ("0x10", 0, "A number is wanted, such as 1.5, -2, 1e-3 or 3/4."),
     (".", 4, "A number is wanted, such as 1.5, -2, 1e-3 or 3/4."),
     ("Infinity", 4, "A number is wanted, such as 1.5, -2, 1e-3 or 3/4."),
-    ("1e999", 4, "That is no finite number."),
-    ("1/0", 4, "That is no finite number."),
-    ("0/0", 4, "That is no finite number."),
+    ("1e999", 4, "That is not a finite number."),
+    ("1/0", 4, "That is not a finite number."),
+    ("0/0", 4, "That is not a finite number."),
     ("16.9", 0, "A whole number is wanted, not 16.9."),
 ]
 

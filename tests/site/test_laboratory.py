@@ -356,8 +356,8 @@ def test_weights_go_to_a_file_and_come_from_one(laboratory, tmp_path):
         return json.dumps(good | {"weights": good["weights"] | changes})
 
     wrong = {
-        "{": "This file is no JSON.",
-        '{"norm": "rms", "weights": {"token": [[NaN]]}}': "This file is no JSON.",
+        "{": "This file is not JSON.",
+        '{"norm": "rms", "weights": {"token": [[NaN]]}}': "This file is not JSON.",
         "[]": 'its norm must be "rms" or "unit", got none',
         json.dumps(good | {"norm": "smooth"}): 'its norm must be "rms" or "unit", got "smooth"',
         '{"norm": "rms"}': "This file holds no weights.",

@@ -176,7 +176,7 @@ const controls = [
   { trait: "softness", label: "label softness", step: 0.01 },
 ];
 
-// A text beside a point, on the side where it covers least of what is taken, { x, y, width, height } each.
+// A text next to a point, on the side where it covers least of what is taken, { x, y, width, height } each.
 function beside(parent, text, [x, y], taken) {
   const width = 5.7 * text.length, height = 13;
   const sides = [10, 26].flatMap((gap) => [

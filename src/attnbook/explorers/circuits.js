@@ -151,7 +151,7 @@ const wide = {
 };
 const tall = { label: "accuracy", low: 0.45, high: 1.03, ticks: [0.5, 0.6, 0.7, 0.8, 0.9, 1] };
 const part = ({ low, high, scale = Number }, value) => (scale(value) - scale(low)) / (scale(high) - scale(low));
-const shifted = (seed) => 1 + 0.05 * Math.sin(2.4 * seed); // so that points are seen beside each other
+const shifted = (seed) => 1 + 0.05 * Math.sin(2.4 * seed); // so points do not hide each other
 function spot(data, seed) {
   const { counts } = listed(data);
   return [

@@ -13,7 +13,7 @@ from attnopt.clustering.trained import SHAPES, load_overview
 
 TASK, MODELS = Task(), 200
 SUCCESS = 0.9  # accuracy
-MOST = 60  # levels that are told apart
+MOST = 60  # levels that are distinguished
 
 
 def _data() -> dict:

@@ -1,4 +1,4 @@
-// Plain steps beside GD++: what its layers do to eigenvalues and errors, and the losses by depth.
+// Plain steps and GD++: what its layers do to eigenvalues and errors, and the losses by depth.
 
 import {
   axes,

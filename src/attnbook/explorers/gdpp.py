@@ -1,4 +1,4 @@
-"""Plain steps beside layers that also move the covariates: eigenvalues carried, loss by depth, and a shifted spectrum."""
+"""Plain steps and layers that also move the covariates: eigenvalues carried, loss by depth, and a shifted spectrum."""
 
 import functools
 import json
@@ -56,7 +56,7 @@ class GdppExplorer(Explorer):
         context: n, one of those in the table.
         layers: k of them.
         scale: s, by which all covariates are multiplied after the parameters were chosen.
-        view: what is drawn beside the losses: the "eigenvalues" layer by layer, or the "residual" of all three methods.
+        view: what is drawn next to the losses: the "eigenvalues" layer by layer, or the "residual" of all three methods.
         table: nodes, weights and parameters for each n.
     """
 

@@ -1,4 +1,4 @@
-// The gradient of a small clustering-head model beside a true bound and the paper's, as the weights are scaled.
+// The gradient of a small clustering-head model, a true bound, and the paper's bound, as the weights are scaled.
 
 import {
   axes,

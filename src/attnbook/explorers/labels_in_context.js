@@ -16,7 +16,7 @@ const similarity = (
 ) => (kernel === "linear" ? dot : (a, b) => Math.exp(-((a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2) / (2 * width * width)));
 
 // What each example has added to every token per unit of similarity, and the log-odds of all tokens, after the layers. For
-// class vectors -½ and ½ the push (σ - C)θ is the probability of label 1 less the label.
+// class vectors -½ and ½ the push (σ - C)θ is the probability of label 1 minus the label.
 function layered(points, labels, shown, { step, layers, ...rest }) {
   const close = similarity(rest),
     near = points.map((x) => points.slice(0, shown).map((y) => close(x, y))),

@@ -26,7 +26,7 @@ def tosses() -> tuple[Tensor, Tensor]:
 class LabelsInContextExplorer(Explorer):
     """Nine tokens in the plane, the last one the query, and layers Z ← Z - (h/n)𝒦M(σ - C)θ of two classes.
 
-    Beside it, how often the layers are right about the query over 400 prompts of random points whose labels are coin flips.
+    Next to it, how often the layers are right about the query over 400 prompts of random points whose labels are coin flips.
 
     Traits:
         points: of the nine tokens, each a pair.

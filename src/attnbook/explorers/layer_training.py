@@ -62,7 +62,7 @@ class LayerTrainingExplorer(SpectrumExplorer):
         "Left: the sizes of two steps against time. Both start near 0.3, run together to a plateau on a dotted line, the "
         "best size for both, and separate there: one ends on the lower, one on the upper of two dashed lines. Right, above: "
         "the loss against time, a fall to the dotted line, a plateau, and a second fall to the dashed line, the optimum. "
-        "Below: the mean spectrum as a gray area, and colored what the layers leave of it at the marked time."
+        "Below: the mean spectrum as a gray area, and in color what the layers have not removed of it by the marked time."
     )
     dim = traitlets.Int(5, min=1, max=max(DIMS)).tag(sync=True)
     n_context = traitlets.Int(20, min=1, max=max(CONTEXTS)).tag(sync=True)

@@ -1,4 +1,4 @@
-// Layers as steps of the feature flow: where three tokens are after each layer, beside the flow, and the cross-entropy there, or
+// Layers as steps of the feature flow: where three tokens are after each layer, with the flow, and the cross-entropy there, or
 // the error against the step.
 
 import {

@@ -16,7 +16,7 @@ SCHEMES = ("euler", "printed", "lie", "strang")
 
 
 class LayersExplorer(Explorer):
-    """A network of equal layers beside the flow that it discretizes, for four kinds of layer.
+    """A network of equal layers and the flow that it discretizes, for four kinds of layer.
 
     Three tokens with two features; labels (1 - softness) I + softness / 3; softmax over the classes. θ is ``scale`` times
     three fixed class vectors in the linear model, and ``scale`` times I/2 in the quadratic one.

@@ -1,4 +1,4 @@
-"""The optimal layer beside Newton's method and plain gradient descent, and what it costs not to adapt."""
+"""The optimal layer, Newton's method, and plain gradient descent, and what it costs not to adapt."""
 
 import torch
 import traitlets

@@ -1,4 +1,4 @@
-// What one attention layer leaves of the variance of a parity after n examples, by what its head can tell apart.
+// The unexplained variance of a parity after n examples of one attention layer, by what its head can tell apart.
 
 import { axes, clipped, COLOURS, curve, drawn, line, power, show, small, sum } from "./common.js";
 import { explorer } from "./shell.js";
@@ -181,7 +181,7 @@ function drawValley(picture, now, { sharpness }) {
   small(picture, FIELD[0], 16, `dashed: number of rules, ${many(now.hypotheses)}`);
 }
 
-// One bar a cell, as wide as it is probable, filled as likely as it has been seen; what stays empty is what is left.
+// One bar per cell, as wide as it is probable, filled as likely as it has been seen; the empty part is the unexplained variance.
 function drawCells(picture, now, { knows, length, weight }) {
   const k = Math.min(weight, length),
     place = axes(picture, FIELD, { low: 0, high: 1, ticks: [0, 0.5, 1], label: "cells (width: probability)" }, {

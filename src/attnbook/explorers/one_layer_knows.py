@@ -15,7 +15,7 @@ NAMES = ("nothing", "sequences", "positions", "counts", "parity")
 
 
 class OneLayerKnowsExplorer(Explorer):
-    """The share of the variance that is left after n examples of a parity of k out of L tokens.
+    """The share of the variance that is unexplained after n examples of a parity of k out of L tokens.
 
     Traits:
         knows: what the head compares: "nothing" (its scores count equal tokens, all of them, and it divides by the expected
@@ -41,7 +41,7 @@ class OneLayerKnowsExplorer(Explorer):
     decades = Interval(3.0, 0, DECADES)
 
     def compute(self) -> dict:
-        """What each head leaves, what any must leave, ν along the sharpness, and the examples until a fifth is left."""
+        """What each head and what any head leaves unexplained, ν along the sharpness, and the examples until 20% is."""
         length, weight = self.length, min(self.weight, self.length)
         numbers = [round(10 ** (DECADES * j / (POINTS - 1))) for j in range(POINTS)]
         now = round(10**self.decades)

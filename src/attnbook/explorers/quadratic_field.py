@@ -1,4 +1,4 @@
-"""The gradient of the quadratic model for two tokens with one feature, beside the formula that the paper gives for it."""
+"""The gradient of the quadratic model for two tokens with one feature, and the formula that the paper gives for it."""
 
 import math
 

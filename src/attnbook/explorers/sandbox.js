@@ -385,7 +385,7 @@ function player(parent, link, { status, root }) {
 const halves = (tokens, { k }) => ({ prefix: tokens.slice(0, k), suffix: tokens.slice(k) });
 const inHalves = (list, task, write, between) => Object.values(halves(list, task)).map(write).filter(Boolean).join(between);
 
-// One sentence, followed from its tokens to its answer: each stage lights up in turn, and is said.
+// One sequence, followed from its tokens to its answer: each stage lights up in turn and is described.
 const STAGES = [
   [
     "attention",
@@ -886,7 +886,7 @@ function labels(parent, link) {
   );
   let shown = null;
   input.addEventListener("change", () => {
-    link.update(anew(link.state(), { rule: input.value.trim().replace(/\s+/g, " ") })); // what is refused stays, to be mended
+    link.update(anew(link.state(), { rule: input.value.trim().replace(/\s+/g, " ") })); // a rule that is refused stays, to be corrected
   });
   link.watch((changes) => {
     if ("rule" in changes) shown = null;

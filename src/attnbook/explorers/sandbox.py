@@ -21,7 +21,7 @@ SIZES = ("p", "length", "k")
 
 
 class Sandbox(Explorer):
-    """The laboratory: train models in the page, change them, compare them; recorded runs, models and trainings beside them.
+    """The laboratory: train models in the page, change them, compare them; next to recorded runs, models, and trainings.
 
     The page carries the parameters of the frames, and everything is computed from them. A sentence, a prefix with a suffix,
     lights up in all the pictures. What a reader trains in the page, in double precision and from a generator of its own,

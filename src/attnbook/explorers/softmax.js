@@ -202,7 +202,7 @@ function drawBars(picture, { softmax, start, smooth_maximum }, { logits, before,
   for (const [value, look] of [[top, {}], [smooth_maximum, { "stroke-width": 3 }], [limit, { "stroke-dasharray": "3 4" }]]) {
     line(picture, [46, height(value)], [224, height(value)], look);
   }
-  // Labels beside the lines, pushed apart where the lines are close.
+  // Labels next to the lines, pushed apart where the lines are close.
   const low = height(top) + 4,
     middle = Math.min(height(smooth_maximum) + 4, low - 13),
     high = Math.min(height(limit) + 4, middle - 13);

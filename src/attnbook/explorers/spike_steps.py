@@ -27,14 +27,14 @@ TASK = Task()
 
 
 def counted(seed: int) -> np.ndarray:
-    """How often each sequence, numbered by its tokens as binary digits, stands in the training set of a run, as bytes."""
+    """How often each sequence, numbered by its tokens as binary digits, occurs in the training set of a run, as bytes."""
     tokens = training_data([seed], TASK, 2048)[0][0].numpy()
     return np.bincount(tokens @ (1 << np.arange(TASK.length)[::-1]), minlength=2**TASK.length).astype(np.uint8)
 
 
 @functools.cache
 def recorded() -> tuple[Models, Tensor, Tensor]:
-    """The models after every step, the training sequences that differ, and how often each stands there."""
+    """The models after every step, the training sequences that differ, and how often each occurs there."""
     with np.load(DATA, allow_pickle=False) as arrays:
         rows, counts = torch.from_numpy(arrays["weights"].astype(np.float64)), torch.from_numpy(arrays["counts"])
     parts = rows.split([math.prod(shape) for shape in SHAPES.values()], 1)
@@ -63,7 +63,7 @@ class SpikeStepsExplorer(Explorer):
 
     Traits:
         step: after which the model is shown.
-        data: weights after every step (base64 of float32), how often each sequence stands in the training set (base64 of
+        data: weights after every step (base64 of float32), how often each sequence occurs in the training set (base64 of
             bytes, by number), and the loss after every step.
     """
 

@@ -50,7 +50,7 @@ def _density(dim: int, n_context: int, end: float) -> np.ndarray:
     up to a factor. By de Bruijn's formula the mean of Π_i (1 + g(λ_i)) is a ratio of Pfaffians, and its derivative in g at
     a point is the density there. The integrals are taken in √λ, by a Gauss rule between two neighboring points.
     """
-    small, large = sorted((dim, n_context))  # XXᵀ and XᵀX have the same eigenvalues, but for zeros
+    small, large = sorted((dim, n_context))  # XXᵀ and XᵀX have the same eigenvalues, except zeros
     t, rule = legendre.leggauss(RULE)
     fitted = np.linalg.inv(legendre.legvander(t, RULE - 1))  # values at the nodes to Legendre coefficients
     up_to = np.stack([legendre.legval(t, legendre.legint(column, lbnd=-1)) for column in fitted.T])  # and their integrals

@@ -383,7 +383,7 @@ export function fits(state, bounds) {
     editsOf(state.edits, state);
     const forks = editsOf(state.fork, state);
     if (forks.length > 1 || forks.some(({ kind }) => !FORKED.includes(kind))) {
-      return "A second run differs in one setting, and that is no change of the model.";
+      return "A second run differs in one setting, and this is not a change of the model.";
     }
   } catch (error) {
     return error.message;
@@ -650,7 +650,7 @@ export function fromFile(text, state) {
   try {
     said = JSON.parse(text);
   } catch {
-    throw new RangeError("This file is no JSON.");
+    throw new RangeError("This file is not JSON.");
   }
   const { norm, weights } = said ?? {};
   if (norm !== "rms" && norm !== "unit") {

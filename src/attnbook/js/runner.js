@@ -16,7 +16,7 @@
 import { createTrainer, random, unflatten } from "./trainer.js";
 
 const BETWEEN = 10, MOST = 200; // epochs between states kept to go back to, and how many
-const SLOW = 20; // steps per second up to which each is told
+const SLOW = 20; // steps per second up to which each is reported
 const SETTING = { rate: "learningRate", eps: "eps", decay: "weightDecay", discount: "discount" };
 
 // Below such a loss of an epoch a run has left the plateau, as `escape_level` of the package says.

@@ -127,7 +127,7 @@ export function numberIn(text, { low = -Infinity, high = Infinity, whole = false
   };
 }
 
-// A labeled field for a number. What it may not be is said, and the last good value stays.
+// A labeled field for a number. A message names a value that is refused, and the last good value stays.
 function number(row, { parent, bounds, link }) {
   const input = element("input", { type: "text", inputmode: "decimal", autocomplete: "off", "aria-label": row.label });
   const node = element(
@@ -353,7 +353,7 @@ const spelled = (state, names) => names.map((name) => `${name}:${written(state[n
 const addressed = (state, start) =>
   spelled(state, Object.keys(start).filter((name) => written(state[name]) !== written(start[name])));
 
-// The changes that an address asks for, and the names of those that are no value of a trait or of none.
+// The changes that an address asks for, and the names of those that are not a value of any trait.
 function asked(text, start, bounds) {
   const changes = {}, refused = [];
   for (const part of text.split(";")) {
@@ -424,7 +424,7 @@ function question({ prompt, options, picture, start }, { root, svgs, done }) {
   return end;
 }
 
-// What is said after a guess, and at a step of a tour.
+// The text after a guess, and at a step of a tour.
 export const revealed = (guessed, compute, { reveal, of }, state) =>
   reveal(guessed, compute(state), state, of && compute(of(state)));
 export const told = ({ say }, compute, state) => (typeof say === "function" ? say(compute(state), state) : say);
@@ -691,7 +691,7 @@ export function explorer({ pictures, controls, compute, draw, say, guess, tour, 
     const watch = new ResizeObserver(() => { // SVGs fit themselves
       const fits = width === root.clientWidth || !pictures.some((one) => typeof one === "function");
       width = root.clientWidth;
-      if (!fits) requestAnimationFrame(redraw); // not at once: what changes size while sizes are told is an error in Firefox
+      if (!fits) requestAnimationFrame(redraw); // not at once: changing a size while sizes are reported is an error in Firefox
     });
     watch.observe(root);
     return () => {

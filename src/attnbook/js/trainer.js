@@ -1,6 +1,6 @@
 // Trains one small transformer on sparse modular addition, in double precision: forward pass, gradients and Adam written out.
 // Nothing is drawn and nothing asked of a page, so it runs in a worker as well. Weights have the names and shapes of the
-// Python package's `Models`, for one model; as one array they stand in the order of `shapes`.
+// Python package's `Models`, for one model; as one array they follow the order of `shapes`.
 
 import { sum } from "./common.js";
 import { below, checkNorm, density, weightsIn } from "./model.js";
@@ -732,7 +732,7 @@ export function createTrainer({
   }
 
   // What is judged: all sequences or a sample, and the training set, equal sequences with equal labels once. Of `judged`, the
-  // first ones are tested; a training example is one of them where all are listed, and stands after them otherwise.
+  // first ones are tested; a training example is one of them where all are listed, and follows them otherwise.
   let judged = null;
   function examples() {
     const complete = p ** length <= LISTED, tested = complete ? allSequences(task) : drawn(SAMPLE, STREAMS.sample);

@@ -15,13 +15,13 @@ def attention_by_pair(attention: Tensor, tokens: Tensor) -> Tensor:
 
     Args:
         attention: on each token of the sequences, shape (M, n, L), as from `Models.stages`.
-        tokens: sequences, shape (n, L); each of the tokens 0 … p - 1 must stand at each position in one of them.
+        tokens: sequences, shape (n, L); each of the tokens 0 … p - 1 must occur at each position in one of them.
 
     Returns:
         Shape (M, p, L). Over all sequences, its mean over the tokens is the attention on each position.
 
     Raises:
-        ValueError: if a token never stands at some position.
+        ValueError: if a token never occurs at some position.
     """
     check_tensors(attention=attention)
     check_integers("tokens", tokens)
@@ -61,7 +61,7 @@ def activation_sparsity(activations: Tensor, thresholds: Sequence[float]) -> Ten
 
 
 def position_effects(sequence: Tensor, task: Task) -> Tensor:
-    """How much of the variance of ξ is left when all tokens but one are known, for each position: E Var(ξ | others)/Var ξ.
+    """The share of the variance of ξ that remains if all other tokens are known, for each position: E Var(ξ | others)/Var ξ.
 
     Args:
         sequence: ξ of all pᴸ sequences in lexicographic order, shape (M, pᴸ, d).

@@ -17,7 +17,7 @@ FARTHEST = 1e8  # no position need lie further out: there, scores of unit tokens
 
 
 def cluster_counts(p: int, k: int) -> Tensor:
-    """How often each token stands in a prefix, for every multiset of k tokens, shape (C(k + p - 1, k), p).
+    """How often each token occurs in a prefix, for every multiset of k tokens, shape (C(k + p - 1, k), p).
 
     Raises:
         ValueError: if a call would take longer than 300 s or 4 GiB.
@@ -60,7 +60,7 @@ def ideal_circuit(
         of that size; 5000 clusters take 6 seconds, 12,000 a minute and a half.
 
     Raises:
-        ValueError: if the task's labels are no sums, or a call would take longer than 300 s or 4 GiB.
+        ValueError: if the task's labels are not sums, or a call would take longer than 300 s or 4 GiB.
 
     Source: the chapter "The ideal circuit"; Odonnat, Bouaziz, Cabannes (2025), section 3.1 and Figure 1, for the idea.
     """

@@ -53,7 +53,7 @@ def read_arrays(file: Path) -> tuple[dict[str, np.ndarray], str]:
 
 @contextmanager
 def _in_one_move(file: Path) -> Iterator[Path]:
-    """A file of this process to write to, which then takes the place of the one beside it, whose folder is made."""
+    """A file of this process to write to, which then replaces the one next to it, whose folder is made."""
     file.parent.mkdir(parents=True, exist_ok=True)
     mine = f".{socket.gethostname()}-"
     for left in file.parent.glob(f"{glob.escape(file.stem + mine)}*.partial"):

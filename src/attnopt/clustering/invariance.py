@@ -13,7 +13,7 @@ def invariance(models: Models, task: Task) -> dict[str, Tensor]:
     The prefix is the tokens at the task's relevant positions, the first k unless it has a rule, and the suffix is all other
     tokens; see `Task.relevant`. By the law of total variance
     Var ξ = E Var(ξ | prefix) + E Var(E[ξ | prefix] | counts) + Var E[ξ | counts], where counts says how often each token
-    stands in the prefix. Suffix invariance is one minus the first share, permutation invariance one minus the second. Under
+    is in the prefix. Suffix invariance is one minus the first share, permutation invariance one minus the second. Under
     a rule, the label itself may depend on the order of the prefix.
 
     Args:

@@ -21,7 +21,7 @@ Params = dict[str, Tensor]
 Norm = Literal["unit", "rms", "smooth"]
 TRAINED = ("query", "value", "receptors", "assemblers")  # the weights of the paper's theory
 BIASES = ("receptor_biases", "assembler_bias")
-NEAR = 0.01  # so near to 0, and to 1, the smooth step is 0, and 1, but for e⁻⁹⁸
+NEAR = 0.01  # so near to 0, and to 1, the smooth step is 0, and 1, up to e⁻⁹⁸
 STAGES = ("embeddings", "scores", "attention", "values", "mixture", "sequence", "direction", "activations", "output")
 FILES = ".npz", ".json", ".safetensors"  # in which models are kept
 

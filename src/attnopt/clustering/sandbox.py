@@ -71,7 +71,7 @@ class Run:
         """The models of an ensemble, float32, one per frame; without biases they get biases of zero.
 
         Raises:
-            ValueError: if the norm is "smooth", or the task's labels are no sums.
+            ValueError: if the norm is "smooth", or the task's labels are not sums.
         """
         return cls._of(models, task, name, description, np.arange(len(models)), {}, "model")
 

@@ -43,7 +43,7 @@ def sharpness(
         truth: ones at the labels, shape (M, n, p).
         norm: the models' normalization.
         preconditioner: positive diagonal P, shape (M, n); with it, the largest eigenvalue of P⁻¹H.
-        iterations: of Lanczos's method; more than there are parameters are no use.
+        iterations: of Lanczos's method; more than there are parameters are useless.
         step: relative length of the differences.
 
     Returns:

@@ -83,7 +83,7 @@ def gdpp_optimum(dim: int, n_context: int, n_layers: int) -> tuple[Tensor, Tenso
         n_layers: k, at most 4 (the loss has degree 3ᵏ - 1 in the Gram matrix).
 
     Returns:
-        Steps a_i in the order of the layers, float64, shape (k,), curvatures a_i b_i of all but the last, shape (k - 1,),
+        Steps a_i in the order of the layers, float64, shape (k,), curvatures a_i b_i of all except the last, shape (k - 1,),
         and the loss, not divided by d.
 
     Source: the chapter "Beyond gradient descent".

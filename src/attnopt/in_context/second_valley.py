@@ -1,4 +1,4 @@
-"""Beside the valley of gradient descent the one-layer loss can have a second one; its floor, exactly, along one angle.
+"""A second local minimum of the one-layer loss, apart from that of gradient descent: its floor, exactly, along one angle.
 
 In the eigenbasis of Σ, with j one of its directions, take b = (sin θ e_j, cos θ), A₁ diagonal and α a multiple of e_j, and
 minimise over A₁ and α. At θ = 0 that gives Theorem 1's optimum, at 90° the best layer that reads coordinate j alone.

@@ -14,7 +14,7 @@ from attnopt.in_context.wishart import check_degree, wishart_quadrature, wishart
 
 
 def residual_polynomial(steps: Tensor | Sequence[float]) -> Polynomial:
-    """r(λ) = Π (1 + a_i λ), what k layers leave of the error in an eigendirection of the whitened Gram matrix.
+    """r(λ) = Π (1 + a_i λ), by which k layers multiply the error in an eigendirection of the whitened Gram matrix.
 
     Args:
         steps: a_i as in A_i = a_i Σ⁻¹ (negative for gradient descent), shape (k,).

@@ -97,7 +97,7 @@ def _seconds_of_moments(dim: int, dof: int, count: int) -> float:
 
 @functools.cache
 def _spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
-    small, large = sorted((dim, dof))  # XXᵀ and XᵀX have the same eigenvalues, but for zeros
+    small, large = sorted((dim, dof))  # XXᵀ and XᵀX have the same eigenvalues, except zeros
     # degrees of freedom of the squared entries along the path row 1, column 1, row 2, column 2, …
     freedoms = [freedom for i in range(small) for freedom in (large - i, small - 1 - i)][:-1]
     crossings = [[math.prod(range(f, f + 2 * k, 2)) for k in range(count)] for f in freedoms]

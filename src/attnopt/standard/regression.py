@@ -7,7 +7,7 @@ from attnopt.checks import as_column, check_broadcast, check_count, check_matric
 
 
 def as_tokens(covariates: Tensor, labels: Tensor) -> Tensor:
-    """The tokens x₁, y₁, x₂, y₂, …, x_n of n points and the labels of all but the last.
+    """The tokens x₁, y₁, x₂, y₂, …, x_n of n points and the labels of all except the last.
 
     Args:
         covariates: shape (..., n, d).

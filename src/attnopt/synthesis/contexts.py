@@ -126,7 +126,7 @@ def mixture_error(queries: Tensor, means: Tensor, shares: Tensor, covariance: Te
     shift = (twice - belief) @ means + (1 - (twice * weight / belief).sum(-1)).unsqueeze(-1) * pull
     error = Error(spread, -spread.unsqueeze(-1) * shift, spread[..., None, None] * (noise + scatter))
     if not all(part.isfinite().all() for part in error):
-        raise ValueError(f"queries or means are too long: the error is no finite number of {queries.dtype}")
+        raise ValueError(f"queries or means are too long: the error is not a finite number of {queries.dtype}")
     return error
 
 

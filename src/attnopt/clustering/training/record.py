@@ -369,7 +369,7 @@ def check_description(file: Path | str, found: str, wanted: str) -> None:
 
 
 def _complete(description: str) -> dict[str, Any]:
-    """A description with what is said of settings that there have not always been."""
+    """A description completed by the values of settings that older files lack."""
     if not description.startswith("{"):
         return {"description": description}
     said = json.loads(description)

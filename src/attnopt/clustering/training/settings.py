@@ -166,4 +166,4 @@ def _check_number(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be {least}{'' if name == 'clip' else ' and finite'}, got {value}")
 
 
-PAPER, USUAL = Settings(), Watch()  # what is meant where nothing is said
+PAPER, USUAL = Settings(), Watch()  # the defaults

@@ -208,7 +208,7 @@ def advance(engine: Plain | Kernel, state: State, pace: Pace, record: Record) ->
     order = record.order_of(record.epoch)
     engine.epoch(state, order, pace, record.squares, spread)
     losses, _, _ = engine.predict(state.rows, record.probe, spread)
-    sound = (spread <= SPREAD) & losses.isfinite().all(1)  # a spread that is no number is none
+    sound = (spread <= SPREAD) & losses.isfinite().all(1)  # a spread that is not a number fails
     for value in (state.rows, state.first, state.second):
         sound &= value.isfinite().all(1)
     still = record.passed(-(-record.count // pace.size), sound, spread).unsqueeze(1)
