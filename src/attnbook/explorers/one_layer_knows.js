@@ -137,28 +137,27 @@ function drawCurves(picture, now, { knows }, asking) {
     curve(inside, now.numbers.map((n) => put([n, Math.max(0, 1 - n / now.hypotheses)])), { "stroke-dasharray": "6 4" });
   }
   curve(inside, now.numbers.map((n, j) => put([n, now.curves[knows][j]])), { stroke: OURS, "stroke-width": 3 });
-  NAMES.forEach((name, index) => {
-    const level = [0.46, 0.85, 0.62, 0.46, 0.3][index], first = now.curves[name].findIndex((value) => value < level);
-    if (first < 0) return;
-    const [x, y] = put([now.numbers[first], level]), last = x > FIELD[2] - 90 || name === "sequences";
+  const level = 0.46, first = now.curves[knows].findIndex((value) => value < level);
+  if (first >= 0) {
+    const [x, y] = put([now.numbers[first], level]), last = x > FIELD[2] - 90;
     drawn(
       "text",
       {
-        x: last ? x - 8 : x + 5,
+        x: last ? x - 8 : x + 8,
         y: y + 4,
         "text-anchor": last ? "end" : "start",
         class: "ao-small ao-halo",
-        ...(name === knows && { "font-weight": "bold" }),
+        "font-weight": "bold",
       },
       picture,
-      TITLES[name],
+      TITLES[knows],
     );
-  });
+  }
   small(
     picture,
     FIELD[0],
     16,
-    isBlind({ knows }) ? "dashed: lower bound, on average over the rules" : "what the head compares",
+    isBlind({ knows }) ? "gray: other heads; dashed: bound, averaged over rules" : "gray: heads that compare something else",
   );
 }
 
