@@ -36,12 +36,12 @@ rounding PAIRS of the runs "weights i with data i" of "origins" once more, and a
          Without a rule.
 growth   A hundred runs each for k = 3 and L = 8, ..., 16, seeds 50,000 to 50,099, on fresh sequences, with the difference of
          the two token embeddings held at its initial value: after every step, both are moved by the same vector so that it
-         is restored. Evaluated after every epoch, until ENOUGH runs have escaped or 3000 epochs have passed. The rule is that
-         of an open problem of "One picture": the slope of the logarithm of the median escape against log L at k = 3, with a
-         95% interval from drawing the runs again, supports a growth like Lᵏ if the interval lies above 2 and contains 3, and
-         a slower growth if it lies below 2; anything else, or a median beyond the last epoch, leaves the question open.
-         ENOUGH was lowered from 90 to 75 after the first four lengths, to save time; neither the medians nor their intervals
-         depend on it.
+         is restored. Evaluated after every epoch, until ENOUGH runs have escaped or 3000 epochs have passed. The rule is
+         that of an open problem of "One picture": the slope of the logarithm of the median escape against log L at k = 3,
+         with a 95% interval from drawing the runs again, supports a growth like Lᵏ if the interval lies above 2 and contains
+         3, and a slower growth if it lies below 2; anything else, or a median beyond the last epoch, leaves the question
+         open. ENOUGH was lowered from 90 to 75 after the first four lengths, to save time; neither the medians nor their
+         intervals depend on it.
 relevant The same for L = 12 and k in FEW, without a rule; k = 5 and 6 were planned, and left out to save time.
 """
 
