@@ -273,11 +273,11 @@ function say(now, state) {
 const OPTIONS = ["after a hundred times as long", "later by a fixed amount", "at the same time"];
 const guess = {
   prompt: (state) =>
-    `Gray: the loss of a run whose step sizes start ${spelled(WIDEST)} apart. Pink: the time at which we predict that ${
-      state.layers === 2 ? "two" : "three"
-    } step sizes will separate (reach a tenth of their final range) if they start ${
+    `Pink: the time at which we predict that ${state.layers === 2 ? "two" : "three"} step sizes that start ${
       spelled(state.spread)
-    } apart. If they start a hundred times closer together, when will they separate?`,
+    } apart will separate (be a tenth as far apart as at the end). If they start a hundred times closer together, when will they separate? (Gray, for comparison: the loss of a run that starts ${
+      spelled(WIDEST)
+    } apart.)`,
   options: OPTIONS,
   tells: true,
   reveal: (told, now) =>
