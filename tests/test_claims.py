@@ -122,7 +122,7 @@ def test_evidence_is_read_from_marks_and_an_unknown_claim_is_named(tmp_path):
         "one": ("tests/part/test_it.py::test_a",),
         "two": ("tests/part/test_it.py::test_a", "tests/part/test_it.py::test_c"),
     }
-    with pytest.raises(ValueError, match="test_it.py::test_a is marked as evidence for 'one', which is no claim of"):
+    with pytest.raises(ValueError, match="test_it.py::test_a is marked as evidence for 'one', which is not a claim of"):
         parse({"papers": {}}, {"one": found["one"]})
 
 
