@@ -252,9 +252,9 @@ function say(now, { knows, length, weight, sharpness }) {
   return `The head ${KNOWN[knows]}, so there are ${
     many(count)
   } cells; it answers correctly once it has seen the query’s cell. ` +
-    `${after}. To bring this to 20% or less, the head needs ${many(now.needed[knows])}; a head that compares all tokens needs ${
-      many(now.needed.sequences)
-    }.`;
+    `${after}. To bring this to 20% or less, the head needs ${
+      many(now.needed[knows])
+    }; a head that compares all tokens needs ${many(now.needed.sequences)}.`;
 }
 
 const guess = {

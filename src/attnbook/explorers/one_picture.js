@@ -170,15 +170,15 @@ function drawContext(picture, now, { context, ones, query }, asking) {
     "text",
     { x: FRAME[0], y: 14, class: "ao-small" },
     picture,
-    asking ? "yellow: the query; hollow: the tokens" : "yellow: query; arrow: attention; dashed: between the clusters; dotted: within",
+    asking ? "yellow: the query; hollow: the tokens" : "arrow: attention; dashed: between the clusters; dotted: within",
   );
   drawn(
     "text",
     { x: FRAME[0], y: 28, class: "ao-small" },
     picture,
-    `${long > 1e-6 ? "rings: one and two standard deviations" : "each cluster is a point"}${
-      context > 1.5 ? "; n×: how many tokens" : ""
-    }`,
+    `${asking || context > 1.5 ? "" : "yellow: query; "}${
+      long > 1e-6 ? "rings: one and two standard deviations" : "each cluster is a point"
+    }${context > 1.5 ? "; n×: how many tokens" : ""}`,
   );
   if (asking) return void diamond(inside, place(query), { fill: "#E69F00" });
   line(inside, place([0, 0]), place(now.between), { "stroke-dasharray": "5 3", "stroke-width": 1.5 });
@@ -193,7 +193,9 @@ function drawPotential(picture, now, { query }, asking) {
     "text",
     { x: FRAME[0], y: 28, class: "ao-small" },
     picture,
-    asking ? "attention is the gradient of a function K (answer first)" : "contours of K; the arrow, its gradient, is attention",
+    asking
+      ? "attention is the gradient of a function K (answer first)"
+      : "contours of K; the arrow, its gradient, is attention",
   );
   if (asking) return;
   const tip = query.map((value, f) => value + now.attention[f]);

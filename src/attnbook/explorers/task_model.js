@@ -386,7 +386,9 @@ function drawNeurons(picture, now, { receptors }, asking) {
     most = Math.max(...activations),
     up = sum(pushes.filter((push) => push > 0)),
     down = sum(pushes) - up;
-  const activity = most < 0.005 ? "activation: no neuron is active, so ψ = ξ" : `activation, up to ${show(most, most < 1 ? 2 : 1)}`;
+  const activity = most < 0.005
+    ? "activation: no neuron is active, so ψ = ξ"
+    : `activation, up to ${show(most, most < 1 ? 2 : 1)}`;
   strip(activations, 70, 32, 6, activity, () => "currentColor");
   strip(pushes, 124, 26, 26, `neurons push toward answer 1 by ${show(up, 1)}, toward 0 by ${show(-down, 1)}`, hue);
   const widest = Math.max(...logits.map(Math.abs), 1e-9), middle = 195;
@@ -436,9 +438,11 @@ function say({ sequence, length, output, probabilities, label, ones, on_prefix: 
   return `The prefix contains ${ones} ${ones === 1 ? "one" : "ones"}, so the label is ${label}. Attention on the prefix: ${
     show(100 * onPrefix)
   }%. ` +
-    `ξ = ${pair(sequence)}, length ${show(length, 3)}; after the feed-forward layer, ψ = ${pair(output)}. The model answers 1 with probability ${
-      show(probabilities[1], 4)
-    }, so it is ${Math.abs(lead) < 1e-12 ? "undecided" : lead > 0 ? "right" : "wrong"}. ` +
+    `ξ = ${pair(sequence)}, length ${show(length, 3)}; after the feed-forward layer, ψ = ${
+      pair(output)
+    }. The model answers 1 with probability ${show(probabilities[1], 4)}, so it is ${
+      Math.abs(lead) < 1e-12 ? "undecided" : lead > 0 ? "right" : "wrong"
+    }. ` +
     `${which(flips)}. It is right on ${show(100 * accuracy, accuracy === 1 ? 0 : 1)}% of all 4096 sequences.`;
 }
 
