@@ -170,14 +170,14 @@ function drawContext(picture, now, { context, ones, query }, asking) {
     "text",
     { x: FRAME[0], y: 14, class: "ao-small" },
     picture,
-    asking ? "yellow: the query; hollow: the tokens" : "arrow: attention; dashed: between the clusters; dotted: within",
+    asking ? "yellow: the query; hollow: the tokens" : "arrow: attention; dashed: between; dotted: within",
   );
   drawn(
     "text",
     { x: FRAME[0], y: 28, class: "ao-small" },
     picture,
     `${asking || context > 1.5 ? "" : "yellow: query; "}${
-      long > 1e-6 ? "rings: one and two standard deviations" : "each cluster is a point"
+      long > 1e-6 ? "rings: 1 and 2 standard deviations" : "each cluster is a point"
     }${context > 1.5 ? "; n×: how many tokens" : ""}`,
   );
   if (asking) return void diamond(inside, place(query), { fill: "#E69F00" });

@@ -390,7 +390,7 @@ function drawNeurons(picture, now, { receptors }, asking) {
     ? "activation: no neuron is active, so ψ = ξ"
     : `activation, up to ${show(most, most < 1 ? 2 : 1)}`;
   strip(activations, 70, 32, 6, activity, () => "currentColor");
-  strip(pushes, 124, 26, 26, `neurons push toward answer 1 by ${show(up, 1)}, toward 0 by ${show(-down, 1)}`, hue);
+  strip(pushes, 124, 26, 26, `pushes toward 1: ${show(up, 1)}; toward 0: ${show(-down, 1)}`, hue);
   const widest = Math.max(...logits.map(Math.abs), 1e-9), middle = 195;
   line(picture, [middle, 158], [middle, 201], { opacity: 0.5 });
   logits.forEach((logit, v) => {
