@@ -24,7 +24,7 @@ luck     For p = 5, a hundred runs of 10,000 epochs on seeds 0 to 99, whose init
 vocabularies  The fixed half of "luck" for p = 3 and p = 7, and for p = 5 the seeds in which plain steps had succeeded within
          1000 epochs, again with plain steps. Nothing is decided by these numbers.
 fresh    A hundred runs of 600 epochs each for k = 2, ..., 6, seeds 7000 to 7099, once with a fixed training set and once
-         with sequences that never repeat, from the same initial weights, evaluated every fifth epoch on all sequences.
+         with new sequences in every epoch, from the same initial weights, evaluated every fifth epoch on all sequences.
          Counted: runs that escape, and runs whose token embeddings end less than 0.1 apart. This was looked at for k = 2, 3,
          and 5 before it was written down, and no rule was fixed.
 whole    The same for k = 2, ..., 6 with all 4096 sequences as the training set, for 300 epochs, which are as many steps.
@@ -77,7 +77,7 @@ RECORD = lab.Record("how_long", 5)
 
 
 def fresh(seeds: range, settings: Settings, every: int, whole: bool = False) -> tuple[list[int], Tensor, Tensor, Models]:
-    """Train models on sequences drawn anew for every epoch.
+    """Train models on new sequences in every epoch.
 
     Args:
         seeds: of the initial weights; the first one and the epoch decide what is drawn.
