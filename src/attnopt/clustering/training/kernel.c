@@ -172,9 +172,13 @@ static inline void forward(
     const float *receptor_biases = row + at[RECEPTOR_BIASES], *assembler_bias = row + at[ASSEMBLER_BIAS];
     float totals[D + 1][B];
     EACH(b, B) {
-        float sums[C] = {0};
-        EACH(t, T) EACH(c, C) sums[c] += pairs->rows[seen[b][t] * C + c];
-        EACH(c, D + 1) totals[c][b] = sums[c];
+        half sums[C / 4] = {0};
+        EACH(t, T) EACH(c, C / 4) {
+            half row;
+            memcpy(&row, pairs->rows + seen[b][t] * C + 4 * c, sizeof row);
+            sums[c] += row;
+        }
+        EACH(c, D + 1) totals[c][b] = sums[c / 4][c % 4];
     }
     EACH(b, B) batch->inverse[b] = 1 / totals[D][b];
     EACH(c, D) EACH(b, B) batch->sequence[c * B + b] = totals[c][b] * batch->inverse[b];
@@ -280,7 +284,13 @@ static float gradient_of(
             back[b][D] = -along;
             for (int c = D + 1; c < C; c++) back[b][c] = 0;
         }
-        EACH(b, B) EACH(t, T) EACH(c, C) d_rows[seen[b][t] * C + c] += back[b][c];
+        EACH(b, B) EACH(t, T) EACH(c, C / 4) {
+            half sum, more;
+            memcpy(&sum, d_rows + seen[b][t] * C + 4 * c, sizeof sum);
+            memcpy(&more, back[b] + 4 * c, sizeof more);
+            sum += more;
+            memcpy(d_rows + seen[b][t] * C + 4 * c, &sum, sizeof sum);
+        }
     }
     const float root = sqrtf((float)D);
     float d_values[D * W] = {0}, felt[W] = {0}, d_sums[D * W];
