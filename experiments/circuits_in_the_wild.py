@@ -30,7 +30,7 @@ from attnopt.clustering import (
 from attnopt.clustering.invariance import variance_shares
 from attnopt.clustering.task import TEST_SEED
 
-RECORD, TASK = Record("circuits_in_the_wild"), Task()
+RECORD, TASK = Record("circuits_in_the_wild", engine="plain"), Task()
 K, SUCCESS, AT_A_TIME = TASK.k, 0.9, 10
 TOKENS, TARGETS = TASK.all()
 THRESHOLDS = torch.logspace(-5, 2, 57, dtype=torch.float64).tolist()

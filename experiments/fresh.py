@@ -64,14 +64,14 @@ def resampled(values: np.ndarray, measure: Callable = np.median, times: int = 20
     return [float(measure(values)), *map(float, np.quantile(again, (0.025, 0.975)))]
 
 
-def report(script: str, measure: Callable[[], dict]) -> None:
-    """Run a control and write its result."""
+def report(script: str, measure: Callable[[], dict], engine: str = "plain") -> None:
+    """Run a control and write its result; the engine is that of its own trainings."""
 
     def main() -> None:
         torch.set_num_threads(1)
         begun = time.perf_counter()
         found = rounded(measure())
-        origin = provenance(f"python experiments/{script}.py", time.perf_counter() - begun)
+        origin = provenance(f"python experiments/{script}.py", time.perf_counter() - begun, engine)
         store(lab.RESULTS / f"{script}.json", {"provenance": dict.fromkeys(found, origin)} | found)
 
     guarded(main)

@@ -73,7 +73,7 @@ SPARSE, SUCCESS = 50, 0.9
 TRIPLES, WEIGHTS, DATA, EPOCHS = 500, 20_000, 30_000, 1000
 LENGTHS, FEW, HELD, MOST, ENOUGH, PAIRS = range(8, 17), (2, 3, 4), 50_000, 3000, 75, 200
 TIMES = 2000
-RECORD = lab.Record("how_long", 5)
+RECORD = lab.Record("how_long", 5, engine="compiled")
 
 
 def fresh(seeds: range, settings: Settings, every: int, whole: bool = False) -> tuple[list[int], Tensor, Tensor, Models]:

@@ -27,10 +27,11 @@ class Record:
     Args:
         name: of the script and of the file.
         digits: significant ones that are stored; all unless given.
+        engine: of `attnopt.clustering.train`, "plain" or "compiled", where models of Part III are trained.
     """
 
-    def __init__(self, name: str, digits: int = 17):
-        self.name, self.digits, self.path = name, digits, RESULTS / f"{name}.json"
+    def __init__(self, name: str, digits: int = 17, engine: str | None = None):
+        self.name, self.digits, self.engine, self.path = name, digits, engine, RESULTS / f"{name}.json"
         self.sections: dict[str, Callable[[], object]] = {}
 
     def section(self, function: Callable[[], object]) -> Callable[[], object]:
@@ -66,7 +67,7 @@ class Record:
             if value is None:
                 print(f"{name}: left out, what it needs is missing", flush=True)
                 continue
-            made = provenance(f"python experiments/{self.name}.py {name}", time.perf_counter() - began)
+            made = provenance(f"python experiments/{self.name}.py {name}", time.perf_counter() - began, self.engine)
             found = self.stored()  # other sections may have been stored meanwhile
             found["provenance"][name] = made
             store(self.path, found | {name: rounded(value, self.digits)})
@@ -147,12 +148,13 @@ def written(value: object, indent: int = 0) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def provenance(command: str, seconds: float) -> dict:
+def provenance(command: str, seconds: float, engine: str | None = None) -> dict:
     """What made a result, on what, and how long it took.
 
     Args:
         command: that made it.
         seconds: taken.
+        engine: that trained models of Part III, as for `Record`.
     """
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     facts = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
@@ -165,4 +167,4 @@ def provenance(command: str, seconds: float) -> dict:
         "device": f"CPU, {model[0]}",
         "threads": torch.get_num_threads(),
         "seconds": round(seconds, 1),
-    }
+    } | ({} if engine is None else {"engine": engine})

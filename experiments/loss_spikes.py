@@ -49,7 +49,7 @@ from attnopt.clustering.model import marks
 from attnopt.clustering.sharpness import sharpness
 from attnopt.clustering.spikes import losses, stages
 
-RECORD = Record("loss_spikes", digits=4)
+RECORD = Record("loss_spikes", digits=4, engine="plain")
 OWN = CACHE.parent / "loss_spikes"
 NAMES = ("main", "full_batch", "unit", "clip", "decay")
 WIDER = {3: (20, 600), 64: (10, 200)}  # d: runs, epochs

@@ -131,4 +131,4 @@ def whole() -> dict:
 
 
 if __name__ == "__main__":
-    report("product_and_readout", whole)
+    report("product_and_readout", whole, engine="compiled")

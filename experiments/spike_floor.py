@@ -24,7 +24,7 @@ from torch import Tensor
 
 from attnopt.clustering import Course, State, find_spikes
 
-RECORD = Record("spike_floor", digits=4)
+RECORD = Record("spike_floor", digits=4, engine="plain")
 FLOORS = (1e-3, 1e-2)
 EPOCHS, CALM = 2, 32
 

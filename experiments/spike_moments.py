@@ -89,7 +89,7 @@ from attnopt.clustering.spikes import stages
 from attnopt.clustering.training.record import Evaluation
 from attnopt.clustering.training.step import order_of
 
-RECORD = Record("spike_moments", digits=4)
+RECORD = Record("spike_moments", digits=4, engine="plain")
 CACHE = lab.CACHE / "spike_moments"
 FIRST, RUNS, EPOCHS = 5000, 100, 1000
 BETA2, EPS, BETA1 = (0.9, 0.95, 0.99, 0.9995), (1e-4, 1e-3, 1e-2), (0.0,)

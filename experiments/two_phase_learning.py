@@ -69,7 +69,7 @@ from attnopt.clustering import (
     training_data,
 )
 
-RECORD, TASK = Record("two_phase_learning", digits=4), Task()
+RECORD, TASK = Record("two_phase_learning", digits=4, engine="plain"), Task()
 LEFT, LEVELS, SOLVED = escape_level(2), {"escape_early": 0.65, "escape_late": 0.5}, 0.9
 CRITERIA, SHARES = [(0.1, 20), (0.05, 20), (0.2, 20), (0.1, 10), (0.1, 40)], (0.5, 0.7, 0.9)
 BEFORE, AROUND = 60, range(-50, 101, 5)
