@@ -248,9 +248,12 @@ def test_each_model_may_have_an_order_of_its_own():
 
 
 @needs_compiler
-def test_compiled_functions_get_contiguous_tensors_only():
+def test_compiled_functions_get_contiguous_tensors_and_all_data():
     layout = Layout.of(initial_models([0, 1]).weights)
     tokens, targets = Task().sample(16, torch.Generator().manual_seed(0))
     kernel = compiled.Kernel(layout, "rms", tokens.unflatten(0, (2, 8)), targets.unflatten(0, (2, 8)))
     with pytest.raises(ValueError, match="predict must get contiguous tensors"):
         kernel.predict(torch.zeros(layout.size, 2).mT)
+    state, pace = State.of(torch.zeros(2, layout.size)), Pace(8, (0.0, 0.9), 1.0, torch.zeros(2, layout.size))
+    with pytest.raises(ValueError, match="order must name all 8 training sequences once, got 7 numbers"):
+        kernel.epoch(state, torch.arange(7), pace, torch.zeros(2, 8))

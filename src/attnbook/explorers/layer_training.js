@@ -539,7 +539,7 @@ const guess = {
   prompt: (state) =>
     `Layers start with the step sizes ${
       listed(startsOf(state))
-    } and follow minus the gradient of the exact loss. Where do they end?`,
+    } and follow the negative gradient of the exact loss. Where do they end?`,
   options: OPTIONS,
   reveal: (said, now, state) =>
     judged(

@@ -67,7 +67,7 @@ function draw([left, right], now, state, { first: { low, high } }) {
 
   const bottom = 10 ** Math.min(-2, Math.floor(Math.log10(n / ((n + 1) * high + now.trace))));
   const put = axes(left, FRAME, { label: "eigenvalue λ", low, high, ticks: decades(low, high), scale: Math.log }, {
-    label: "step",
+    label: "step size",
     low: bottom,
     high: 300,
     ticks: decades(bottom, 100),
@@ -106,7 +106,7 @@ function draw([left, right], now, state, { first: { low, high } }) {
   }
   legend(right, [["optimal", "optimal layer", 58, 18], ["newton", "best multiple of Σ⁻¹", 58, 42], [
     "plain",
-    "of I",
+    "best multiple of I",
     226,
     42,
   ]]);
@@ -123,7 +123,7 @@ function say(now, { examples: n }) {
       ? "these two are equal to the digits shown"
       : "";
   const ahead = tied || (newton < plain ? "Σ⁻¹ beats I" : "I beats Σ⁻¹");
-  return `Steps, and their percentages of Newton's step: ${shares}; the common step is ${figures(now.common)}. ` +
+  return `Step sizes (percent of Newton's): ${shares}; the common step size is ${figures(now.common)}. ` +
     `Loss with ${n} ${n === 1 ? "example" : "examples"}: ${figures(now.losses.optimal)} for the optimal layer, ${
       figures(now.losses.newton)
     } for the best multiple of Σ⁻¹, ${figures(now.losses.plain)} for the best multiple of I: ${ahead}.`;

@@ -241,7 +241,7 @@ function say(now, { examples: n, step }) {
 
 const guess = {
   prompt:
-    "The layer predicts with the weights that one gradient step of size η from 0 reaches, on the loss whose contours are drawn. Where are they? Drag the cross.",
+    "The layer takes one gradient step of size η from 0 on the loss whose contours are drawn. Which weights does it reach? Drag the cross.",
   picture: 1,
   start: WEIGHTS.place([-1, -1]),
   reveal(point, { reached, turned }, { weights }) {

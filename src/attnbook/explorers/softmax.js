@@ -247,7 +247,7 @@ function say(now, state) {
 
 const guess = {
   prompt:
-    "The scores log 2, 0, −log 2 give the classes ○ △ □ the weights 4/7, 2/7, 1/7: the point in the triangle. Now the score of △ rises by log 2. Where does the point go? Drag the cross.",
+    "The scores log 2, 0, −log 2 give the classes ○ △ □ the weights 4/7, 2/7, 1/7, which the point in the triangle shows. Now the score of △ rises by log 2. Where does the point go? Drag the cross.",
   picture: 0,
   start: place([0.2, 0.15, 0.65]),
   reveal(point, { softmax }) {

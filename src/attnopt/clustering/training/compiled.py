@@ -95,8 +95,14 @@ class Kernel:
         return pairs.to(torch.uint16).contiguous(), labels.to(torch.int32).contiguous()
 
     def epoch(self, state: State, order: Tensor, pace: Pace, squares: Tensor, spread: Tensor | None = None) -> None:
-        """What `Plain.epoch` does; ``spread`` as for `call`."""
+        """What `Plain.epoch` does, of an order of all sequences; ``spread`` as for `call`.
+
+        Raises:
+            ValueError: if the order is shorter or longer.
+        """
         count, width = order.shape[-1], state.rows.shape[1]
+        if count != (held := self.data[1].shape[-1]):  # the distance from one model's data to the next one's
+            raise ValueError(f"order must name all {held} training sequences once, got {count} numbers")
         orders, apart = order.to(torch.int32).contiguous(), count * (order.ndim - 1)
         what = count, width, self.starts, self.ends, *self.data, orders, apart, pace.size, state.steps
         how = *pace.betas, pace.eps, pace.rates, pace.shrink, pace.clip
