@@ -195,7 +195,7 @@ function drawCurves(picture, now, { data, step }, asking) {
     "text",
     { x: LOWER[2] - 5, y: LOWER[3] - 8, "text-anchor": "end", class: "ao-small" },
     picture,
-    "in learning rates, a weight",
+    "in learning rates, per weight",
   );
   if (asking || step === 0) {
     drawn("text", { x: UPPER[0] + 6, y: 14, class: "ao-small" }, picture, "on the training set");
@@ -323,12 +323,12 @@ function say(now, { step }) {
 }
 
 const guess = {
-  prompt: "From step 31 to step 32, the loss grows a hundredfold. Why does it jump?",
+  prompt: "In step 32, the loss grows a hundredfold. Why?",
   tells: true,
-  options: ["some ξ flip across the origin", "all ξ turn a few degrees", "the layer moves its boundaries"],
+  options: ["some ξ flip across the origin", "all ξ turn by a few degrees", "the layer moves its boundaries"],
   of: (state) => ({ ...state, step: PEAK }),
   reveal(answer, _, state, now) {
-    const right = answer === "all ξ turn a few degrees";
+    const right = answer === "all ξ turn by a few degrees";
     return `${
       answer === undefined ? "A" : right ? "Right: a" : "Not quite: a"
     } few degrees are enough. Nothing flips: directions turn by ${show(now.turn, 1)}° on average, and by at most ${
