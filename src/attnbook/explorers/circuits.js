@@ -372,7 +372,7 @@ function written(m) {
 function say({ m, count, trained, accuracy }, { data, seed, shown }) {
   const fits = listed(data).counts[seed] !== NONE, explained = data.explained[seed];
   const first = `Seed ${seed} is right on ${percent(trained)}% of all sequences`;
-  if (!fits) return `${first}. No count with odd weights on the prefix and even ones on the suffix describes its ξ.`;
+  if (!fits) return `${first}. No count with odd weights on the prefix and even weights on the suffix describes its ξ.`;
   return `${first}. It counts M = ${written(m)}, with ${count} levels, and M explains ${
     percent(explained)
   }% of the variance of ξ. ` +
@@ -381,15 +381,15 @@ function say({ m, count, trained, accuracy }, { data, seed, shown }) {
       : `Suffix invariance ${show(data.suffix[seed])}, permutation invariance ${show(data.permutation[seed])}.`);
 }
 
-const ZERO = "only 0", EVEN = "even ones", ANY = "any";
+const ZERO = "only 0", EVEN = "even weights", ANY = "any";
 const guess = {
   prompt:
-    "Picture 2 shows the integer weights with which the chosen model counts ones; the weights of the suffix are hidden. The label is the parity of the first five tokens. Which weights do the successful models have on the suffix?",
+    "Picture 2 shows the integer weights of the chosen model's count; those of the suffix (tokens 6–12) are hidden. The label is the parity of the first five tokens. Which weights do the successful models have on the suffix?",
   options: [ZERO, EVEN, ANY],
   tells: true,
   reveal(guessed, { successful: [won, some, even] }) {
     const verdict = guessed === undefined ? "" : guessed === EVEN ? "Right. " : "Not quite. ";
-    return `${verdict}Of ${won} successful models, ${some} have weights other than 0 on the suffix, ${
+    return `${verdict}Of the ${won} successful models, ${some} have nonzero weights on the suffix, ${
       even === some ? "and all these weights are even" : `and in ${even} of these models, all of them are even`
     }. Even weights do not change the parity of M. Click points to see their circuits.`;
   },
