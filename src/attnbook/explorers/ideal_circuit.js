@@ -277,7 +277,7 @@ const guess = {
     return `${
       answer === undefined ? "There" : answer === "6, one for each number of ones" ? "Right: there" : "Not quite: there"
     } are six. Attention averages the first five tokens. The average keeps the number of ones, and forgets their order and what follows them. ` +
-      "It does not distinguish odd from even: the classes alternate along the line, and the feed-forward layer must assign a class to one cluster after the other.";
+      "It does not distinguish odd from even: the classes alternate along the line, and the feed-forward layer must assign a class to each cluster separately.";
   },
 };
 const tour = [
