@@ -1,4 +1,4 @@
-// Labeled points in the plane and a query: what layers make of them if the query's label is hidden, or put in.
+// Labeled points in the plane and a query: what layers make of them if the query's label is masked, or supplied.
 
 import { axes, clamp, clipped, COLOURS, dot, drawn, line, mark, show, standardNormals } from "./common.js";
 import { explorer } from "./shell.js";
@@ -101,7 +101,7 @@ const controls = [
     label: "the query's label",
     place: "ao-tokens",
     top: true,
-    names: { hidden: "hidden by the mask", "put in": "put in" },
+    names: { hidden: "masked", "put in": "supplied" },
   },
   { trait: "labels", kind: "toggles", label: "labels", name: "label of point", place: "ao-tokens", from: 0, to: QUERY },
   {
@@ -169,7 +169,7 @@ function drawPlane(picture, state, asking) {
     "text",
     { x: clamp(qx, 40, 284), y: qy > FRAME[1] + 34 ? qy - 15 : qy + 24, "text-anchor": "middle", class: "ao-small ao-halo" },
     field,
-    mask === "hidden" ? "query, label hidden" : "query, label put in",
+    mask === "hidden" ? "query, label masked" : "query, label supplied",
   );
   ["label 0", "label 1"].forEach((name, label) => {
     mark(picture, label, [20 + 76 * label, 10], 5, LOOKS[label]);
@@ -188,7 +188,12 @@ function drawBars(picture, { shares, exact }, { mask }, asking) {
   drawn("text", { x: 16, y: 14, class: "ao-small" }, picture, `right about the query, ${TOSSES} prompts of coin flips`);
   ["put in", "hidden"].forEach((name, row) => {
     const top = BARS[1] + 58 + 116 * row, [right] = put([shares[name], 0]), known = row ? 0.5 : exact;
-    drawn("text", { x: BARS[0] + 6, y: top - 8, class: "ao-small" }, picture, row ? "its label hidden" : "its label put in");
+    drawn(
+      "text",
+      { x: BARS[0] + 6, y: top - 8, class: "ao-small" },
+      picture,
+      row ? "its label masked" : "its label supplied",
+    );
     if (asking) return drawn("text", { x: BARS[0] + 6, y: top + 24 }, picture, "?");
     drawn("rect", {
       x: BARS[0],
@@ -214,17 +219,17 @@ function draw([plane, bars], now, state, bounds, asking) {
 function say({ shown, chance, own, right, shares, exact }, { labels, layers }) {
   return `The query is given label 1 with probability ${show(chance, 3)}; its label is ${labels[QUERY]}: ${
     right ? "right" : "wrong"
-  }. Of the ${shown} labels put in, ${own} come out right. ` +
+  }. Of the ${shown} supplied labels, the layer${layers === 1 ? " predicts" : "s predict"} ${own} correctly. ` +
     `Over ${TOSSES} prompts of coin flips, ${
       layers === 1 ? "one layer is" : `${layers} layers are`
-    } right about the query in ${show(shares["put in"])} with its label put in${
+    } right about the query in ${show(shares["put in"])} with its label supplied${
       exact === null ? "" : ", exactly 2/3 on average"
     }, and in ${show(shares.hidden)} with it masked, exactly 1/2 on average.`;
 }
 
 const guess = {
   prompt:
-    "All nine labels are coin flips: there is nothing to learn. The query's own label is put in with the other eight, and one layer answers. How often is it right about that label?",
+    "All nine labels are coin flips: there is nothing to learn. The query's own label is supplied with the other eight, and one layer answers. How often is it right about that label?",
   options: ["1 time in 2", "2 times in 3", "9 times in 10"],
   reveal: (guessed, { shares, exact }) =>
     `${guessed === "2 times in 3" ? "Right" : "Not quite"}: one layer is right 2 times in 3, exactly ½(1 + 1/√9).${
@@ -235,15 +240,15 @@ const tour = [
   {
     set: {},
     say:
-      "The query's label is among the nine that are put in. It pulls its own answer: right in two thirds of all prompts, though labels are coin flips.",
+      "The query's label is among the nine that are supplied. It pulls the answer toward itself: right in two thirds of all prompts, though labels are coin flips.",
   },
   {
     set: { mask: "hidden" },
-    say: "The mask hides the query from all tokens. What is left is honest: exactly ½, as it must be.",
+    say: "The mask hides the query from all tokens. The layer is now right exactly half of the time, as it must be.",
   },
   {
     set: { layers: 8, step: 2 },
-    say: "More layers leak a little more: each step fits the labels that were put in a little better.",
+    say: "More layers leak a little more: each step fits the supplied labels a little better.",
   },
   {
     set: { kernel: "gaussian", width: 0.3 },
