@@ -149,7 +149,7 @@ function drawPlane(plane, now, { tokens }, asking) {
     "text",
     { x: FRAME[0], y: 21, class: "ao-small" },
     plane,
-    asking ? "hollow: class vectors; filled: tokens" : "arrows: the step, one an answer, the likelier the thicker",
+    asking ? "hollow: class vectors; filled: tokens" : "arrows: one step per answer; thicker means likelier",
   );
   if (asking) {
     return tokens.forEach((token, index) =>
@@ -245,7 +245,7 @@ function say(now, { oracle, step, truth, temperature, reliability }) {
     `The label is worth ${show(now.label, 3)}${
       calibrated ? ", the trace" : `, the trace ${show(now.trace, 3)}: the belief is not calibrated`
     }. ` +
-    `Of that the oracle has ${show(own, 3)}, miscalibration ${show(off, 3)}, and ${show(left, 3)} is left. `;
+    `Of this, ${show(own, 3)} comes from the oracle and ${show(off, 3)} from miscalibration; ${show(left, 3)} remains. `;
   const [low, high] = now.bounds.map((bound) => show(bound, 3)),
     between = oracle === "own" ? `between ${low} and ${high}` : `between h(1 − ⅝h)V = ${low} and hV = ${high}`;
   const falls = now.gain > -5e-4 ? "lowers" : "raises";
@@ -261,7 +261,7 @@ function say(now, { oracle, step, truth, temperature, reliability }) {
 
 const guess = {
   prompt:
-    "The belief of each token is calibrated. An oracle computes its labels from the token’s own features, by a program as clever as you like. Of what the true label is worth, how much can it be worth?",
+    "The belief of each token is calibrated. An oracle computes its labels from the token’s own features, by a program as clever as you like. How much of the true label’s value can these labels have?",
   options: ["all of it", "about a half", "nothing"],
   reveal: (guessed, { label }) =>
     `${

@@ -36,7 +36,7 @@ class OracleValueExplorer(Explorer):
     module = "oracle_value"
     alt = (
         "Left: a plane with three class vectors, hollow, and three tokens, filled; from each token three arrows lead to "
-        "where a step takes it, one for each answer of the oracle, the likelier the thicker. Right, above: a bar in two "
+        "where a step takes it, one for each answer of the oracle, thicker if likelier. Right, above: a bar in two "
         "parts, what the oracle is worth and what it leaves, as long as the bar below it, the trace of attention's "
         "Jacobian. Right, below: the gain against the step, a curve between a straight line and a parabola, under a dashed "
         "line."
