@@ -301,7 +301,7 @@ const RANGES = { "3 or 4": [3, 4], "5 to 8": [5, 8], "9 to 12": [9, 12], more: [
 const guess = {
   tells: true,
   prompt:
-    "The left picture shows layers that move the covariates: each removes the error of the eigenvalues at its bar and passes the others on. How many plain layers, each with its best step, reach as small a loss?",
+    "The left picture shows layers that move the covariates: each removes the error along the eigenvalues near its bar and passes the rest on. How many plain layers, with the best steps, reach as small a loss?",
   options: Object.keys(RANGES),
   reveal(answer, now, { layers }) {
     const [low, high] = RANGES[answer] ?? [0, 0], worth = now.worth ?? FAR + 1;
