@@ -261,7 +261,7 @@ function drawPlane(plane, now, { scale, model, tokens }, asking) {
   line(plane, [FRAME[0] + 66, 17], [FRAME[0] + 92, 17], { stroke: COLOURS[0] });
   drawn("circle", { cx: FRAME[0] + 79, cy: 17, r: 3, fill: COLOURS[0] }, plane);
   drawn("text", { x: FRAME[0] + 97, y: 21, class: "ao-small" }, plane, "layers");
-  if (now.rests) drawn("text", { x: FRAME[0] + 150, y: 21, class: "ao-small" }, plane, "×  rest of the flow");
+  if (now.rests) drawn("text", { x: FRAME[0] + 150, y: 21, class: "ao-small" }, plane, "×  where the flow rests");
 }
 
 function drawLosses(front, now, { scheme, step, layers }, asking) {
