@@ -281,12 +281,12 @@ function say({ everyone, limit, between, within, pull, gradient, count, effectiv
     }. ` +
     `The ${tokens} tokens count like ${show(count, 1)} here, ${
       show(effective, 1)
-    } expected; nine contexts in ten end in the shaded ellipse, roughly.`;
+    } expected; roughly nine of ten contexts land in the shaded ellipse.`;
 }
 
 const guess = {
   prompt:
-    "The query ● belongs to the class ○. Attention over all tokens returns one place, attention over its classmates alone another. Make every cluster twice as wide: in a long context, what becomes of the arrow from the one place to the other?",
+    "The query ● belongs to the class ○. Attention over all tokens returns one point; attention over only its classmates returns another. Make every cluster twice as wide: in a long context, what happens to the arrow from the first point to the second?",
   options: ["it grows", "it turns", "it stays"],
   reveal: (guessed, { gradient }) =>
     `${
