@@ -22,7 +22,7 @@ def page(show, here):
 
 def set_controls(explorer, state):
     explorer.get_by_role("radio").nth(state["image"]).check()
-    explorer.get_by_role("combobox", name="imposed label").select_option(state["label"])
+    explorer.get_by_role("combobox", name="supplied label").select_option(state["label"])
     for name, trait in (("noise", "noise"), ("step h", "step"), ("iteration", "iteration")):
         explorer.get_by_role("slider", name=name).fill(str(state[trait]))
 
@@ -58,7 +58,7 @@ def test_it_paints_the_pixels_and_names_the_numbers_that_python_computes(page, h
         assert np.corrcoef(change[:, 3], np.abs(difference))[0, 1] > 0.999
         predicted = numbers["predicted"][here.iteration]
         name, probability = here.classes[predicted], numbers["probabilities"][here.iteration][predicted]
-        assert f"predicted {name} (probability {probability:.3f}); imposed: {here.label}." in status(explorer)
+        assert f"predicted {name} (probability {probability:.3f}); supplied: {here.label}." in status(explorer)
         moved = float(re.search(r"moved by ([\d.]+)", status(explorer)).group(1))
         assert moved == pytest.approx(numbers["moved"][here.iteration], rel=5e-3)
         bars = explorer.locator("svg").text_content()
@@ -81,7 +81,7 @@ def test_its_own_softmax_moves_no_pixel(page):
 
 def test_every_label_and_image_can_be_chosen_by_name_and_key(page, here):
     explorer = mounted(page)
-    select = explorer.get_by_role("combobox", name="imposed label")
+    select = explorer.get_by_role("combobox", name="supplied label")
     assert select.locator("option").count() == 13
     for option in range(13):
         before = status(explorer)

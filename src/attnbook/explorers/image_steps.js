@@ -1,4 +1,4 @@
-// An image moved by gradient steps z <- z + h (C - softmax(θz + b)) θ: what moves it, the picture or the imposed label C?
+// An image moved by gradient steps z <- z + h (C - softmax(θz + b)) θ: what moves it, the picture or the supplied label C?
 
 import { bytesOf, clamp, COLOURS, drawn, element, judged, line, show, softmaxOf } from "./common.js";
 import { explorer } from "./shell.js";
@@ -142,7 +142,7 @@ function nameOf(label, state, { predicted }) {
 }
 const controls = [
   { trait: "image", kind: "choice", place: "ao-strip", top: true, label: subjectOf, names: thumbnail },
-  { trait: "label", kind: "select", label: "imposed label", names: nameOf },
+  { trait: "label", kind: "select", label: "supplied label", names: nameOf },
   { trait: "noise", label: "noise" },
   { trait: "step", label: "step h" },
   { trait: "iteration", label: "iteration" },
@@ -206,7 +206,7 @@ function draw([screens, bars], { probabilities, predicted, moved, imposed }, sta
     "text",
     { x: 160, y: COUNT * height + 22, "text-anchor": "middle", class: "ao-small" },
     bars,
-    `${chosen < 0 ? "" : "★ imposed · "}◀ predicted · outline: at the start`,
+    `${chosen < 0 ? "" : "★ supplied · "}◀ predicted · outline: at the start`,
   );
 }
 
@@ -228,14 +228,14 @@ function say({ probabilities, predicted, moved, shares, start_norm: norm, impose
     }`
     : `It has moved by ${digits(moved[iteration], 3)}${share}`;
   return `Image ${image} after ${after(state)} of h = ${show(state.step)}: predicted ${classes[predicted[iteration]]} ` +
-    `(probability ${show(probabilities[iteration][predicted[iteration]], 3)}); imposed: ${held}. ${travel}.`;
+    `(probability ${show(probabilities[iteration][predicted[iteration]], 3)}); supplied: ${held}. ${travel}.`;
 }
 
 const guess = {
   prompt:
-    "The bars show what a classifier sees in the image. Five blocks with the label at the star now move the image. What does the classifier see then?",
+    "The bars show what a classifier sees in the image. Five blocks are now given the starred label and change the image. What does the classifier see then?",
   tells: true,
-  options: ["what it sees now", "the label at the star", "something else"],
+  options: ["what it sees now", "the starred label", "something else"],
   reveal(answer, { probabilities, predicted, imposed }, { classes, label }) {
     const ends = classes[predicted[ITERATIONS]], share = show(probabilities[ITERATIONS][predicted[ITERATIONS]], 2);
     if (label === "soft") {
@@ -243,12 +243,12 @@ const guess = {
     }
     const put = classes[largest(imposed)],
       right = ends === put
-        ? "the label at the star"
+        ? "the starred label"
         : ends === classes[predicted[0]]
         ? "what it sees now"
         : "something else";
     const seen = `It sees ${ends}, with probability ${share}${
-      ends === put ? ", which is the label at the star" : `; the label at the star is ${put}`
+      ends === put ? ", which is the starred label" : `; the starred label is ${put}`
     }. `;
     return judged(answer, answer === right, seen) + `At the start, it saw ${classes[predicted[0]]}.`;
   },

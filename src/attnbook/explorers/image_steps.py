@@ -85,7 +85,7 @@ class ImageStepsExplorer(Explorer):
     alt = (
         "Left: a small gray image of clothing after some gradient steps. Middle: its change since the start, orange where "
         "it became brighter and blue where it became darker. Right: ten bars, the classifier's probabilities now, with "
-        "outlines for those at the start and a star at the label that is imposed."
+        "outlines for those at the start and a star at the supplied label."
     )
     images = Packed("u1", (None, 28, 28)).tag(sync=True)
     truth = traitlets.List(traitlets.Int()).tag(sync=True)
