@@ -23,7 +23,7 @@ def contents(parts: list[dict]) -> str:
     Args:
         parts: as `parts` gives them.
     """
-    rows, links, before = ["| chapter | needs | you leave with |", "|---|---|---|"], {}, ""
+    rows, links, before = ["| chapter | needs | what you learn |", "|---|---|---|"], {}, ""
     for part in parts:
         for chapter in part["chapter"]:
             name, after = chapter["name"], chapter.get("after", "")

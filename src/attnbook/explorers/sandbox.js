@@ -1128,13 +1128,13 @@ const STEPS = [
   {
     set: { run: "success", epoch: 1000 },
     light: "ao-panel-ladder",
-    say: "The ladder: level against place. Rung by rung the label alternates, so counting is enough.",
+    say: "The ladder: level against position. The label alternates from rung to rung, so counting is enough.",
   },
   {
     set: { run: "partial_invariance", epoch: 1000 },
     light: "ao-panel-count",
     say:
-      "Another success: m has a minus one in front and two minus twos behind. Odd in front, even behind: the parity is still right.",
+      "Another success: m has a minus one in the prefix and two minus twos in the suffix. Odd weights in the prefix, even weights in the suffix: the parity is still right.",
   },
   {
     set: { run: "failure", epoch: 1000 },
