@@ -343,7 +343,7 @@ const tour = [
   {
     set: { step: 1 },
     say:
-      "Before the spike: all answers are right, and Adam's steps are a fiftieth of the learning rate long. All clusters are closer than 1 to the origin.",
+      "Before the spike: all answers are right, and Adam's step is a fiftieth of the learning rate long. All clusters are closer than 1 to the origin.",
   },
   {
     set: { step: 2 },
