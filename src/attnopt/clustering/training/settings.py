@@ -122,7 +122,7 @@ class Watch:
     Attributes:
         every: epochs between evaluations. There is always one after the last epoch, and one before the first, unless
             training goes on from one of a training's ``states``: that epoch was evaluated there. At the paper's sizes an
-            evaluation takes as long as 1.3 to 1.6 compiled epochs.
+            evaluation takes as long as 1.2 to 1.9 compiled epochs.
         snapshots: epochs after which the models are kept; 0 is the start.
         resumable: whether what Adam remembers is kept with them, so that `train` can go on from there exactly.
     """
