@@ -242,11 +242,7 @@ const guess = {
       return judged(answer, answer === "what it sees now", `It sees ${ends} as before, because the image does not move.`);
     }
     const put = classes[largest(imposed)],
-      right = ends === put
-        ? "the starred label"
-        : ends === classes[predicted[0]]
-        ? "what it sees now"
-        : "something else";
+      right = ends === put ? "the starred label" : ends === classes[predicted[0]] ? "what it sees now" : "something else";
     const seen = `It sees ${ends}, with probability ${share}${
       ends === put ? ", which is the starred label" : `; the starred label is ${put}`
     }. `;

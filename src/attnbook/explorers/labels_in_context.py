@@ -42,8 +42,8 @@ class LabelsInContextExplorer(Explorer):
     alt = (
         "Left: eight labeled points in the plane, blue circles and orange triangles, and a query in a ring; a line "
         "through 0 divides a blue from an orange half. Right: two bars, how often one layer is right about the query's "
-        "label when labels are coin flips: two thirds if the label was supplied, one half if it was masked, each at its exact "
-        "value."
+        "label when labels are coin flips: two thirds if the label was supplied, one half if it was masked, each at its "
+        "exact value."
     )
     points = Numbers(
         [
