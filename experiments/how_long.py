@@ -159,7 +159,7 @@ def held(tasks: dict[str, Task]) -> dict:
         left = held_escapes(range(HELD, HELD + RUNS), Settings(task, epochs=MOST))
         found[name] = left.tolist()
         print(name, float(median(left.numpy())), int((left >= 0).sum()), flush=True)
-    return {"engine": "compiled", "escapes": found}
+    return {"escapes": found}
 
 
 def median(left: np.ndarray) -> np.ndarray:
@@ -194,14 +194,14 @@ def luck() -> dict:
     unending = fresh(seeds, settings, SPARSE)
     for name, (epochs, _, right) in {"fixed": curves(fixed), "fresh": unending[:3]}.items():
         found[name] = counted(epochs, right)
-    return found | {"engine": "compiled"}
+    return found
 
 
 @RECORD.section
 def vocabularies() -> dict:
     """Successes within 10,000 epochs at p = 3 and p = 7, and the one of p = 5 again with plain steps."""
     torch.set_num_threads(2)
-    found: dict = {"engine": "compiled, but plain in again"}
+    found: dict = {}
     for p in (3, 7):
         run = train(range(RUNS), Settings(Task(p), epochs=LONGEST), Watch(every=SPARSE), compiled=True)
         epochs, _, right = curves(run)
@@ -214,7 +214,7 @@ def vocabularies() -> dict:
 def fresh_() -> dict:
     """Escapes and coinciding tokens, with a fixed training set and with fresh sequences."""
     torch.set_num_threads(2)
-    seeds, found = range(FIRST, FIRST + RUNS), {"engine": "compiled"}
+    seeds, found = range(FIRST, FIRST + RUNS), {}
     for k in COUNTS:
         settings = Settings(Task(2, 12, k), epochs=SHORT)
         fixed = train(seeds, settings, Watch(every=EVERY), compiled=True)
@@ -228,7 +228,7 @@ def fresh_() -> dict:
 def whole() -> dict:
     """Escapes and coinciding tokens, with all sequences as the training set."""
     torch.set_num_threads(1)
-    seeds, found = range(FIRST, FIRST + RUNS), {"engine": "compiled"}
+    seeds, found = range(FIRST, FIRST + RUNS), {}
     for k in COUNTS:
         settings = Settings(Task(2, 12, k), n_train=2**12, epochs=SHORT // 2)
         found[f"k{k}"] = told(*fresh(seeds, settings, EVERY, whole=True))
@@ -301,7 +301,7 @@ def origins() -> dict:
             "success": (history["accuracy_all"][-1] > SUCCESS).double().numpy(),
             "log escape": torch.where(left >= 0, left, EPOCHS).double().log().numpy(),
         }
-    found: dict = {"engine": "compiled"}
+    found: dict = {}
     for kind in ("success", "log escape"):
         values = [seen[name][kind] for name in ("base", "other_data", "other_weights")]
         found[kind] = parted(*values) | {"mean": float(np.mean(values)), "variance": float(np.var(values))}
@@ -325,7 +325,7 @@ def rounding() -> dict:
                 "log escape": torch.where(left >= 0, left, EPOCHS).double().log().numpy(),
             }
         )
-    found: dict = {"engine": "compiled"}
+    found: dict = {}
     for kind in ("success", "log escape"):
         pairs = np.stack([values[kind] for values in seen], 1)
         rng = np.random.default_rng(0)

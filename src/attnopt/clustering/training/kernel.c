@@ -29,12 +29,15 @@ static inline void store(float *to, vec value) { memcpy(to, &value, sizeof value
 
 static inline vec choose(bits which, vec one, vec other) { return (vec)((which & (bits)one) | (~which & (bits)other)); }
 
+static inline half four(const float *from) {
+    half found;
+    memcpy(&found, from, sizeof found);
+    return found;
+}
+
 static inline float total(vec value) {
-    half low, high;
-    memcpy(&low, &value, sizeof low);
-    memcpy(&high, (char *)&value + sizeof low, sizeof high);
-    low += high;
-    return (low[0] + low[2]) + (low[1] + low[3]);
+    half sums = four((float *)&value) + four((float *)&value + 4);
+    return (sums[0] + sums[2]) + (sums[1] + sums[3]);
 }
 
 /* eˣ to rounding for x up to 88; what lies below -87 counts as -87. */
@@ -173,11 +176,7 @@ static inline void forward(
     float totals[D + 1][B];
     EACH(b, B) {
         half sums[C / 4] = {0};
-        EACH(t, T) EACH(c, C / 4) {
-            half row;
-            memcpy(&row, pairs->rows + seen[b][t] * C + 4 * c, sizeof row);
-            sums[c] += row;
-        }
+        EACH(t, T) EACH(c, C / 4) sums[c] += four(pairs->rows + seen[b][t] * C + 4 * c);
         EACH(c, D + 1) totals[c][b] = sums[c / 4][c % 4];
     }
     EACH(b, B) batch->inverse[b] = 1 / totals[D][b];
@@ -285,11 +284,9 @@ static float gradient_of(
             for (int c = D + 1; c < C; c++) back[b][c] = 0;
         }
         EACH(b, B) EACH(t, T) EACH(c, C / 4) {
-            half sum, more;
-            memcpy(&sum, d_rows + seen[b][t] * C + 4 * c, sizeof sum);
-            memcpy(&more, back[b] + 4 * c, sizeof more);
-            sum += more;
-            memcpy(d_rows + seen[b][t] * C + 4 * c, &sum, sizeof sum);
+            float *into = d_rows + seen[b][t] * C + 4 * c;
+            half sum = four(into) + four(back[b] + 4 * c);
+            memcpy(into, &sum, sizeof sum);
         }
     }
     const float root = sqrtf((float)D);
