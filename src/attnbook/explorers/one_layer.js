@@ -107,8 +107,8 @@ function draw([left, right], now, state, { first: { low, high } }) {
   legend(right, [["optimal", "optimal layer", 58, 18], ["newton", "best multiple of Σ⁻¹", 58, 42], [
     "plain",
     "best multiple of I",
-    58,
-    66,
+    172,
+    18,
   ]]);
 }
 

@@ -263,7 +263,7 @@ function draw([starts, descent], now, state, bounds, asking) {
     "text",
     { x: 178, y: 14, "text-anchor": "middle", class: "ao-small" },
     descent,
-    "gray: least loss at each angle; black: training",
+    "gray: least loss at each angle; other line: training",
   );
 }
 
