@@ -1,4 +1,4 @@
-// A recorded training run: the influences of the five counted tokens, the parity coefficient with its factors and its cost,
+// A recorded training run: the influences of the five relevant tokens, the parity coefficient with its factors and its cost,
 // and the loss, over the epochs and, as bars to be dragged, at one of them.
 
 import { axes, clamp, clipped, COLOURS, curve, drawn, line, power, powers, show, small, tidy } from "./common.js";
@@ -331,7 +331,7 @@ function say(now, state) {
       : listed(moved.map((t) => `${times(now.times[t])} times that of token ${t + 1}`)),
     [product, readout, parity] = now.changes.map((
       value,
-    ) => (value < 0 ? `changes sign and is ${times(-value)} times as large` : `is ${times(value)} times what it was`));
+    ) => (value < 0 ? `changes sign, and its size is ${times(-value)} times what it was` : `is ${times(value)} times what it was`));
   const change = !moved.length
     ? ""
     : blind.length
@@ -352,13 +352,13 @@ function say(now, state) {
 const LAST = "only when the last one does";
 const guess = {
   prompt: "The five relevant tokens gain influence at different times. When does the loss (still hidden) leave log 2?",
-  options: ["when the first token gains influence", "when three have", LAST],
+  options: ["when the first token gains influence", "when three tokens have it", LAST],
   tells: true,
   reveal(guessed) {
     return `${
       guessed === undefined ? "" : guessed === LAST ? "Right. " : "Not quite. "
     }Token 4 is the last to gain influence, between epochs 142 and 179, and then the loss falls, because π has all five influences as factors. ` +
-      "But training waits for more: with the final influences of all five, the readout (blue) at epoch 142 is small and negative, and so is π. At epoch 162, the final influences suffice.";
+      "But the influences are not enough: with the final influences of all five, the readout (blue) at epoch 142 is small and negative, and so is π. At epoch 162, the final influences suffice.";
   },
 };
 

@@ -1,4 +1,4 @@
-"""Four recorded runs, epoch by epoch: influences of the counted tokens, readout, parity coefficient, its cost, and loss."""
+"""Four recorded runs, epoch by epoch: influences of the relevant tokens, readout, parity coefficient, its cost, and loss."""
 
 import functools
 import math
@@ -62,7 +62,7 @@ class ProductExplorer(Explorer):
     δ_t is multiplied; the middle of its two ends and all other weights stay.
 
     Traits:
-        run: which of four recorded runs: "three", "two", "none", named by how many counted tokens are nearly blind at first,
+        run: which of four recorded runs: "three", "two", "none", named by how many relevant tokens are nearly blind at first,
             or "never", which does not escape.
         epoch: the last frame not after it is looked at.
         factors: of the five influences at that epoch; one beyond its reach counts as the reach.

@@ -170,7 +170,7 @@ function draw([plane, front], now, state, bounds, asking) {
 
   const equal = 2 * Math.LN2, top = 1.15 * Math.max(equal, now.loss, ...names.flatMap((name) => now.losses[name]));
   const put = axes(front, FRAME, {
-    label: "time (square-root scale)",
+    label: "time along the flow (square-root scale)",
     low: 0,
     high: HORIZON,
     scale: Math.sqrt,
