@@ -194,7 +194,7 @@ function drawPotential(picture, now, { query }, asking) {
     { x: FRAME[0], y: 28, class: "ao-small" },
     picture,
     asking
-      ? "attention is the gradient of a function K (answer first)"
+      ? "attention is the gradient of a function K (shown after you answer)"
       : "contours of K; the arrow, its gradient, is attention",
   );
   if (asking) return;
@@ -239,7 +239,7 @@ function say(now, { context, query, ones }) {
 
 const guess = {
   prompt:
-    "Here the tokens are three class vectors. Suppose that there were instead many tokens, normally distributed around 0. What would attention be, as a function of the query?",
+    "Here the tokens are three class vectors. Suppose instead that there were many tokens, normally distributed around 0. What would attention be, as a function of the query?",
   options: ["always 0", "linear", "still an average of three points"],
   tells: true,
   reveal: (guessed) =>
@@ -251,7 +251,7 @@ const tour = [
   {
     set: { context: 0 },
     say:
-      "Part I. Each class is a point, and attention is the mean of the classes, weighted by their resemblance to the query. Contours of K are soft triangles.",
+      "Part I. Each class is a point, and attention is the mean of the classes, weighted by their resemblance to the query. Contours of K are rounded triangles.",
   },
   {
     set: { context: 0.5 },
@@ -268,14 +268,14 @@ const tour = [
     say: ({ attention }) =>
       `Part III. Tokens coincide, and the query scores two clusters equally: attention is ${
         pair(attention)
-      }, which says 3 to 2 and nothing else.`,
+      }, which reveals the ratio 3 to 2 and nothing else.`,
   },
   {
     set: { context: 2, ones: 4 },
     say: ({ attention }) =>
       `Another sequence, with four of the five at ▲: attention is ${
         pair(attention)
-      }. Such a head passes on the counts, and loses the order of the tokens and everything about ■.`,
+      }. Such a head passes on the counts and loses the order of the tokens and everything about ■.`,
   },
 ];
 
