@@ -37,7 +37,6 @@ def record():
     return results("two_phase_learning")
 
 
-@pytest.mark.evidence("odonnat-two-phase")
 @pytest.mark.parametrize("k", [1, 3, 5])
 @pytest.mark.parametrize("norm", ["unit", "rms"])
 def test_loss_is_log_two_plus_cost_minus_parity(k, norm):

@@ -136,17 +136,17 @@ def test_the_book_is_built():
 
 
 # Only where a rule is broken, and which: all that axe tells of a page takes long to hand over.
-BROKEN = """async (options) => {
-  const { violations } = await axe.run({ preload: false, resultTypes: ["violations"], ...options });
+BROKEN = """async ([within, options]) => {
+  const { violations } = await axe.run(within, { preload: false, resultTypes: ["violations"], ...options });
   return violations.flatMap(({ id, nodes }) => nodes.map(({ target }) => [id, String(target[0])]));
 }"""
 
 
-def faults(opened, **options):
-    """What axe finds in an open page beyond the known faults."""
+def faults(opened, within="html", **options):
+    """What axe finds in an open page, or within a part of it, beyond the known faults."""
     if not opened.evaluate("'axe' in window"):  # half a megabyte, once a page
         opened.evaluate(Axe().axe_script)
-    found = sorted(tuple(fault) for fault in opened.evaluate(BROKEN, options))
+    found = sorted(tuple(fault) for fault in opened.evaluate(BROKEN, [within, options]))
     return [fault for fault in found if not any(known(*fault) for known in KNOWN_FAULTS)]
 
 
