@@ -68,8 +68,8 @@ const FIELD = [46, 26, 346, 262],
     [n, value],
   ) => [FIELD[0] + (FIELD[2] - FIELD[0]) * Math.log10(n) / DECADES, FIELD[3] - (FIELD[3] - FIELD[1]) * value];
 const TITLES = {
-  nothing: "tokens: all vote",
-  sequences: "tokens: best match votes",
+  nothing: "all tokens, all examples vote",
+  sequences: "all tokens, best matches vote",
   positions: "the relevant tokens",
   counts: "the count",
   parity: "the parity",
@@ -85,7 +85,8 @@ const isBlind = ({ knows }) => knows === "nothing" || knows === "sequences";
 const pictures = [
   { label: "Unexplained variance against the number of examples, for five heads", box: BOX },
   {
-    label: "What the head sees: the number ν against sharpness, or the cells and how likely the examples fill them",
+    label:
+      "What the head sees: the number ν against the inverse temperature, or the cells and how likely the examples fill them",
     box: BOX,
   },
 ];
@@ -107,7 +108,7 @@ const controls = [
   { trait: "decades", label: "examples n", step: 0.05, text: (value) => many(Math.round(10 ** value)) },
   { trait: "length", label: "tokens L", digits: 0 },
   { trait: "weight", label: "relevant tokens k", digits: 0, text: (value, { length }) => String(Math.min(value, length)) },
-  { trait: "sharpness", label: "sharpness β", step: 0.01, hidden: (state) => !isOpen(state) },
+  { trait: "sharpness", label: "inverse temperature β", step: 0.01, hidden: (state) => !isOpen(state) },
 ];
 
 function drawCurves(picture, now, { knows }, asking) {
@@ -164,7 +165,12 @@ function drawCurves(picture, now, { knows }, asking) {
 function drawValley(picture, now, { sharpness }) {
   const high = Math.ceil(Math.log10(Math.max(...now.valley.filter((value) => value < 1e9), now.number, 10))),
     ticks = Array.from({ length: high + 1 }, (_, j) => 10 ** j).filter((_, j) => high < 6 || j % 2 === 0);
-  const place = axes(picture, FIELD, { low: SOFTEST, high: SHARPEST, ticks: [1, 2, 3, 4, 5, 6], label: "sharpness β" }, {
+  const place = axes(picture, FIELD, {
+    low: SOFTEST,
+    high: SHARPEST,
+    ticks: [1, 2, 3, 4, 5, 6],
+    label: "inverse temperature β",
+  }, {
     low: 1,
     high: 10 ** high,
     scale: Math.log10,
@@ -233,12 +239,10 @@ function say(now, { knows, length, weight, sharpness }) {
       examples(now.hypotheses)
     } on)`;
   if (isOpen({ knows })) {
-    const best = now.best_sharpness === null
-      ? "the sharper the better"
-      : `the best sharpness is ${show(now.best_sharpness)}`;
-    return `${rules}A head that counts matching tokens and divides by the expected sum has ν = ${
-      many(now.number)
-    } at sharpness ${show(sharpness)}; ${best}, with ν = ${many(now.best)}. ` +
+    const best = now.best_sharpness === null ? "the sharper the better" : `the best β is ${show(now.best_sharpness)}`;
+    return `${rules}A head that counts matching tokens and divides by the expected sum has ν = ${many(now.number)} at β = ${
+      show(sharpness)
+    }; ${best}, with ν = ${many(now.best)}. ` +
       `${after}${bound}. To bring this to 20% or less, the head needs ${many(now.needed.nothing)}.`;
   }
   const count = now.cells[knows];
@@ -259,7 +263,7 @@ function say(now, { knows, length, weight, sharpness }) {
 
 const guess = {
   prompt:
-    "The label of 12 bits is the parity of 5 of them, up to an unknown sign. One attention layer sees labeled examples until only a fifth of the variance is unexplained. How many examples does it need if it compares all 12 bits, and how many if an earlier head has counted the ones among the 5?",
+    "The label of 12 bits is the parity of 5 of them, up to an unknown sign. One attention layer sees labeled examples until its mean squared error is a fifth of that of always answering 0. How many examples does it need if it compares all 12 bits, and how many if an earlier head has counted the ones among the 5?",
   options: ["700 and 50", "7,000 and 7", "7,000 and 500"],
   reveal: (guessed, { needed }) =>
     `${guessed === "7,000 and 7" ? "Right" : "Not quite"}. With sharp scores, the layer needs ${

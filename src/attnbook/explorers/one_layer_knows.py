@@ -23,7 +23,7 @@ class OneLayerKnowsExplorer(Explorer):
             1) or "parity" (whether that is odd).
         length: L, tokens of a sequence.
         weight: k, tokens that the rule reads; more than L count as L.
-        sharpness: β, of the scores of the first head; the others are sharp.
+        sharpness: β, the inverse temperature of the first head; the others are sharp.
         decades: log₁₀ of the number of examples, which is rounded.
     """
 
@@ -31,7 +31,7 @@ class OneLayerKnowsExplorer(Explorer):
     alt = (
         "Left: unexplained variance against the number of examples on a logarithmic axis. Five curves "
         "fall from 1 to 0, one after the other: parity, count, positions, and, far to the right, all tokens, if only the "
-        "best matches vote and if all examples do. Right: ν against the sharpness, a valley, above a dashed line at the "
+        "best matches vote and if all examples do. Right: ν against the inverse temperature, a valley, above a dashed line at the "
         "number of rules."
     )
     knows = traitlets.Enum(list(NAMES), default_value="sequences").tag(sync=True)

@@ -331,7 +331,10 @@ function say(now, state) {
       : listed(moved.map((t) => `${times(now.times[t])} times that of token ${t + 1}`)),
     [product, readout, parity] = now.changes.map((
       value,
-    ) => (value < 0 ? `changes sign, and its size is ${times(-value)} times what it was` : `is ${times(value)} times what it was`));
+    ) => (value < 0
+      ? `changes sign, and its size is ${times(-value)} times what it was`
+      : `is ${times(value)} times what it was`)
+    );
   const change = !moved.length
     ? ""
     : blind.length
