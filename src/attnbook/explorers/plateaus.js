@@ -273,9 +273,9 @@ function say(now, state) {
 const OPTIONS = ["after a hundred times as long", "later by a fixed amount", "at the same time"];
 const guess = {
   prompt: (state) =>
-    `Pink: the time at which we predict that ${state.layers === 2 ? "two" : "three"} step sizes that start ${
+    `${state.layers === 2 ? "Two" : "Three"} step sizes start ${
       spelled(state.spread)
-    } apart will separate (be a tenth as far apart as at the end). If they start a hundred times closer together, when will they separate? (Gray, for comparison: the loss of a run that starts ${
+    } apart. The pink line shows when we predict that they will be a tenth as far apart as at the end. If they start a hundred times closer together, when will they separate? (Gray, for comparison: the loss of a run that starts ${
       spelled(WIDEST)
     } apart.)`,
   options: OPTIONS,
