@@ -183,7 +183,7 @@ def test_the_accessibility_statement_says_what_the_tests_do():
         ("width of 1280 px", "test_pages.py", '"width": 1280'),
         ("light and the dark theme", "test_pages.py", 'emulate_media(color_scheme="dark")'),
         ("screen of 390 px", "test_pages.py", "scrollWidth <= 390"),
-        ("those for colors in the dark one", "test_pages.py", "faults(opened, runOnly=COLOURS) == []"),
+        ("those for colors in the dark one", "test_pages.py", "faults(opened, runOnly=COLORS) == []"),
         ("one listing of source code", "test_pages.py", "or page == ONE"),
         ("answer the keyboard", "test_explorers.py", "assert_controls_answer_the_keyboard(explorer)"),
         ("button *reset*", "test_explorers.py", 'reset.press("Enter")'),

@@ -1,6 +1,6 @@
 """What depends on what: the papers' claims and the book's own theorems as one directed graph, drawn and in words.
 
-``claims.toml`` says of each what it says in plain words, how it is known, and on which others it stands. What a theorem's
+``claims.toml`` gives each in plain words, how it is known, and on which others it stands. What a theorem's
 text and proof name by ``{prf:ref}`` and ``{eq}`` is read from the chapters.
 """
 

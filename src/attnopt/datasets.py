@@ -89,7 +89,7 @@ def fashion_mnist(split: Split, folder: str | os.PathLike[str] | None = None) ->
         folder: the one place to look instead; it must hold the two files of the split, under their published names.
 
     Returns:
-        Grey levels from 0 to 255, torch.uint8 of shape (n, 28, 28); labels, torch.int64 of shape (n,), that index
+        Gray levels from 0 to 255, torch.uint8 of shape (n, 28, 28); labels, torch.int64 of shape (n,), that index
         `CLASSES`.
 
     Raises:
@@ -112,7 +112,7 @@ def fashion_mnist_sample() -> tuple[Tensor, Tensor]:
     """The first 40 images of each class of Fashion-MNIST's test file, in the file's order; they come with the package.
 
     Returns:
-        Grey levels, torch.uint8 of shape (400, 28, 28); labels, torch.int64 of shape (400,), that index `CLASSES`.
+        Gray levels, torch.uint8 of shape (400, 28, 28); labels, torch.int64 of shape (400,), that index `CLASSES`.
 
     Source: Xiao, Rasul, Vollgraf (2017).
     """

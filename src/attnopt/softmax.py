@@ -1,4 +1,4 @@
-"""Softmax and log-sum-exp with the axis spelled out, the Jacobian of one and the smooth maximum that the other is.
+"""Softmax and log-sum-exp with the axis spelled out, the Jacobian of softmax, and the smooth maximum.
 
 Rows of a matrix are tokens, columns are classes (or keys): the "sequence" axis runs down a column, the "class" axis
 along a row. Nothing here has a default axis: which one is meant is the first question of the book.

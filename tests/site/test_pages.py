@@ -53,7 +53,7 @@ THIN = """([selector, seen]) => {
   for (const node of all) if (!kept.has(node)) node.remove();
   return Object.fromEntries(count);
 }"""
-COLOURS = ["color-contrast", "link-in-text-block"]
+COLORS = ["color-contrast", "link-in-text-block"]
 SEEN = {}  # kinds of text, by how many times they were met
 
 # Formulas' insides are not ours; of their boxes, all alike, axe needs to see a few.
@@ -235,12 +235,12 @@ def test_page_is_quiet_typeset_accessible_and_fits_a_phone(page, open_page):
     opened.evaluate(THIN, [":is(div.highlight pre, dt.sig)", {}])
     opened.add_style_tag(content="* { transition: none !important; }")
     assert opened.evaluate("document.documentElement.dataset.theme") == "light"
-    assert faults(opened, rules={name: {"enabled": False} for name in COLOURS}) == []
+    assert faults(opened, rules={name: {"enabled": False} for name in COLORS}) == []
     SEEN.update(opened.evaluate(THIN, ["body", SEEN]))
-    assert faults(opened, runOnly=COLOURS) == []
+    assert faults(opened, runOnly=COLORS) == []
     opened.emulate_media(color_scheme="dark")  # the same page: only colors change
     opened.wait_for_function("document.documentElement.dataset.theme === 'dark'")
-    assert faults(opened, runOnly=COLOURS) == []
+    assert faults(opened, runOnly=COLORS) == []
     assert opened.complaints == []
 
 

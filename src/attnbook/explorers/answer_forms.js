@@ -1,6 +1,6 @@
 // A trained transformer on a regression that the reader draws: its answer after each part, and gradient descent's.
 
-import { axes, bytesOf, clipped, COLOURS, curve, drawn, line, show, sum } from "./common.js";
+import { axes, bytesOf, clipped, COLORS, curve, drawn, line, show, sum } from "./common.js";
 import { explorer } from "./shell.js";
 import { beginning, readOut, standardModel, statesOf } from "./standard.js";
 
@@ -59,9 +59,9 @@ const back = (x, y) => [
   LOW + (HIGH - LOW) * (LEFT[3] - y) / (LEFT[3] - LEFT[1]),
 ];
 const LOOKS = {
-  model: { stroke: COLOURS[0], "stroke-width": 3.5 },
-  descent: { stroke: COLOURS[1], "stroke-width": 2, "stroke-dasharray": "9 4" },
-  bayes: { stroke: COLOURS[2], "stroke-width": 2, "stroke-dasharray": "2 3" },
+  model: { stroke: COLORS[0], "stroke-width": 3.5 },
+  descent: { stroke: COLORS[1], "stroke-width": 2, "stroke-dasharray": "9 4" },
+  bayes: { stroke: COLORS[2], "stroke-width": 2, "stroke-dasharray": "2 3" },
 };
 
 const DOT = (group) => drawn("circle", { r: 6, fill: "currentColor", stroke: "var(--ao-ground, white)" }, group);
@@ -126,7 +126,7 @@ function draw([left, right], now, state, bounds, asking) {
         cx: x,
         cy: y,
         r: chosen ? 7 : 4,
-        fill: COLOURS[0],
+        fill: COLORS[0],
         stroke: "currentColor",
         "stroke-width": chosen ? 2 : 0.5,
       }, right);

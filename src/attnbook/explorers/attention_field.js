@@ -5,7 +5,7 @@ import {
   averaged,
   axes,
   clipped,
-  COLOURS,
+  COLORS,
   curve,
   dot,
   drawn,
@@ -134,7 +134,7 @@ const controls = [
     label: `Token ${index + 1}`,
     step: SIZE / REACH / 20,
     focus: { selected: index },
-    mark: (node) => mark(node, index, [0, 0], 9, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 }),
+    mark: (node) => mark(node, index, [0, 0], 9, { fill: COLORS[index], stroke: "currentColor", "stroke-width": 1.5 }),
     place,
     from: unplace,
     size: (state) => (state.steps ? 0.65 : emphasis(index, state)),
@@ -145,7 +145,7 @@ const controls = [
     kind: "handle",
     label: `Weight of class ${index + 1}`,
     step: SIZE / REACH / 20,
-    mark: (node) => mark(node, index, [0, 0], 6, { fill: "none", stroke: COLOURS[index], "stroke-width": 2.5 }),
+    mark: (node) => mark(node, index, [0, 0], 6, { fill: "none", stroke: COLORS[index], "stroke-width": 2.5 }),
     place,
     from: unplace,
   })),
@@ -212,7 +212,7 @@ function words(parent, text, attributes, bold = false) {
 const around = ([x, y], radius) => ({ x: x - radius, y: y - radius, width: 2 * radius, height: 2 * radius });
 
 function drawPlane(parent, now, state) {
-  const { weights, selected, steps } = state, tokens = now.path.at(-1), color = COLOURS[selected];
+  const { weights, selected, steps } = state, tokens = now.path.at(-1), color = COLORS[selected];
   const plane = clipped(parent, [0, 0, SIZE, SIZE]), middle = SIZE / 2;
 
   line(plane, [0, middle], [SIZE, middle], { opacity: 0.25 });
@@ -233,12 +233,12 @@ function drawPlane(parent, now, state) {
     { points: weights.map(place).join(" "), fill: "none", stroke: "currentColor", "stroke-dasharray": "3 4" },
     plane,
   );
-  [0, 1, 2].forEach((s) => curve(plane, now.path.map((step) => place(step[s])), { stroke: COLOURS[s], "stroke-width": 2 }));
+  [0, 1, 2].forEach((s) => curve(plane, now.path.map((step) => place(step[s])), { stroke: COLORS[s], "stroke-width": 2 }));
   if (steps <= 20) {
     now.path.slice(1, -1).forEach((step) =>
       step.forEach((z, s) => {
         const [x, y] = place(z);
-        drawn("circle", { cx: x, cy: y, r: 2, fill: COLOURS[s] }, plane);
+        drawn("circle", { cx: x, cy: y, r: 2, fill: COLORS[s] }, plane);
       })
     );
   }
@@ -266,7 +266,7 @@ function drawPlane(parent, now, state) {
   drawn("circle", { cx: output[0], cy: output[1], r: 4.5, fill: "currentColor" }, plane);
   if (steps) {
     tokens.forEach((z, s) =>
-      mark(plane, s, place(z), 9 * emphasis(s, state), { fill: COLOURS[s], stroke: "currentColor", "stroke-width": 1.5 })
+      mark(plane, s, place(z), 9 * emphasis(s, state), { fill: COLORS[s], stroke: "currentColor", "stroke-width": 1.5 })
     );
   }
   taken.push(around(output, 7), around(target, 7));
@@ -311,7 +311,7 @@ function drawMatrix(parent, { attention }, { selected, axis }) {
         y: top + s * height,
         width: width - 2,
         height: height - 2,
-        fill: COLOURS[c],
+        fill: COLORS[c],
         "fill-opacity": 0.08 + 0.55 * value,
         stroke: "currentColor",
         "stroke-width": s === selected ? 2 : 0.3,

@@ -4,7 +4,7 @@ import {
   arrow,
   axes,
   bytesOf,
-  COLOURS,
+  COLORS,
   curve,
   dot,
   drawn,
@@ -209,7 +209,7 @@ function drawRuns(picture, { data, seed }) {
   data.m.forEach((_, other) => {
     const won = data.accuracy[other] > SUCCESS;
     mark(picture, won ? 0 : 2, spot(data, other), won ? 3.4 : 2.8, {
-      fill: won ? COLOURS[2] : "currentColor",
+      fill: won ? COLORS[2] : "currentColor",
       "fill-opacity": won ? 0.6 : 0.35,
       class: "ao-pick",
     });
@@ -224,7 +224,7 @@ function drawRuns(picture, { data, seed }) {
     fill: "transparent",
     class: "ao-pick",
   }, picture);
-  mark(picture, 0, [64, 190], 3.4, { fill: COLOURS[2] });
+  mark(picture, 0, [64, 190], 3.4, { fill: COLORS[2] });
   small(picture, 72, 194, "success");
   mark(picture, 2, [64, 206], 2.8, { fill: "currentColor", "fill-opacity": 0.5 });
   small(picture, 72, 210, "failure");
@@ -285,7 +285,7 @@ function drawEmbeddings(picture, { table, query }) {
   table.forEach((row, x) =>
     row.forEach((z, t) =>
       mark(picture, t < PREFIX ? 0 : 2, at(z), t < PREFIX ? 6 : 4.5, {
-        fill: COLOURS[x],
+        fill: COLORS[x],
         "fill-opacity": t < PREFIX ? 0.8 : 0.45,
         stroke: "currentColor",
         "stroke-width": 0.8,
@@ -295,7 +295,7 @@ function drawEmbeddings(picture, { table, query }) {
   const size = Math.hypot(...query);
   if (size > 0) arrow(picture, [150, 126], at(query.map((value) => 1.1 * value / size)), { "stroke-width": 2.2 });
   ["token 0", "token 1"].forEach((text, x) => {
-    mark(picture, 0, [252, 222 + 16 * x], 5, { fill: COLOURS[x] });
+    mark(picture, 0, [252, 222 + 16 * x], 5, { fill: COLORS[x] });
     small(picture, 261, 226 + 16 * x, text);
     mark(picture, 2 * x, [12, 222 + 16 * x], 4.5, { fill: "none", stroke: "currentColor" });
     small(picture, 21, 226 + 16 * x, ["prefix", "suffix"][x]);
@@ -327,7 +327,7 @@ function drawClusters(picture, { levels }, state) {
     const path = [...group.values()].map((xi) => `M${at(xi).map((value) => value.toFixed(1)).join(" ")}h0`).join("");
     drawn("path", {
       d: path,
-      stroke: COLOURS[label],
+      stroke: COLORS[label],
       "stroke-width": state.shown === "levels" ? 7 : 4,
       "stroke-linecap": "round",
       fill: "none",
@@ -341,7 +341,7 @@ function drawClusters(picture, { levels }, state) {
     levels.forEach(([level, , x, y]) => small(picture, at([x, y])[0], at([x, y])[1] - 7, tidy(level), "middle", "ao-halo"));
   }
   ["label 0", "label 1"].forEach((text, label) => {
-    mark(picture, 0, [266, 34 + 16 * label], 3.5, { fill: COLOURS[label] });
+    mark(picture, 0, [266, 34 + 16 * label], 3.5, { fill: COLORS[label] });
     small(picture, 274, 38 + 16 * label, text);
   });
   small(picture, 62, 238, `axes from ${show(-reach)} to ${show(reach)}`);

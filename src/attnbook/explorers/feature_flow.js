@@ -6,7 +6,7 @@ import {
   axes,
   clamp,
   clipped,
-  COLOURS,
+  COLORS,
   contours,
   curve,
   dot,
@@ -147,8 +147,8 @@ const unplace = (
 ) => [REACH * (2 * (x - FRAME[0]) / (FRAME[2] - FRAME[0]) - 1), REACH * (1 - 2 * (y - FRAME[1]) / (FRAME[3] - FRAME[1]))];
 const tip = (weight) => weight.map((value) => value * (1 + 0.3 / Math.max(0.3, Math.hypot(...weight))));
 const filled = (node, index, at, radius) =>
-  mark(node, index, at, radius, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 });
-const hollow = (node, index, at) => mark(node, index, at, 6, { fill: "none", stroke: COLOURS[index], "stroke-width": 2.5 });
+  mark(node, index, at, radius, { fill: COLORS[index], stroke: "currentColor", "stroke-width": 1.5 });
+const hollow = (node, index, at) => mark(node, index, at, 6, { fill: "none", stroke: COLORS[index], "stroke-width": 2.5 });
 
 const pictures = [
   {
@@ -265,7 +265,7 @@ function drawPlane(plane, now, state, asking) {
     const [from, to] = [weights[selected], nearest(weights, selected)].map(place),
       [right, down] = minus(to, from),
       length = Math.hypot(right, down);
-    line(inside, from, to, { stroke: COLOURS[selected], "stroke-width": 2, "stroke-dasharray": "1 3" });
+    line(inside, from, to, { stroke: COLORS[selected], "stroke-width": 2, "stroke-dasharray": "1 3" });
     const at = {
       x: to[0] + 14 * right / length,
       y: to[1] + 14 * down / length + 4,
@@ -275,15 +275,15 @@ function drawPlane(plane, now, state, asking) {
   }
   paths.forEach((path, index) => {
     const gone = path.filter((_, k) => TIMES[k] < time);
-    curve(inside, path.map(place), { stroke: COLOURS[index], "stroke-width": 1.2, opacity: 0.8 });
-    curve(inside, [...gone, now.now[index]].map(place), { stroke: COLOURS[index], "stroke-width": 3.5 });
+    curve(inside, path.map(place), { stroke: COLORS[index], "stroke-width": 1.2, opacity: 0.8 });
+    curve(inside, [...gone, now.now[index]].map(place), { stroke: COLORS[index], "stroke-width": 3.5 });
     filled(inside, index, place(now.now[index]), 4);
   });
   if (now.rests) {
     now.rests.forEach((rest, index) => {
       const [x, y] = place(rest);
       for (const turn of [1, -1]) {
-        line(inside, [x - 5, y - 5 * turn], [x + 5, y + 5 * turn], { stroke: COLOURS[index], "stroke-width": 2.5 });
+        line(inside, [x - 5, y - 5 * turn], [x + 5, y + 5 * turn], { stroke: COLORS[index], "stroke-width": 2.5 });
       }
     });
   }
@@ -318,7 +318,7 @@ function drawFront(front, now, state, asking) {
   const inside = clipped(front, FRAME), seen = TIMES.map((_, k) => k).slice(1);
   const guide = (index, height) =>
     curve(inside, seen.map((k) => put([TIMES[k], height(TIMES[k])])), {
-      stroke: COLOURS[index],
+      stroke: COLORS[index],
       "stroke-width": 1.4,
       "stroke-dasharray": "5 4",
     });
@@ -349,8 +349,8 @@ function drawFront(front, now, state, asking) {
   values.forEach((one, index) => {
     const points = seen.map((k) => put([TIMES[k], Math.max(one[k], 1e-12)])),
       here = put([time, Math.max(present[index], 1e-12)]);
-    curve(inside, points, { stroke: COLOURS[index], "stroke-width": 1.2, opacity: 0.8 });
-    curve(inside, [...points.filter((_, k) => TIMES[k + 1] < time), here], { stroke: COLOURS[index], "stroke-width": 3 });
+    curve(inside, points, { stroke: COLORS[index], "stroke-width": 1.2, opacity: 0.8 });
+    curve(inside, [...points.filter((_, k) => TIMES[k + 1] < time), here], { stroke: COLORS[index], "stroke-width": 3 });
     filled(inside, index, here, 5);
   });
 }

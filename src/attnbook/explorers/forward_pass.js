@@ -3,7 +3,7 @@
 import {
   axes,
   clipped,
-  COLOURS,
+  COLORS,
   curve,
   dot,
   drawn,
@@ -47,7 +47,7 @@ export function compute({ weights, query, examples: n, prompt, step, spread, mas
 const FRAME = [44, 22, 312, 290], REACH = 3, UNIT = (FRAME[2] - FRAME[0]) / (2 * REACH);
 const place = ([u, v]) => [(FRAME[0] + FRAME[2]) / 2 + UNIT * u, (FRAME[1] + FRAME[3]) / 2 - UNIT * v];
 const back = (left, top) => [(left - (FRAME[0] + FRAME[2]) / 2) / UNIT, ((FRAME[1] + FRAME[3]) / 2 - top) / UNIT];
-const colorOf = (mask) => (mask === "on" ? COLOURS[1] : PURPLE);
+const colorOf = (mask) => (mask === "on" ? COLORS[1] : PURPLE);
 
 const pictures = [
   { label: "The plane of weights: contours of the examples' loss, and the weights after each layer", box: "0 0 320 324" },
@@ -161,13 +161,13 @@ function drawLabels(picture, now, { mask }, layers, asking) {
   const n = rows[0].length - 1;
   for (let j = 0; j < n; j++) {
     const points = rows.map((row, layer) => at([layer, row[j]]));
-    curve(picture, points, { stroke: COLOURS[0], "stroke-width": 1.3, opacity: 0.85 });
-    for (const [cx, cy] of points) drawn("circle", { cx, cy, r: 3, fill: COLOURS[0] }, picture);
+    curve(picture, points, { stroke: COLORS[0], "stroke-width": 1.3, opacity: 0.85 });
+    for (const [cx, cy] of points) drawn("circle", { cx, cy, r: 3, fill: COLORS[0] }, picture);
   }
   const points = rows.map((row, layer) => at([layer, row[n]]));
   curve(picture, points, { stroke: fill, "stroke-width": 2.8 });
   for (const point of points) mark(picture, 2, point, 5, { fill, stroke: "currentColor" });
-  drawn("circle", { cx: 52, cy: 10, r: 4, fill: COLOURS[0] }, picture);
+  drawn("circle", { cx: 52, cy: 10, r: 4, fill: COLORS[0] }, picture);
   drawn("text", { x: 61, y: 14, class: "ao-small" }, picture, n === 1 ? "the example" : "examples");
   mark(picture, 2, [150, 10], 5, { fill, stroke: "currentColor" });
   drawn("text", { x: 160, y: 14, class: "ao-small" }, picture, "query");

@@ -1,27 +1,13 @@
 // Plain steps and GD++: what its layers do to eigenvalues and errors, and the losses by depth.
 
-import {
-  axes,
-  clamp,
-  clipped,
-  COLOURS,
-  curve,
-  drawn,
-  judged,
-  line,
-  mark,
-  power,
-  powers,
-  show,
-  ticksUpTo,
-} from "./common.js";
+import { axes, clamp, clipped, COLORS, curve, drawn, judged, line, mark, power, powers, show, ticksUpTo } from "./common.js";
 import { explorer } from "./shell.js";
 
 const DIM = 5, POINTS = 181, REACH = 1.5, BEYOND = 1e30, FAR = 14;
 const METHODS = {
-  constant: { name: "one step size", stroke: COLOURS[1], "stroke-dasharray": "2 4", sign: 1 },
-  plain: { name: "optimal steps", stroke: COLOURS[0], "stroke-dasharray": "9 4", sign: 0 },
-  gdpp: { name: "GD++", stroke: COLOURS[2], "stroke-dasharray": "none", sign: 2 },
+  constant: { name: "one step size", stroke: COLORS[1], "stroke-dasharray": "2 4", sign: 1 },
+  plain: { name: "optimal steps", stroke: COLORS[0], "stroke-dasharray": "9 4", sign: 0 },
+  gdpp: { name: "GD++", stroke: COLORS[2], "stroke-dasharray": "none", sign: 2 },
 };
 const bounded = (value) => (value <= BEYOND ? value : null);
 

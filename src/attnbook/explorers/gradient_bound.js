@@ -4,7 +4,7 @@ import {
   axes,
   clamp,
   clipped,
-  COLOURS,
+  COLORS,
   curve,
   dot,
   drawn,
@@ -134,7 +134,7 @@ const FRAME = [50, 34, 312, 268], FLOOR = 1e-16, NAMES = ["query", "value", "rec
 const SIGNS = { value: "V", receptors: "W", assemblers: "U", logits: "logits" };
 const LOOKS = [
   { name: "gradient", stroke: "currentColor", "stroke-dasharray": "none", "stroke-width": 2.6 },
-  { name: "our bound", stroke: COLOURS[2], "stroke-dasharray": "none", "stroke-width": 1.8 },
+  { name: "our bound", stroke: COLORS[2], "stroke-dasharray": "none", "stroke-width": 1.8 },
   { name: "paper's", stroke: PURPLE, "stroke-dasharray": "7 4", "stroke-width": 2.2 },
 ];
 const written = (

@@ -1,6 +1,6 @@
 // The ideal clustering head under strain: embeddings and query on the left, clusters over the classes' regions on the right.
 
-import { arrow, axes, clipped, COLOURS, dot, drawn, gelu, line, mark, show } from "./common.js";
+import { arrow, axes, clipped, COLORS, dot, drawn, gelu, line, mark, show } from "./common.js";
 import { explorer } from "./shell.js";
 
 const REACH = 10, CELLS = 80, PREFIX = 5, LENGTH = 12;
@@ -188,7 +188,7 @@ function drawEmbeddings(picture, now, { query, rest, split, noise }, asking) {
   now.embeddings.forEach((row, v) =>
     row.forEach((z, t) => {
       mark(field, t < PREFIX ? 0 : 2, place(z), t < PREFIX ? 6 : 5, {
-        fill: COLOURS[v],
+        fill: COLORS[v],
         stroke: "currentColor",
         "fill-opacity": 0.8,
       });
@@ -202,8 +202,8 @@ function drawEmbeddings(picture, now, { query, rest, split, noise }, asking) {
   const outline = (index) => (parent, x) =>
     mark(parent, index, [x, 17], 5, { fill: "none", stroke: "currentColor", "stroke-width": 1.6 });
   legend(picture, [
-    [30, sign(0, COLOURS[0]), "token 0"],
-    [98, sign(0, COLOURS[1]), "token 1"],
+    [30, sign(0, COLORS[0]), "token 0"],
+    [98, sign(0, COLORS[1]), "token 1"],
     [166, outline(0), "first 5"],
     [230, outline(2), "the rest"],
   ]);
@@ -227,7 +227,7 @@ function drawClusters(picture, now, asking) {
         y: FRAME[3] - size * (row + 1),
         width: size * (end - start),
         height: size,
-        fill: COLOURS[above ? 1 : 0],
+        fill: COLORS[above ? 1 : 0],
       }, fields);
     }
   }
@@ -235,7 +235,7 @@ function drawClusters(picture, now, asking) {
   now.clusters.forEach((points, number) =>
     points.forEach((xi) => {
       const odd = ones(number) % 2, [x, y] = at(xi), key = `${odd} ${Math.round(2 * x)} ${Math.round(2 * y)}`;
-      if (!seen.has(key)) mark(inside, odd, [x, y], 4, { fill: COLOURS[odd], stroke: "currentColor", "stroke-width": 0.7 });
+      if (!seen.has(key)) mark(inside, odd, [x, y], 4, { fill: COLORS[odd], stroke: "currentColor", "stroke-width": 0.7 });
       seen.add(key);
     })
   );
@@ -245,7 +245,7 @@ function drawClusters(picture, now, asking) {
       drawn("text", { x: x + 4 + UNIT * now.radius / 4 + 6, y: y + 4, class: "ao-small ao-halo" }, inside, String(count));
     });
   }
-  legend(picture, [[56, sign(0, COLOURS[0]), "sum even"], [132, sign(1, COLOURS[1]), "sum odd"]]);
+  legend(picture, [[56, sign(0, COLORS[0]), "sum even"], [132, sign(1, COLORS[1]), "sum odd"]]);
   drawn("text", { x: 304, y: 21, "text-anchor": "end", class: "ao-small" }, picture, "0 … 5: how many 1s");
 }
 

@@ -1,6 +1,6 @@
 // An image moved by gradient steps z <- z + h (C - softmax(θz + b)) θ: what moves it, the picture or the supplied label C?
 
-import { bytesOf, clamp, COLOURS, drawn, element, judged, line, show, softmaxOf } from "./common.js";
+import { bytesOf, clamp, COLORS, drawn, element, judged, line, show, softmaxOf } from "./common.js";
 import { explorer } from "./shell.js";
 
 const SIDE = 28, PIXELS = SIDE * SIDE, COUNT = 10, ITERATIONS = 5;
@@ -180,7 +180,7 @@ function draw([screens, bars], { probabilities, predicted, moved, imposed }, sta
     );
     drawn(
       "rect",
-      { x: left, y: y + 4, width: width * value, height: height - 7, fill: COLOURS[c === chosen ? 1 : 0] },
+      { x: left, y: y + 4, width: width * value, height: height - 7, fill: COLORS[c === chosen ? 1 : 0] },
       bars,
     );
     if (width * before >= 1) {

@@ -1,6 +1,6 @@
 // Labeled points in the plane and a query: what layers make of them if the query's label is masked, or supplied.
 
-import { axes, clamp, clipped, COLOURS, dot, drawn, line, mark, show, standardNormals } from "./common.js";
+import { axes, clamp, clipped, COLORS, dot, drawn, line, mark, show, standardNormals } from "./common.js";
 import { explorer } from "./shell.js";
 
 const TOKENS = 9, TOSSES = 400, REACH = 3, GRAY = "#6b6b6b", QUERY = TOKENS - 1;
@@ -50,7 +50,7 @@ export function compute(state) {
 const FRAME = [12, 22, 312, 322], UNIT = (FRAME[2] - FRAME[0]) / (2 * REACH), BARS = [16, 22, 304, 290];
 const place = ([u, v]) => [(FRAME[0] + FRAME[2]) / 2 + UNIT * u, (FRAME[1] + FRAME[3]) / 2 - UNIT * v];
 const back = (left, top) => [(left - (FRAME[0] + FRAME[2]) / 2) / UNIT, ((FRAME[1] + FRAME[3]) / 2 - top) / UNIT];
-const LOOKS = [{ fill: COLOURS[0], stroke: "currentColor" }, { fill: COLOURS[1], stroke: "currentColor" }];
+const LOOKS = [{ fill: COLORS[0], stroke: "currentColor" }, { fill: COLORS[1], stroke: "currentColor" }];
 
 const pictures = [
   {
@@ -147,7 +147,7 @@ function drawPlane(picture, state, asking) {
     }
     for (const [key, d] of Object.entries(paths)) {
       const [label, shade] = key.split(" ").map(Number);
-      drawn("path", { d, fill: COLOURS[label], "fill-opacity": 0.1 + 0.09 * shade, class: "ao-region" }, field);
+      drawn("path", { d, fill: COLORS[label], "fill-opacity": 0.1 + 0.09 * shade, class: "ao-region" }, field);
     }
   }
   drawn("rect", {
@@ -200,7 +200,7 @@ function drawBars(picture, { shares, exact }, { mask }, asking) {
       y: top,
       width: right - BARS[0],
       height: 36,
-      fill: name === mask ? COLOURS[2] : GRAY,
+      fill: name === mask ? COLORS[2] : GRAY,
       "fill-opacity": 0.75,
     }, picture);
     drawn("text", { x: BARS[0] + 6, y: top + 23, class: "ao-halo" }, picture, show(shares[name]));

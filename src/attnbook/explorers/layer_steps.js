@@ -1,6 +1,6 @@
 // Layers as steps on one prompt in the plane: the path of the weights, and the excess error for four preconditioners.
 
-import { axes, clipped, COLOURS, curve, dot, drawn, ellipse, judged, line, minus, power, show } from "./common.js";
+import { axes, clipped, COLORS, curve, dot, drawn, ellipse, judged, line, minus, power, show } from "./common.js";
 import { explorer } from "./shell.js";
 
 const PROMPTS = [
@@ -85,9 +85,9 @@ export function compute(state) {
 
 const FRAME = [44, 40, 312, 308], BOTTOM = 1e-6;
 const STYLES = {
-  plain: { name: "−γ I", stroke: COLOURS[0], "stroke-dasharray": "none" },
-  covariance: { name: "−γ Σ⁻¹", stroke: COLOURS[1], "stroke-dasharray": "9 4" },
-  optimal: { name: "optimal", stroke: COLOURS[2], "stroke-dasharray": "9 4 2 4" },
+  plain: { name: "−γ I", stroke: COLORS[0], "stroke-dasharray": "none" },
+  covariance: { name: "−γ Σ⁻¹", stroke: COLORS[1], "stroke-dasharray": "9 4" },
+  optimal: { name: "optimal", stroke: COLORS[2], "stroke-dasharray": "9 4 2 4" },
   newton: { name: "Newton", stroke: "#CC79A7", "stroke-dasharray": "2 4" },
 };
 const LABELS = { plain: "−γ I", covariance: "−γ Σ⁻¹", optimal: "optimal steps times Σ⁻¹", newton: "−γ H⁻¹ (Newton)" };

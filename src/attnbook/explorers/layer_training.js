@@ -4,7 +4,7 @@ import {
   axes,
   clamp,
   clipped,
-  COLOURS,
+  COLORS,
   curve,
   drawn,
   judged,
@@ -189,7 +189,7 @@ export function compute(state) {
 
 const LEFT = [44, 26, 312, 288], UPPER = [44, 26, 312, 136], LOWER = [44, 182, 312, 288], BOX = "0 0 320 324", GAP = 20;
 const HEIGHT = LEFT[3] - LEFT[1];
-const LOOKS = [...COLOURS, PURPLE];
+const LOOKS = [...COLORS, PURPLE];
 const sign = (
   parent,
   layer,

@@ -5,7 +5,7 @@ import {
   axes,
   clamp,
   clipped,
-  COLOURS,
+  COLORS,
   curve,
   drawn,
   integrate,
@@ -151,9 +151,9 @@ function restsOf(model, scale, softness) {
 
 const REACH = 3.2, FRAME = [46, 34, 346, 334], STEPS = COUNTS.map((count) => TOTAL / count);
 const STYLES = {
-  euler: { name: "Euler", stroke: COLOURS[0], "stroke-dasharray": "none" },
-  printed: { name: "the paper's", stroke: COLOURS[1], "stroke-dasharray": "2 6" },
-  lie: { name: "Lie", stroke: COLOURS[2], "stroke-dasharray": "9 4" },
+  euler: { name: "Euler", stroke: COLORS[0], "stroke-dasharray": "none" },
+  printed: { name: "the paper's", stroke: COLORS[1], "stroke-dasharray": "2 6" },
+  lie: { name: "Lie", stroke: COLORS[2], "stroke-dasharray": "9 4" },
   strang: { name: "Strang", stroke: "#CC79A7", "stroke-dasharray": "9 4 2 4" },
 };
 const place = (
@@ -165,8 +165,8 @@ const unplace = (
 ) => [REACH * (2 * (x - FRAME[0]) / (FRAME[2] - FRAME[0]) - 1), REACH * (1 - 2 * (y - FRAME[1]) / (FRAME[3] - FRAME[1]))];
 const STEP = (FRAME[2] - FRAME[0]) / REACH / 20;
 const filled = (node, index, at, radius) =>
-  mark(node, index, at, radius, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 });
-const hollow = (node, index, at) => mark(node, index, at, 6, { fill: "none", stroke: COLOURS[index], "stroke-width": 2.5 });
+  mark(node, index, at, radius, { fill: COLORS[index], stroke: "currentColor", "stroke-width": 1.5 });
+const hollow = (node, index, at) => mark(node, index, at, 6, { fill: "none", stroke: COLORS[index], "stroke-width": 2.5 });
 const isPair = ({ model }) => model !== "linear";
 
 const pictures = [
@@ -231,7 +231,7 @@ function drawPlane(plane, now, { scale, model, tokens }, asking) {
     if (now.rests) {
       const [x, y] = place(now.rests[index]);
       for (const turn of [1, -1]) {
-        line(inside, [x - 5, y - 5 * turn], [x + 5, y + 5 * turn], { stroke: COLOURS[index], "stroke-width": 2.5 });
+        line(inside, [x - 5, y - 5 * turn], [x + 5, y + 5 * turn], { stroke: COLORS[index], "stroke-width": 2.5 });
       }
     } else if (flow.length) {
       const [x, y] = place(flow.at(-1));
@@ -241,7 +241,7 @@ function drawPlane(plane, now, { scale, model, tokens }, asking) {
       filled(plane, index, place(tokens[index]), 7);
       return;
     }
-    const path = way(now.path.map((state) => state[index]), { stroke: COLOURS[index], "stroke-width": 1, opacity: 0.75 });
+    const path = way(now.path.map((state) => state[index]), { stroke: COLORS[index], "stroke-width": 1, opacity: 0.75 });
     path.forEach((point, layer) => {
       const [cx, cy] = place(point), last = layer === now.path.length - 1;
       if (layer > 0) {
@@ -249,7 +249,7 @@ function drawPlane(plane, now, { scale, model, tokens }, asking) {
           cx,
           cy,
           r: last ? 5 : 2.8,
-          fill: COLOURS[index],
+          fill: COLORS[index],
           stroke: "currentColor",
           "stroke-width": last ? 1.5 : 0.5,
         }, inside);
@@ -258,8 +258,8 @@ function drawPlane(plane, now, { scale, model, tokens }, asking) {
   });
   line(plane, [FRAME[0], 17], [FRAME[0] + 20, 17], { "stroke-width": 1.5 });
   drawn("text", { x: FRAME[0] + 25, y: 21, class: "ao-small" }, plane, "flow");
-  line(plane, [FRAME[0] + 66, 17], [FRAME[0] + 92, 17], { stroke: COLOURS[0] });
-  drawn("circle", { cx: FRAME[0] + 79, cy: 17, r: 3, fill: COLOURS[0] }, plane);
+  line(plane, [FRAME[0] + 66, 17], [FRAME[0] + 92, 17], { stroke: COLORS[0] });
+  drawn("circle", { cx: FRAME[0] + 79, cy: 17, r: 3, fill: COLORS[0] }, plane);
   drawn("text", { x: FRAME[0] + 97, y: 21, class: "ao-small" }, plane, "layers");
   if (now.rests) drawn("text", { x: FRAME[0] + 150, y: 21, class: "ao-small" }, plane, "×  where the flow rests");
 }

@@ -6,7 +6,7 @@ import {
   bent,
   clamp,
   clipped,
-  COLOURS,
+  COLORS,
   curve,
   dot,
   drawn,
@@ -20,7 +20,7 @@ import {
 } from "./common.js";
 import { explorer } from "./shell.js";
 
-const MOST = 2000, SHOWN = 500, VIEW = 2.7, GRAY = "#6b6b6b", LOOKS = [COLOURS[0], COLOURS[1], "#CC79A7"];
+const MOST = 2000, SHOWN = 500, VIEW = 2.7, GRAY = "#6b6b6b", LOOKS = [COLORS[0], COLORS[1], "#CC79A7"];
 const NINE_IN_TEN = Math.sqrt(-2 * Math.log(0.1)), FIRST = [0.3, 0];
 const kept = new Map();
 
@@ -221,11 +221,11 @@ function drawPlane(picture, now, state, asking) {
   }, field);
   arrow(field, place(now.between), place(means[0]), { stroke: GRAY, "stroke-width": 3, class: "ao-first" });
   if (now.mates) {
-    arrow(field, place(now.everyone), place(now.mates), { stroke: COLOURS[2], "stroke-width": 3, class: "ao-pull" });
+    arrow(field, place(now.everyone), place(now.mates), { stroke: COLORS[2], "stroke-width": 3, class: "ao-pull" });
   }
   const [x, y] = place(now.everyone);
-  drawn("circle", { cx: x, cy: y, r: 4, fill: COLOURS[2] }, field);
-  line(picture, [10, 12], [30, 12], { stroke: COLOURS[2], "stroke-width": 3 });
+  drawn("circle", { cx: x, cy: y, r: 4, fill: COLORS[2] }, field);
+  line(picture, [10, 12], [30, 12], { stroke: COLORS[2], "stroke-width": 3 });
   drawn("text", { x: 34, y: 16, class: "ao-small" }, picture, "from everyone to the classmates");
   line(picture, [222, 12], [242, 12], { stroke: GRAY, "stroke-width": 3 });
   drawn("text", { x: 246, y: 16, class: "ao-small" }, picture, "Part I's step");

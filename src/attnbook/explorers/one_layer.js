@@ -1,6 +1,6 @@
 // One optimal layer: its step in every direction between Newton's method and gradient descent, and three exact losses.
 
-import { axes, clipped, COLOURS, curve, drawn, line, mark, MARKS, show } from "./common.js";
+import { axes, clipped, COLORS, curve, drawn, line, mark, MARKS, show } from "./common.js";
 import { explorer } from "./shell.js";
 
 const COUNTS = Array.from({ length: 31 }, (_, k) => Math.round(10 ** (k / 10)));
@@ -37,9 +37,9 @@ export function compute({ first, second, third, examples }) {
 
 const FRAME = [56, 60, 302, 288];
 const LOOKS = {
-  optimal: { stroke: COLOURS[0], "stroke-dasharray": "none", "stroke-width": 3.5 },
-  newton: { stroke: COLOURS[1], "stroke-dasharray": "9 4", "stroke-width": 2 },
-  plain: { stroke: COLOURS[2], "stroke-dasharray": "9 4 2 4", "stroke-width": 2 },
+  optimal: { stroke: COLORS[0], "stroke-dasharray": "none", "stroke-width": 3.5 },
+  newton: { stroke: COLORS[1], "stroke-dasharray": "9 4", "stroke-width": 2 },
+  plain: { stroke: COLORS[2], "stroke-dasharray": "9 4 2 4", "stroke-width": 2 },
 };
 const decades = (low, high) =>
   Array.from({ length: Math.round(Math.log10(high / low)) + 1 }, (_, k) => Number((low * 10 ** k).toPrecision(3)));
@@ -79,7 +79,7 @@ function draw([left, right], now, state, { first: { low, high } }) {
   curve(inside, grid.map((value) => put([value, now.common])), LOOKS.plain);
   curve(inside, grid.map((value) => put([value, n / ((n + 1) * value + now.trace)])), LOOKS.optimal);
   spectrum.forEach((value, i) =>
-    mark(left, i, put([value, now.steps[i]]), 6, { fill: COLOURS[0], stroke: "currentColor", "stroke-width": 1.5 })
+    mark(left, i, put([value, now.steps[i]]), 6, { fill: COLORS[0], stroke: "currentColor", "stroke-width": 1.5 })
   );
   legend(left, [["optimal", "optimal layer", 58, 18], ["newton", "Newton, 1/λ", 186, 18], [
     "plain",

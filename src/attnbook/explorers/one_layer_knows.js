@@ -1,9 +1,9 @@
 // The unexplained variance of a parity after n examples of one attention layer, by what its head can tell apart.
 
-import { axes, clipped, COLOURS, curve, drawn, line, power, show, small, sum } from "./common.js";
+import { axes, clipped, COLORS, curve, drawn, line, power, show, small, sum } from "./common.js";
 import { explorer } from "./shell.js";
 
-const DECADES = 7, POINTS = 71, LEFT = 0.2, SHARPEST = 6, SOFTEST = 0.2, STEPS = 61, GRAY = "#6b6b6b", OURS = COLOURS[2];
+const DECADES = 7, POINTS = 71, LEFT = 0.2, SHARPEST = 6, SOFTEST = 0.2, STEPS = 61, GRAY = "#6b6b6b", OURS = COLORS[2];
 const NAMES = ["nothing", "sequences", "positions", "counts", "parity"];
 const SHARPNESS = Array.from({ length: STEPS }, (_, j) => SOFTEST + (SHARPEST - SOFTEST) * j / (STEPS - 1));
 

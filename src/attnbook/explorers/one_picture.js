@@ -5,7 +5,7 @@ import {
   averaged,
   axes,
   clipped,
-  COLOURS,
+  COLORS,
   contours,
   curve,
   dot,
@@ -140,15 +140,15 @@ function drawContext(picture, now, { context, ones, query }, asking) {
     });
   now.centers.forEach((center, index) => {
     const look = {
-      stroke: COLOURS[index],
-      fill: COLOURS[index],
+      stroke: COLORS[index],
+      fill: COLORS[index],
       "fill-opacity": 0.07 + 0.25 * now.weights[index] * (asking ? 0 : 1),
       "stroke-width": 1.2,
     };
     if (long > 1e-6) {
       for (const size of [1, 2]) curve(inside, ring(center, size), { ...look, "stroke-opacity": size === 1 ? 0.9 : 0.4 });
     }
-    mark(inside, index, place(center), 6, { fill: "none", stroke: COLOURS[index], "stroke-width": 2.5 });
+    mark(inside, index, place(center), 6, { fill: "none", stroke: COLORS[index], "stroke-width": 2.5 });
   });
   if (context > 1.5) {
     [PREFIX - ones, ones, SUFFIX].forEach((count, index) => {

@@ -5,7 +5,7 @@ import {
   axes,
   clamp,
   clipped,
-  COLOURS,
+  COLORS,
   curve,
   dot,
   drawn,
@@ -69,7 +69,7 @@ const inside = (pair, { reach }) => Math.max(...pair.map(Math.abs)) <= reach;
 const diamond = (parent, [x, y]) =>
   drawn("polygon", {
     points: `${x},${y - 7} ${x + 6},${y} ${x},${y + 7} ${x - 6},${y}`,
-    fill: COLOURS[2],
+    fill: COLORS[2],
     stroke: "currentColor",
   }, parent);
 const square = (parent, at) => mark(parent, 2, at, 7, { fill: YELLOW, stroke: "currentColor", "stroke-width": 1.5 });
@@ -136,7 +136,7 @@ function drawPrompt(picture, now, { weights, query }, asking) {
     );
   };
   border(weights, 1, "label 0", { "stroke-dasharray": "6 4" });
-  if (!asking) border(now.reached, -1, "prediction 0", { stroke: COLOURS[1], "stroke-width": 2, "stroke-dasharray": "2 3" });
+  if (!asking) border(now.reached, -1, "prediction 0", { stroke: COLORS[1], "stroke-width": 2, "stroke-dasharray": "2 3" });
   now.covariates.forEach((x, i) => {
     const radius = 3 + 3 * Math.sqrt(Math.abs(now.labels[i])), positive = now.labels[i] >= 0;
     mark(
@@ -144,7 +144,7 @@ function drawPrompt(picture, now, { weights, query }, asking) {
       positive ? 0 : 1,
       place(x),
       radius,
-      positive ? { fill: COLOURS[0], opacity: 0.85 } : { fill: "none", stroke: PURPLE, "stroke-width": 2.2 },
+      positive ? { fill: COLORS[0], opacity: 0.85 } : { fill: "none", stroke: PURPLE, "stroke-width": 2.2 },
     );
   });
   if (asking) square(field, place(query));
@@ -165,7 +165,7 @@ function drawPrompt(picture, now, { weights, query }, asking) {
       text,
     )
   );
-  mark(picture, 0, [50, 10], 5, { fill: COLOURS[0] });
+  mark(picture, 0, [50, 10], 5, { fill: COLORS[0] });
   drawn("text", { x: 59, y: 14, class: "ao-small" }, picture, "label > 0");
   mark(picture, 1, [124, 11], 5, { fill: "none", stroke: PURPLE, "stroke-width": 2 });
   drawn("text", { x: 133, y: 14, class: "ao-small" }, picture, "label < 0");
@@ -193,15 +193,15 @@ function drawWeights(picture, now, { weights, step }, asking) {
   }
   const chain = [[0, 0]];
   for (const push of now.pushes) chain.push([chain.at(-1)[0] + push[0], chain.at(-1)[1] + push[1]]);
-  if (now.pushes.length > 1) curve(field, chain.map(place), { stroke: COLOURS[1], "stroke-width": 1.2, opacity: 0.75 });
+  if (now.pushes.length > 1) curve(field, chain.map(place), { stroke: COLORS[1], "stroke-width": 1.2, opacity: 0.75 });
   if (now.pushes.length > 1) {
     for (const [cx, cy] of chain.slice(1, -1).map(place)) {
-      drawn("circle", { cx, cy, r: 1.8, fill: COLOURS[1], opacity: 0.75 }, field);
+      drawn("circle", { cx, cy, r: 1.8, fill: COLORS[1], opacity: 0.75 }, field);
     }
   }
-  arrow(field, place([0, 0]), place(now.reached), { stroke: COLOURS[1], "stroke-width": 3 });
+  arrow(field, place([0, 0]), place(now.reached), { stroke: COLORS[1], "stroke-width": 3 });
   diamond(field, place(now.trained));
-  const round = (parent, [cx, cy], r) => drawn("circle", { cx, cy, r, fill: COLOURS[1], stroke: "currentColor" }, parent);
+  const round = (parent, [cx, cy], r) => drawn("circle", { cx, cy, r, fill: COLORS[1], stroke: "currentColor" }, parent);
   round(field, place(now.reached), 5);
   round(picture, [92, 10], 5);
   drawn("text", { x: 101, y: 14, class: "ao-small" }, picture, "w₁, one step");

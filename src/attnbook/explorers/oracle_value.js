@@ -5,7 +5,7 @@ import {
   averaged,
   axes,
   clipped,
-  COLOURS,
+  COLORS,
   curve,
   dot,
   drawn,
@@ -99,7 +99,7 @@ const unplace = (
   y,
 ) => [REACH * (2 * (x - FRAME[0]) / (FRAME[2] - FRAME[0]) - 1), REACH * (1 - 2 * (y - FRAME[1]) / (FRAME[3] - FRAME[1]))];
 const STEP = (FRAME[2] - FRAME[0]) / REACH / 20;
-const PARTS = [["miscalibration", COLOURS[1]], ["the oracle", COLOURS[0]], ["what it leaves", GRAY]];
+const PARTS = [["miscalibration", COLORS[1]], ["the oracle", COLORS[0]], ["what it leaves", GRAY]];
 const isOwn = ({ oracle }) => oracle === "own";
 
 const pictures = [
@@ -123,7 +123,7 @@ const controls = [
     size: 0.9,
     place,
     from: unplace,
-    mark: (node) => mark(node, index, [0, 0], 8, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 }),
+    mark: (node) => mark(node, index, [0, 0], 8, { fill: COLORS[index], stroke: "currentColor", "stroke-width": 1.5 }),
   })),
   {
     trait: "oracle",
@@ -143,7 +143,7 @@ function drawPlane(plane, now, { tokens }, asking) {
   const side = { low: -REACH, high: REACH, ticks: [-2, -1, 0, 1, 2] }, inside = clipped(plane, FRAME);
   axes(plane, FRAME, { ...side, label: "first feature" }, { ...side, label: "second feature" });
   CLASSES.forEach((vector, index) =>
-    mark(plane, index, place(vector), 6, { fill: "none", stroke: COLOURS[index], "stroke-width": 2.5 })
+    mark(plane, index, place(vector), 6, { fill: "none", stroke: COLORS[index], "stroke-width": 2.5 })
   );
   drawn(
     "text",
@@ -153,13 +153,13 @@ function drawPlane(plane, now, { tokens }, asking) {
   );
   if (asking) {
     return tokens.forEach((token, index) =>
-      mark(plane, index, place(token), 7.2, { fill: COLOURS[index], stroke: "currentColor", "stroke-width": 1.5 })
+      mark(plane, index, place(token), 7.2, { fill: COLORS[index], stroke: "currentColor", "stroke-width": 1.5 })
     );
   }
   now.ends.forEach((ends, index) =>
     ends.forEach((end, o) =>
       arrow(inside, place(tokens[index]), place(end), {
-        stroke: COLOURS[index],
+        stroke: COLORS[index],
         "stroke-width": 0.8 + 5 * now.shares[index][o],
       })
     )
@@ -185,7 +185,7 @@ function drawBars(picture, now, asking) {
   });
   if (asking) bar(0, 0, now.label, GRAY);
   says(0, `what the true label is worth: ${show(now.label, 3)}`);
-  bar(1, 0, now.trace, COLOURS[2]);
+  bar(1, 0, now.trace, COLORS[2]);
   says(1, `trace of attention’s Jacobian: ${show(now.trace, 3)}`);
   if (asking) return;
   PARTS.forEach(([name, color], index) => {
@@ -210,9 +210,9 @@ function drawGain(picture, now, { step }, asking) {
   curve(inside, steps.map((h) => put([h, now.slope * h])), { "stroke-width": 1.2 });
   curve(inside, steps.map((h) => put([h, now.slope * h - 0.625 * now.square * h * h])), { "stroke-width": 1.2 });
   line(inside, put([0, now.limit]), put([LONGEST, now.limit]), { "stroke-dasharray": "6 4" });
-  curve(inside, steps.map((h, k) => put([h, now.gains[k]])), { stroke: COLOURS[0], "stroke-width": 3 });
+  curve(inside, steps.map((h, k) => put([h, now.gains[k]])), { stroke: COLORS[0], "stroke-width": 3 });
   const [cx, cy] = put([step, now.gain]);
-  drawn("circle", { cx, cy, r: 5, fill: COLOURS[0], stroke: "currentColor" }, inside);
+  drawn("circle", { cx, cy, r: 5, fill: COLORS[0], stroke: "currentColor" }, inside);
   const limit = put([LONGEST, now.limit]);
   if (limit[1] < PLOT[3] - 4) {
     drawn(
@@ -222,7 +222,7 @@ function drawGain(picture, now, { step }, asking) {
       `flow: ${show(now.limit, 3)}`,
     );
   }
-  line(picture, [PLOT[0], 164], [PLOT[0] + 18, 164], { stroke: COLOURS[0], "stroke-width": 3 });
+  line(picture, [PLOT[0], 164], [PLOT[0] + 18, 164], { stroke: COLORS[0], "stroke-width": 3 });
   drawn("text", { x: PLOT[0] + 23, y: 168, class: "ao-small" }, picture, "gain");
   line(picture, [PLOT[0] + 66, 164], [PLOT[0] + 84, 164], { "stroke-width": 1.2 });
   drawn("text", { x: PLOT[0] + 89, y: 168, class: "ao-small" }, picture, "its bounds");

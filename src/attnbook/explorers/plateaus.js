@@ -5,7 +5,7 @@ import {
   axes,
   clamp,
   clipped,
-  COLOURS,
+  COLORS,
   curve,
   drawn,
   integrate,
@@ -193,9 +193,9 @@ function drawSizes(picture, now, asking) {
   said(inside, place, now, 0, high);
   if (asking) return;
   now.sizes.forEach((way, layer) => {
-    curve(inside, now.times.map((time, j) => place([time, way[j]])), { stroke: COLOURS[layer], "stroke-width": 2.6 });
+    curve(inside, now.times.map((time, j) => place([time, way[j]])), { stroke: COLORS[layer], "stroke-width": 2.6 });
     const [x, y] = place([end, way.at(-1)]);
-    mark(picture, layer, [x - 8, y], 6, { fill: COLOURS[layer], stroke: "currentColor" });
+    mark(picture, layer, [x - 8, y], 6, { fill: COLORS[layer], stroke: "currentColor" });
     small(picture, x - 20, y - 7, `layer ${layer + 1}`, "end", "ao-halo");
   });
 }

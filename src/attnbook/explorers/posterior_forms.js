@@ -1,6 +1,6 @@
 // A standard transformer that predicts a masked word: the words that it reads, its belief after each part, the posterior.
 
-import { axes, bytesOf, COLOURS, drawn, line, show, small, softmaxOf, sum } from "./common.js";
+import { axes, bytesOf, COLORS, drawn, line, show, small, softmaxOf, sum } from "./common.js";
 import { explorer } from "./shell.js";
 import { beginning, readOut, standardModel, statesOf } from "./standard.js";
 
@@ -62,7 +62,7 @@ const controls = [
   })),
 ];
 
-const DOT = (node) => drawn("circle", { r: 8, fill: COLOURS[2], stroke: "currentColor" }, node);
+const DOT = (node) => drawn("circle", { r: 8, fill: COLORS[2], stroke: "currentColor" }, node);
 function draw([left, right], now, { part, words }, _, asking) {
   const side = (count, label) => ({
     label,
@@ -89,8 +89,8 @@ function draw([left, right], now, { part, words }, _, asking) {
       const [x, y] = place([word + 1 + from, height]), [end, ground] = place([word + 1 + to, 0]);
       drawn("rect", { x, y, width: end - x, height: Math.max(ground - y, 0.5), ...attributes }, right);
     };
-    if (!asking) bar(now.beliefs[part][word], -0.35, 0.35, { fill: COLOURS[0], "fill-opacity": 0.7 });
-    bar(value, -0.4, 0.4, { fill: "none", stroke: COLOURS[1], "stroke-width": 2 });
+    if (!asking) bar(now.beliefs[part][word], -0.35, 0.35, { fill: COLORS[0], "fill-opacity": 0.7 });
+    bar(value, -0.4, 0.4, { fill: "none", stroke: COLORS[1], "stroke-width": 2 });
   });
 }
 

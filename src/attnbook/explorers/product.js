@@ -1,11 +1,11 @@
 // A recorded training run: the influences of the five relevant tokens, the parity coefficient with its factors and its cost,
 // and the loss, over the epochs and, as bars to be dragged, at one of them.
 
-import { axes, clamp, clipped, COLOURS, curve, drawn, line, power, powers, show, small, tidy } from "./common.js";
+import { axes, clamp, clipped, COLORS, curve, drawn, line, power, powers, show, small, tidy } from "./common.js";
 import { margin, pairsOf } from "./model.js";
 import { explorer } from "./shell.js";
 
-const LENGTH = 12, PREFIX = 5, ALL = 2 ** LENGTH, PURPLE = "#CC79A7", GREEN = COLOURS[2], BLUE = COLOURS[0], FLOOR = 1e-15;
+const LENGTH = 12, PREFIX = 5, ALL = 2 ** LENGTH, PURPLE = "#CC79A7", GREEN = COLORS[2], BLUE = COLORS[0], FLOOR = 1e-15;
 const frameOf = ({ run, epoch, record }) => record[run].epochs.findLastIndex((one) => one <= epoch);
 const ones = (number) => number.toString(2).replace(/0/g, "").length;
 

@@ -62,8 +62,8 @@ class ProductExplorer(Explorer):
     δ_t is multiplied; the middle of its two ends and all other weights stay.
 
     Traits:
-        run: which of four recorded runs: "three", "two", "none", named by how many relevant tokens are nearly blind at first,
-            or "never", which does not escape.
+        run: which of four recorded runs: "three", "two", "none", named by how many relevant tokens are nearly blind at
+            first, or "never", which does not escape.
         epoch: the last frame not after it is looked at.
         factors: of the five influences at that epoch; one beyond its reach counts as the reach.
         record: of the runs, epochs, weights and curves, see `recorded`.

@@ -4,7 +4,7 @@ import {
   arrow,
   axes,
   clipped,
-  COLOURS,
+  COLORS,
   contours,
   curve,
   cut,
@@ -70,8 +70,8 @@ export function compute(state) {
 const REACH = 3, FRAME = [42, 24, 346, 328], CELLS = 80;
 const LEVELS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20];
 const LOOKS = {
-  true: { stroke: COLOURS[0], dashes: "none", sign: 0, words: "down the gradient" },
-  paper: { stroke: COLOURS[1], dashes: "7 4", sign: 1, words: "by the paper's formula" },
+  true: { stroke: COLORS[0], dashes: "none", sign: 0, words: "down the gradient" },
+  paper: { stroke: COLORS[1], dashes: "7 4", sign: 1, words: "by the paper's formula" },
 };
 const TICKS = Array.from({ length: CELLS + 1 }, (_, index) => REACH * (2 * index / CELLS - 1));
 const place = (

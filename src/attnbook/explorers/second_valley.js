@@ -1,6 +1,6 @@
 // Training from any start of a plane: gradient flow on the exact loss of one layer ends in one of two valleys.
 
-import { axes, clamp, clipped, COLOURS, curve, drawn, integrate, judged, line, mark, show, unique } from "./common.js";
+import { axes, clamp, clipped, COLORS, curve, drawn, integrate, judged, line, mark, show, unique } from "./common.js";
 import { explorer } from "./shell.js";
 
 const REACH = 2, HORIZON = 1000, NEAR = 0.1, DEGREE = Math.PI / 180;
@@ -156,9 +156,9 @@ function color(group, points) {
       { id, width: 8, height: 8, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
       group,
     );
-  line(pattern, [0, 0], [0, 8], { stroke: COLOURS[1], "stroke-width": 2.4, opacity: 0.5 });
-  drawn("polygon", { points: above.map(place).join(" "), fill: COLOURS[0], opacity: 0.18, class: "first-valley" }, group);
-  drawn("polygon", { points: below.map(place).join(" "), fill: COLOURS[1], opacity: 0.14 }, group);
+  line(pattern, [0, 0], [0, 8], { stroke: COLORS[1], "stroke-width": 2.4, opacity: 0.5 });
+  drawn("polygon", { points: above.map(place).join(" "), fill: COLORS[0], opacity: 0.18, class: "first-valley" }, group);
+  drawn("polygon", { points: below.map(place).join(" "), fill: COLORS[1], opacity: 0.14 }, group);
   drawn("polygon", { points: below.map(place).join(" "), fill: `url(#${id})`, class: "second-valley" }, group);
   curve(group, points.map(place), { "stroke-width": 1 });
 }
@@ -190,7 +190,7 @@ const controls = [
 // The shape in which a way ends is that of its valley: a circle, a triangle, or a square for neither.
 const last = (parent, now, at) =>
   mark(parent, now.valley < 0 ? 2 : now.valley, at, 6, {
-    fill: now.valley < 0 ? "none" : COLOURS[now.valley],
+    fill: now.valley < 0 ? "none" : COLORS[now.valley],
     stroke: "currentColor",
     "stroke-width": 1.5,
   });
@@ -216,16 +216,16 @@ function draw([starts, descent], now, state, bounds, asking) {
   if (now.second_angle !== null) {
     divide(field, state);
     line(field, place([0, 0]), place([3 * Math.sin(turn), 3 * Math.cos(turn)]), {
-      stroke: COLOURS[1],
+      stroke: COLORS[1],
       "stroke-width": 2.2,
       "stroke-dasharray": "7 4",
     });
   }
-  line(field, place([0, 0]), place([0, REACH]), { stroke: COLOURS[0], "stroke-width": 5 });
+  line(field, place([0, 0]), place([0, REACH]), { stroke: COLORS[0], "stroke-width": 5 });
   curve(field, now.path.map(place), { "stroke-width": 2.5 });
   const end = now.path.at(-1), share = Math.min(1, 1.02 * REACH / Math.max(...end, 1e-9)); // beyond the frame: where its ray leaves it
   last(starts, now, place(end.map((value) => clamp(share * value, 0, REACH))));
-  const legend = [["ends at the optimum", 40, COLOURS[0]], ["in the second valley", 182, COLOURS[1]]];
+  const legend = [["ends at the optimum", 40, COLORS[0]], ["in the second valley", 182, COLORS[1]]];
   for (const [name, x, fill] of legend.slice(0, now.second_angle === null ? 1 : 2)) {
     drawn("rect", { x, y: 4, width: 13, height: 12, fill, "fill-opacity": 0.25, stroke: fill }, starts);
     if (x > 100) {
@@ -247,12 +247,12 @@ function draw([starts, descent], now, state, bounds, asking) {
   curve(descent, way, { "stroke-width": 2.2 });
   const [, height] = put([0, now.floor]), under = height < FRAME[3] - 18;
   if (now.second_floor !== null) {
-    level(now.second_floor, `second valley ${three(now.second_floor)}`, COLOURS[1], {
+    level(now.second_floor, `second valley ${three(now.second_floor)}`, COLORS[1], {
       x: FRAME[0] + 6,
       y: put([0, now.second_floor])[1] - 5,
     });
   }
-  level(now.floor, `optimum ${three(now.floor)}`, COLOURS[0], {
+  level(now.floor, `optimum ${three(now.floor)}`, COLORS[0], {
     x: FRAME[2] - 6,
     y: height + (under ? 14 : -5),
     "text-anchor": "end",

@@ -1,6 +1,6 @@
 // Three scores and a temperature: softmax on the simplex, what a nudge of the scores does to it, log-sum-exp and the maximum.
 
-import { arrow, clamp, clipped, COLOURS, curve, dot, drawn, line, mark, minus, show, softmaxOf } from "./common.js";
+import { arrow, clamp, clipped, COLORS, curve, dot, drawn, line, mark, minus, show, softmaxOf } from "./common.js";
 import { explorer } from "./shell.js";
 
 const ACROSS = [1 / Math.SQRT2, -1 / Math.SQRT2, 0], UP = [1, 1, -2].map((value) => value / Math.sqrt(6)); // basis of the plane sum = 0
@@ -71,7 +71,7 @@ const controls = [
     trait: "logits",
     kind: "handle",
     label: "The weights, a point of the simplex",
-    mark: (node) => mark(node, 0, [0, 0], 9, { fill: COLOURS[0], stroke: "currentColor", "stroke-width": 1.5 }),
+    mark: (node) => mark(node, 0, [0, 0], 9, { fill: COLORS[0], stroke: "currentColor", "stroke-width": 1.5 }),
     place: (_, { softmax }) => place(softmax),
     from(x, y, { logits, temperature }) {
       const logs = unplace(x, y).map((value) => temperature * Math.log(Math.max(value, 1e-4)));
@@ -85,7 +85,7 @@ const controls = [
     kind: "handle",
     picture: 1,
     label: `Score of class ${index + 1}`,
-    mark: (node) => mark(node, index, [0, 0], 7, { fill: PAPER, stroke: COLOURS[index], "stroke-width": 2.5 }),
+    mark: (node) => mark(node, index, [0, 0], 7, { fill: PAPER, stroke: COLORS[index], "stroke-width": 2.5 }),
     place: (value) => [middleOf(index), height(value)],
     from: (x, y, { logits }) => unheight(y === height(logits[index]) ? y - x + middleOf(index) : y), // also the keys ← and →
   })),
@@ -117,7 +117,7 @@ function drawSimplex(picture, { softmax, start, step, eigenvalues, eigenvectors 
   corners.forEach(([x, y], index) =>
     mark(picture, index, [x + [-14, 14, 0][index], y + [8, 8, -14][index]], 7, {
       fill: "none",
-      stroke: COLOURS[index],
+      stroke: COLORS[index],
       "stroke-width": 2.5,
     })
   );
@@ -128,7 +128,7 @@ function drawSimplex(picture, { softmax, start, step, eigenvalues, eigenvectors 
       picture,
       "at a corner: all the weight",
     );
-    mark(picture, 0, from, 9, { fill: COLOURS[0], stroke: "currentColor", "stroke-width": 1.5 });
+    mark(picture, 0, from, 9, { fill: COLORS[0], stroke: "currentColor", "stroke-width": 1.5 });
     return;
   }
   drawn("circle", {
@@ -156,7 +156,7 @@ function drawSimplex(picture, { softmax, start, step, eigenvalues, eigenvectors 
     );
     arrow(inside, from, flat(step).map((value, index) => from[index] + value), { stroke: PURPLE, "stroke-width": 5 });
     curve(inside, way.map((scores) => place(softmaxOf(scores).weights)), { "stroke-width": 2 });
-    mark(inside, 0, from, 5, { fill: COLOURS[0], stroke: "currentColor" });
+    mark(inside, 0, from, 5, { fill: COLORS[0], stroke: "currentColor" });
   }
   drawn(
     "text",
@@ -181,11 +181,11 @@ function drawBars(picture, { softmax, start, smooth_maximum }, { logits, before,
         height: Math.max(Math.abs(height(value) - floor), 1),
       });
     const weight = (asking ? start : softmax)[index];
-    drawn("rect", { ...bar(score), fill: COLOURS[index], "fill-opacity": 0.2 + 0.6 * weight }, picture);
+    drawn("rect", { ...bar(score), fill: COLORS[index], "fill-opacity": 0.2 + 0.6 * weight }, picture);
     if (!asking && Math.abs(score - before[index]) > 1e-9) {
       drawn("rect", { ...bar(before[index]), fill: "none", stroke: "currentColor", "stroke-dasharray": "2 3" }, picture);
     }
-    if (asking) mark(picture, index, [x, height(score)], 7, { fill: PAPER, stroke: COLOURS[index], "stroke-width": 2.5 });
+    if (asking) mark(picture, index, [x, height(score)], 7, { fill: PAPER, stroke: COLORS[index], "stroke-width": 2.5 });
     drawn("text", { x, y: 240, "text-anchor": "middle" }, picture, `${CLASSES[index]} ${show(weight)}`);
   });
   if (asking) {

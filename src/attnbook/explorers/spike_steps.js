@@ -1,6 +1,6 @@
 // One loss spike, step by step: the loss and the length of Adam's steps, and the plane of sequence embeddings.
 
-import { axes, bytesOf, clamp, clipped, COLOURS, curve, drawn, line, power, powers, show, sum } from "./common.js";
+import { axes, bytesOf, clamp, clipped, COLORS, curve, drawn, line, power, powers, show, sum } from "./common.js";
 import { attended, margin, normalized, pairsOf, weightsIn } from "./model.js";
 import { explorer } from "./shell.js";
 
@@ -12,7 +12,7 @@ const LAST = 64,
   RATE = 3e-3,
   PURPLE = "#CC79A7",
   GRAY = "#8a8a8a",
-  GREEN = COLOURS[2];
+  GREEN = COLORS[2];
 const SHAPES = {
   token: [2, 2],
   position: [12, 2],
@@ -227,7 +227,7 @@ function drawPlane(picture, { sequence, answers, ring, shortest }, step) {
   };
   for (let from = 0, k = 1; k <= TURNS; k++) {
     if (k === TURNS || ring[k] !== ring[from]) {
-      drawn("path", { d: arc(from, k), fill: "none", stroke: COLOURS[ring[from]], "stroke-width": 12 }, picture);
+      drawn("path", { d: arc(from, k), fill: "none", stroke: COLORS[ring[from]], "stroke-width": 12 }, picture);
       from = k;
     }
   }
@@ -248,7 +248,7 @@ function drawPlane(picture, { sequence, answers, ring, shortest }, step) {
       cx: end[0],
       cy: end[1],
       r: 4,
-      fill: COLOURS[LABELS[index]],
+      fill: COLORS[LABELS[index]],
       stroke: wrong ? "currentColor" : "#fff",
       "stroke-width": wrong ? 2 : 0.8,
     }, picture);
@@ -256,7 +256,7 @@ function drawPlane(picture, { sequence, answers, ring, shortest }, step) {
       cx: at[0],
       cy: at[1],
       r: 5,
-      fill: COLOURS[LABELS[index]],
+      fill: COLORS[LABELS[index]],
       stroke: "currentColor",
       "stroke-width": 0.8,
     }, picture);
@@ -284,13 +284,13 @@ function drawPlane(picture, { sequence, answers, ring, shortest }, step) {
     picture,
     `its shortest ξ is ${show(shortest)} long`,
   );
-  [[4, COLOURS[0], "label 0"], [74, COLOURS[1], "label 1"]].forEach(([x, fill, text]) => {
+  [[4, COLORS[0], "label 0"], [74, COLORS[1], "label 1"]].forEach(([x, fill, text]) => {
     drawn("circle", { cx: x + 5, cy: 302, r: 5, fill, stroke: "currentColor", "stroke-width": 0.8 }, picture);
     drawn("text", { x: x + 14, y: 306, class: "ao-small" }, picture, text);
   });
   for (const side of [1, -1]) line(picture, [144, 302 - 5 * side], [154, 302 + 5 * side], { "stroke-width": 1.8 });
   drawn("text", { x: 159, y: 306, class: "ao-small" }, picture, "wrong");
-  drawn("path", { d: "M208 306A24 24 0 0 1 226 296", fill: "none", stroke: COLOURS[0], "stroke-width": 8 }, picture);
+  drawn("path", { d: "M208 306A24 24 0 0 1 226 296", fill: "none", stroke: COLORS[0], "stroke-width": 8 }, picture);
   drawn("text", { x: 232, y: 306, class: "ao-small" }, picture, "the answer there");
 }
 

@@ -1,6 +1,6 @@
 // Steps of plain layers: roots of the residual polynomial, dragged over the mean spectrum, and the exact loss by its Gauss rule.
 
-import { axes, clamp, clipped, COLOURS, curve, drawn, line, mark, show, ticksUpTo, tidy } from "./common.js";
+import { axes, clamp, clipped, COLORS, curve, drawn, line, mark, show, ticksUpTo, tidy } from "./common.js";
 import { explorer } from "./shell.js";
 
 const DEPTH = 4, POINTS = 121, CUTS = 120, PURPLE = "#CC79A7", GRAY = "#6b6b6b";
@@ -54,9 +54,9 @@ export function compute(state) {
 const UPPER = [50, 26, 312, 158], LOWER = [50, 172, 312, 288], FRAME = [50, 26, 312, 288], HIGH = 1.2;
 const ZERO = (UPPER[1] + UPPER[3]) / 2, WIDTH = UPPER[2] - UPPER[0], BOX = "0 0 320 324";
 const STYLES = {
-  optimal: { name: "optimal", stroke: COLOURS[0], "stroke-dasharray": "none", sign: 0 },
-  constant: { name: "best equal", stroke: COLOURS[1], "stroke-dasharray": "9 4", sign: 1 },
-  chebyshev: { name: "Chebyshev", stroke: COLOURS[2], "stroke-dasharray": "2 5", sign: 2 },
+  optimal: { name: "optimal", stroke: COLORS[0], "stroke-dasharray": "none", sign: 0 },
+  constant: { name: "best equal", stroke: COLORS[1], "stroke-dasharray": "9 4", sign: 1 },
+  chebyshev: { name: "Chebyshev", stroke: COLORS[2], "stroke-dasharray": "2 5", sign: 2 },
 };
 const colorOf = (scheme) => STYLES[scheme]?.stroke ?? PURPLE;
 const number = (
@@ -154,13 +154,13 @@ function drawRoots(left, now, state, asking) {
   if (!asking && scheme !== "optimal") {
     for (const size of sizesOf(state, "optimal", layers)) {
       const [x, y] = place([1 / size, 0]);
-      line(inside, [x, y - 11], [x, y + 11], { stroke: COLOURS[0], "stroke-width": 2.5 });
+      line(inside, [x, y - 11], [x, y + 11], { stroke: COLORS[0], "stroke-width": 2.5 });
     }
   }
   drawn("circle", { cx: 56, cy: 10, r: 5, fill: color, stroke: "currentColor" }, left);
   drawn("text", { x: 66, y: 14, class: "ao-small" }, left, asking ? "roots, one per layer: drag them" : "roots: drag them");
   if (!asking && scheme !== "optimal") {
-    line(left, [170, 2], [170, 18], { stroke: COLOURS[0], "stroke-width": 2.5 });
+    line(left, [170, 2], [170, 18], { stroke: COLORS[0], "stroke-width": 2.5 });
     drawn("text", { x: 177, y: 14, class: "ao-small" }, left, "best roots");
   }
 

@@ -4,7 +4,7 @@ import {
   arrow,
   axes,
   clipped,
-  COLOURS,
+  COLORS,
   dot,
   drawn,
   line,
@@ -148,7 +148,7 @@ const BARS = { left: 40, right: 314, high: 34, low: 178 }, UNIT = (BARS.right - 
 const FRAME = [60, 24, 252, 216];
 const put = (reach) => ([x, y]) => [156 + 96 * x / reach, 120 - 96 * y / reach];
 const kind = (t) => (t < PREFIX ? 0 : 2);
-const look = (x) => ({ fill: COLOURS[x], stroke: "currentColor" });
+const look = (x) => ({ fill: COLORS[x], stroke: "currentColor" });
 const turn = (t) => ({ tokens }) => ({ tokens: tokens.map((x, other) => (other === t ? 1 - x : x)) });
 
 // The nearest of places, if it is near.
@@ -291,7 +291,7 @@ function drawAttention(picture, { attention, flips }, { tokens }, asking) {
     small(picture, middle, height(value) - 4, show(100 * value, value < 0.095 ? 1 : 0), "middle");
     drawn("text", { x: middle, y: low + 15, "text-anchor": "middle" }, picture, String(tokens[t]));
     if (!asking && flips[t]) {
-      drawn("rect", { x: x + 5, y: low + 19, width: UNIT - 10, height: 3, fill: COLOURS[2] }, picture);
+      drawn("rect", { x: x + 5, y: low + 19, width: UNIT - 10, height: 3, fill: COLORS[2] }, picture);
     }
     drawn("rect", { x, y: high, width: UNIT, height: low - high + 24, fill: "transparent", class: "ao-pick" }, picture);
   });
@@ -304,7 +304,7 @@ function drawAttention(picture, { attention, flips }, { tokens }, asking) {
     drawn("text", { x: left + UNIT * at, y: low + 37, "text-anchor": "middle" }, picture, `${text} ${show(100 * value)}%`);
   });
   if (asking) return;
-  drawn("rect", { x: left, y: 228, width: 14, height: 3, fill: COLOURS[2] }, picture);
+  drawn("rect", { x: left, y: 228, width: 14, height: 3, fill: COLORS[2] }, picture);
   small(picture, left + 20, 233, "a change of this token changes the answer");
 }
 
@@ -318,7 +318,7 @@ function drawPlane(picture, { sequence }, state) {
       y: bottom - size * (row + 1),
       width: size * (end - start),
       height: size,
-      fill: COLOURS[ahead],
+      fill: COLORS[ahead],
     }, fields);
   }
   const ticks = [-1, 0, 1].map((sign) => sign * ticksUpTo(0.9 * reach).at(-1)),
@@ -330,7 +330,7 @@ function drawPlane(picture, { sequence }, state) {
     const path = points.map((xi) => `M${at(xi).map((value) => value.toFixed(1)).join(" ")}h0`).join("");
     drawn("path", {
       d: path,
-      stroke: COLOURS[label],
+      stroke: COLORS[label],
       "stroke-width": 4,
       "stroke-linecap": "round",
       fill: "none",
@@ -347,9 +347,9 @@ function drawPlane(picture, { sequence }, state) {
   drawn("circle", { cx: x, cy: y, r: 7, fill: "none", stroke: "currentColor", "stroke-width": 2.5 }, picture);
   drawn("rect", { x: left, y: FRAME[1], width: 192, height: 192, fill: "transparent", class: "ao-pick" }, picture);
   ["label 0", "label 1"].forEach((text, label) => {
-    mark(picture, 0, [264, 34 + 16 * label], 3, { fill: COLOURS[label] });
+    mark(picture, 0, [264, 34 + 16 * label], 3, { fill: COLORS[label] });
     small(picture, 271, 38 + 16 * label, text);
-    drawn("rect", { x: 260, y: 70 + 18 * label, width: 8, height: 8, fill: COLOURS[label], "fill-opacity": 0.22 }, picture);
+    drawn("rect", { x: 260, y: 70 + 18 * label, width: 8, height: 8, fill: COLORS[label], "fill-opacity": 0.22 }, picture);
     small(picture, 271, 78 + 18 * label, `answer ${label}`);
   });
   if (!middles.length) return;
@@ -382,7 +382,7 @@ function drawNeurons(picture, now, { receptors }, asking) {
     line(picture, [left, zero], [right, zero], { opacity: 0.5 });
     small(picture, left, zero - up - 3, text);
   };
-  const hue = (push) => COLOURS[push > 0 ? 1 : 0],
+  const hue = (push) => COLORS[push > 0 ? 1 : 0],
     most = Math.max(...activations),
     up = sum(pushes.filter((push) => push > 0)),
     down = sum(pushes) - up;
@@ -400,7 +400,7 @@ function drawNeurons(picture, now, { receptors }, asking) {
       y,
       width: Math.max(Math.abs(size), 0.5),
       height: 13,
-      fill: COLOURS[v],
+      fill: COLORS[v],
     }, picture);
     drawn("text", { x: left, y: y + 11 }, picture, `ζ${"₀₁"[v]} = ${show(logit, Math.abs(logit) < 10 ? 2 : 1)}`);
   });
@@ -410,7 +410,7 @@ function drawNeurons(picture, now, { receptors }, asking) {
   const right_ = answer === label;
   drawn(
     "text",
-    { x: 168, y: 227, "font-weight": 600, style: `fill: ${right_ ? COLOURS[2] : "currentColor"}` },
+    { x: 168, y: 227, "font-weight": 600, style: `fill: ${right_ ? COLORS[2] : "currentColor"}` },
     picture,
     right_ ? "✓ right" : "✗ wrong",
   );

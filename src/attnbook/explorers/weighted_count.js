@@ -1,6 +1,6 @@
 // A standard transformer that counts bits: its heads' attention, its count, and its answer, for a sequence that one changes.
 
-import { axes, bytesOf, clipped, COLOURS, drawn, line, show, small, sum } from "./common.js";
+import { axes, bytesOf, clipped, COLORS, drawn, line, show, small, sum } from "./common.js";
 import { explorer } from "./shell.js";
 import { beginning, readOut, standardModel, statesOf } from "./standard.js";
 
@@ -81,7 +81,7 @@ function drawAttention(picture, { attention }, { tokens }) {
       y: 30,
       width: CELL - 3,
       height: 22,
-      fill: bit ? COLOURS[0] : "none",
+      fill: bit ? COLORS[0] : "none",
       "fill-opacity": 0.35,
       stroke: "currentColor",
       class: "ao-pick",
@@ -99,7 +99,7 @@ function drawAttention(picture, { attention }, { tokens }) {
         y: y + (CELL - side) / 2 + 3,
         width: side,
         height: side,
-        fill: COLOURS[t < RELEVANT ? 0 : 1],
+        fill: COLORS[t < RELEVANT ? 0 : 1],
       }, picture);
     });
   });
@@ -122,7 +122,7 @@ function drawCount(picture, now, { tokens, bit }, asking) {
   const inside = clipped(picture, FRAME);
   now.levels.forEach((level, index) => {
     const [cx, cy] = place(level);
-    drawn("circle", { cx, cy, r: 7, fill: "none", stroke: COLOURS[index % 2 ? 0 : 1], "stroke-width": 2 }, inside);
+    drawn("circle", { cx, cy, r: 7, fill: "none", stroke: COLORS[index % 2 ? 0 : 1], "stroke-width": 2 }, inside);
   });
   const [cx, cy] = place([now.count, now.margin]), odd = sum(tokens.slice(0, RELEVANT)) % 2;
   if (!asking) {
@@ -131,12 +131,12 @@ function drawCount(picture, now, { tokens, bit }, asking) {
       line(inside, [cx, cy], [x, y], t === bit - 1 ? { "stroke-width": 2 } : { opacity: 0.25 });
       drawn(
         "circle",
-        { cx: x, cy: y, r: t === bit - 1 ? 5 : 3, fill: COLOURS[(odd === 1) === (t < RELEVANT) ? 1 : 0] },
+        { cx: x, cy: y, r: t === bit - 1 ? 5 : 3, fill: COLORS[(odd === 1) === (t < RELEVANT) ? 1 : 0] },
         inside,
       );
     });
   }
-  drawn("circle", { cx, cy, r: 6, fill: odd ? COLOURS[0] : COLOURS[1], stroke: "currentColor" }, inside);
+  drawn("circle", { cx, cy, r: 6, fill: odd ? COLORS[0] : COLORS[1], stroke: "currentColor" }, inside);
 }
 
 function draw([left, right], now, state, _, asking) {

@@ -1,6 +1,6 @@
 // Shared by the explorers: elements, drawing, numbers as text, and what several of them compute.
 
-export const COLOURS = ["#0072B2", "#D55E00", "#009E73"]; // Okabe-Ito; class 1, 2, 3
+export const COLORS = ["#0072B2", "#D55E00", "#009E73"]; // Okabe-Ito; class 1, 2, 3
 export const MARKS = ["●", "▲", "■"]; // so that color is never the only sign
 let groups = 0;
 

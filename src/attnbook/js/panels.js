@@ -1,6 +1,6 @@
 // The laboratory's panels: all that one model does with its sentences, its curves, and beside it a second model.
 
-import { arrow, clamp, COLOURS, curve, dot, drawn, element, line, mark, show, small, softmaxOf } from "./common.js";
+import { arrow, clamp, COLORS, curve, dot, drawn, element, line, mark, show, small, softmaxOf } from "./common.js";
 import { movable } from "./shell.js";
 import { counts, curvesOf, everySequence, inRows, LAYERS, OWN, ramp, stepped } from "./bench.js";
 import { below, classify } from "./model.js";
@@ -8,7 +8,7 @@ import { below, classify } from "./model.js";
 const MARK = 12; // half the width of the largest mark
 const FINE = 220, ROUGH = 56, RING = 1440, BINS = 240; // cells a side of the regions, directions tabulated for them, of curves
 const HUES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"];
-export const TOKENS = [...COLOURS, "#CC79A7", "#56B4E9", "#E69F00", "#6b6b6b"];
+export const TOKENS = [...COLORS, "#CC79A7", "#56B4E9", "#E69F00", "#6b6b6b"];
 const TINTS = TOKENS.map((color) => [1, 3, 5].map((start) => parseInt(color.slice(start, start + 2), 16)));
 const INK = "rgb(110, 110, 110)";
 

@@ -1,6 +1,6 @@
 """Part III: sparse modular addition, the clustering head and how it is learned.
 
-The common workflow imports from here: a `Task`, `Settings`, `train` or `ensemble`, and the `Models` that they return;
+The common workflow imports from here: a `Task`, `Settings`, `train` or `ensemble`, and the `Models` that they train;
 200 trained models by `load_models`, recorded runs by `load_run`; a head built by hand, `ideal_circuit`.
 """
 

@@ -41,7 +41,7 @@ def ideal_circuit(
     Positions are two opposite points, one for the first k and one for the rest; the query points at the first. With
     "counts" the tokens' heights are 0, 1, k + 1, (k + 1)², … up to scale, so that no two multisets of k tokens have the
     same mean; with "sums" they are 0, 1, 2, …, so that two have if their sums agree. The value matrix spreads the means
-    over an arc of 120 degrees; one neuron between neighbouring clusters, and one always on, take each to ``scale`` times
+    over an arc of 120 degrees; one neuron between neighboring clusters, and one always on, take each to ``scale`` times
     its class embedding.
 
     In three dimensions the first k embeddings lie on a circle about the query and get exactly the same attention. In the

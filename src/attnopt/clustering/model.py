@@ -72,7 +72,7 @@ class Models:
             biases: whether the feed-forward layer has them (section 2.2 and the released code do, the theory does not).
             dtype: of the weights.
 
-        Source: Odonnat, Bouaziz, Cabannes (2025), section 2.2; the initialisation is that of their released code.
+        Source: Odonnat, Bouaziz, Cabannes (2025), section 2.2; the initialization is that of their released code.
         """
         check_generator("generator", generator)
         check_dtype("dtype", dtype)
@@ -163,7 +163,7 @@ class Models:
         return changed(self, weights=self.weights | weights)
 
     def moved(self, direction: Params, by: float | Tensor = 1.0) -> "Models":
-        """The models a way along a direction, given as one tensor a weight."""
+        """The models moved along a direction, given as one tensor per weight."""
         return self.replace(**{name: value + by * direction[name] for name, value in self.weights.items()})
 
     def table(self) -> Tensor:

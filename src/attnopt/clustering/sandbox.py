@@ -293,6 +293,6 @@ def save_runs(path: Path, runs: list[Run], provenance: dict[str, Any]) -> None:
 
 
 def _slowly(extents: np.ndarray, window: int = 4) -> np.ndarray:
-    """A little more than the extents: the mean, over neighbouring frames, of the largest among their neighbours."""
+    """A little more than the extents: the mean, over neighboring frames, of the largest among their neighbors."""
     around = lambda values: np.lib.stride_tricks.sliding_window_view(np.pad(values, window, "edge"), 2 * window + 1)  # noqa: E731
     return 1.15 * np.maximum(around(around(extents).max(1)).mean(1), 1e-6)

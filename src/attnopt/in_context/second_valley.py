@@ -1,7 +1,7 @@
 """A second local minimum of the one-layer loss, apart from that of gradient descent: its floor, exactly, along one angle.
 
 In the eigenbasis of Σ, with j one of its directions, take b = (sin θ e_j, cos θ), A₁ diagonal and α a multiple of e_j, and
-minimise over A₁ and α. At θ = 0 that gives Theorem 1's optimum, at 90° the best layer that reads coordinate j alone.
+minimize over A₁ and α. At θ = 0 that gives Theorem 1's optimum, at 90° the best layer that reads coordinate j alone.
 Signs of the other coordinates leave the loss as it is, so that a critical point of the remaining function of θ is one of
 the whole loss.
 """

@@ -55,7 +55,7 @@ def step_loss(steps: Tensor | Sequence[float], dim: int, n_context: int) -> Tens
 
 
 def optimal_step_sizes(dim: int, n_context: int, n_layers: int) -> tuple[Tensor, Fraction]:
-    """The steps that minimise the in-context loss over A_i = a_i Σ⁻¹, and the minimum as an exact fraction.
+    """The steps that minimize the in-context loss over A_i = a_i Σ⁻¹, and the minimum as an exact fraction.
 
     Covariates are N(0, Σ) and weights w⋆ are N(0, Σ⁻¹), as in `step_loss`.
 

@@ -52,9 +52,9 @@ class Transformer(nn.Module):
     ``read``.
 
     Args:
-        inputs: numbers of a token.
-        outputs: numbers that are read from a token.
-        positions: the most tokens of a sequence.
+        inputs: size of a token vector.
+        outputs: numbers read from each token.
+        positions: maximum number of tokens in a sequence.
         width: of the residual stream.
         layers: how many.
         heads: of each attention.

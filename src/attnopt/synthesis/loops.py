@@ -119,7 +119,7 @@ def grouped_optimum(groups: Sequence[int], dim: int, examples: int) -> tuple[Ten
 def step_flow(starts: Tensor | Sequence[float], dim: int, examples: int, times: Tensor | Sequence[float]) -> Tensor:
     """Steps along the gradient flow ȧ = -∇f(a) of their exact loss.
 
-    The solver, with relative tolerance 1e-10, follows the smallest step and the logarithms of the gaps between neighbours:
+    The solver, with relative tolerance 1e-10, follows the smallest step and the logarithms of the gaps between neighbors:
     their order is kept, steps that start equal stay equal, and a gap of 10⁻¹² grows as accurately as one of 0.1. It works in
     float64 on the CPU; values return in the dtype and on the device of ``starts``.
 
@@ -265,7 +265,7 @@ def _follow(values: np.ndarray, counts: np.ndarray, rule: Rule, times: np.ndarra
 
 
 def follow_gaps(smallest: float, gaps: np.ndarray, counts: np.ndarray, rule: Rule, times: np.ndarray) -> np.ndarray:
-    """Groups' steps along the flow, from the smallest and the logarithms of the gaps between neighbours, (times, groups)."""
+    """Groups' steps along the flow, from the smallest and the logarithms of the gaps between neighbors, (times, groups)."""
     nodes, weights = rule
     one = np.eye(len(counts), dtype=int)
     powers = np.vstack([2 * counts - one[0], 2 * counts - one[:-1] - one[1:]])[..., None].astype(float)

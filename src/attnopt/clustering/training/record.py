@@ -65,7 +65,7 @@ class TrainingState:
 
 
 class Training(NamedTuple):
-    """An ensemble's training: what it came to, and how.
+    """An ensemble's training: the trained models and their history.
 
     Args:
         models: the trained ones.

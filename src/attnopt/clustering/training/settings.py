@@ -21,9 +21,9 @@ LEAST = 1e-38  # what single precision can tell from 0: a weight whose gradients
 
 @dataclass(frozen=True)
 class Settings:
-    """All that decides, with a seed, what a training comes to; each default is that of the released code's ``run``.
+    """All that, with a seed, determines a training run; each default is that of the released code's ``run``.
 
-    The last six are one number, or a sequence with one per model, so a grid of settings can be one training. Trained models
+    The last six are one number, or a sequence with one per model, so one call can train a grid of settings. Trained models
     have the biases of the feed-forward layer.
 
     Attributes:
@@ -40,11 +40,11 @@ class Settings:
         betas: Adam's β₁ and β₂, from 0 on and below 1, of all models.
         eps: Adam's ε, of all models.
         width: h, neurons of the feed-forward layer.
-        batch_size: sequences a step; the last batch of an epoch may be smaller.
+        batch_size: sequences per step; the last batch of an epoch may be smaller.
         learning_rate: Adam's.
         mlp_discount: divides the learning rate of the feed-forward layer.
         weight_decay: shrinks weights by this times the learning rate each step, apart from Adam's step.
-        clip: longest gradient of a step; longer ones are scaled down to it.
+        clip: maximum gradient norm per step; longer ones are scaled down to it.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A, and their released code.
     """

@@ -53,8 +53,8 @@ def train(
     """Train one model per seed, all at once, with Adam on shuffled mini-batches.
 
     A model's initial weights and data follow from its seed alone; the order of the mini-batches is drawn anew each epoch,
-    the same for all models, whose data are independent. Who else is in the ensemble does not change a model's numbers: not
-    a bit of them at the paper's sizes, on the processors tried; in plain steps at other sizes, and beside wider models,
+    the same for all models, whose data are independent. The other models in the ensemble do not change a model's numbers,
+    not by a bit, at the paper's sizes, on the processors tried; in plain steps at other sizes, and beside wider models,
     products are rounded by the shapes of matrices and by how they happen to be aligned in memory. Compiled steps use as many
     threads as PyTorch does (`torch.get_num_threads`), which changes no number; plain ones use one, and `ensemble` all cores.
     A model takes less than 1 MB of memory at the defaults.
@@ -242,7 +242,7 @@ def ensemble(
             given. Chunks of other settings, or of a task with other labels, are refused.
         watch: what is recorded.
         start: models to go on from, as for `train`.
-        chunk: models a task; of fewer chunks than cores, some cores have nothing to do.
+        chunk: models per task; of fewer chunks than cores, some cores have nothing to do.
         jobs: tasks at a time, joblib's ``n_jobs``; its ``parallel_config`` moves them to a cluster.
         checkpoint_every: epochs between writings.
         progress: show progress bars on stderr.
