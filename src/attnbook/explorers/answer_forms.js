@@ -153,7 +153,7 @@ function say(now, { query, part, steps }) {
 
 const guess = {
   prompt:
-    "A transformer of three layers reads eight labeled points and then a query x. After which layer can a linear probe first read most of the answer from the query’s state?",
+    "A three-layer transformer reads eight labeled points and then a query x. After which layer can a linear probe first read most of the answer from the query’s state?",
   options: ["the first", "the second", "the third"],
   reveal: (guessed) =>
     `${
@@ -164,7 +164,7 @@ const tour = [
   {
     set: { part: 2, steps: 0 },
     say:
-      "After the first layer, the reading does not follow the points; presumably, this layer brings each label to its point.",
+      "After the first layer, the reading does not follow the points; presumably, this layer copies each point to the token of its label.",
   },
   {
     set: { part: 4, steps: 1 },
