@@ -26,10 +26,10 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 from lab import Record
-from loops_matrices import begun, loss, parts, spreads
+from loops_matrices import begun, loss, parts, polynomials, spreads
 from scipy.integrate import solve_ivp
 
-from attnopt.in_context import gram_quadrature, optimal_step_sizes
+from attnopt.in_context import optimal_step_sizes
 
 RECORD = Record("loops_ends", digits=5)
 RUNS, FIRST, MORE = 100, 2000, 400
@@ -41,10 +41,7 @@ class Landscape:
     """The exact loss of k layers of d × d matrices, with its gradient and Hessian, of flat arrays."""
 
     def __init__(self, dim: int, examples: int, layers: int):
-        self.shape, rule = (
-            (layers, dim, dim),
-            [torch.from_numpy(part) for part in gram_quadrature(dim, examples, 2 * layers)],
-        )
+        self.shape, rule = (layers, dim, dim), polynomials(dim, examples, layers)
         self._loss = lambda flat: loss(*rule, flat.reshape(self.shape))
         self._gradient, self._hessian = torch.func.grad(self._loss), torch.func.hessian(self._loss)
 

@@ -31,11 +31,14 @@ Decision rule, fixed before the runs, with "ratio" the larger of the two multipl
 
 Between LOSES and WINS nothing is claimed of the traces; the numbers are reported. Each of A, B and C is reported as it comes
 out, with the sizes at which it fails. Left out: d = 4 and 5, and d = 3 with k = 6, where the exact quadrature of the loss is
-too large for one core; more seeds at d = 3.
+too large for one core (the runs summed over its nodes at every step; the script now takes moments from it once); more seeds
+at d = 3.
 
 "kinds" was added after the runs: for each of SIZES the kind that reaches REACHED first in the linearization, by run.
 """
 
+import functools
+import itertools
 import math
 
 import numpy as np
@@ -92,18 +95,50 @@ def crossings(times: np.ndarray, values: np.ndarray) -> list[float]:
     return found
 
 
-def loss(grams: Tensor, weights: Tensor, layers: Tensor) -> Tensor:
-    """The mean over prompts of ‖Π (I + G A_i)‖²."""
-    left = torch.eye(grams.shape[-1], dtype=grams.dtype).expand(grams.shape)
+@functools.cache
+def polynomials(dim: int, examples: int, layers: int) -> tuple[Tensor, Tensor]:
+    """Monomials of degree at most k in the entries of H = G - I: how they arise, and the means of their products.
+
+    Returns:
+        The monomial that times H_ab gives monomial t, or the number of monomials if there is none, shape (monomials, d, d);
+        and the moments, shape (monomials, monomials).
+    """
+    entries = list(itertools.combinations_with_replacement(range(dim), 2))
+    powers = [power for power in itertools.product(range(layers + 1), repeat=len(entries)) if sum(power) <= layers]
+    place = {power: t for t, power in enumerate(sorted(powers, key=sum))}
+    source, ways = torch.full((len(place), dim, dim), len(place)), []
+    for power, t in place.items():
+        for e, (a, b) in enumerate(entries):
+            if power[e]:
+                one_less = (*power[:e], power[e] - 1, *power[e + 1 :])
+                source[t, a, b] = source[t, b, a] = place[one_less]
+                way = place[one_less], a, b
+        ways.append(way if t else None)
+    grams, weights = (torch.from_numpy(part) for part in gram_quadrature(dim, examples, 2 * layers))
+    moments = grams.new_zeros(len(place), len(place))
+    for some, weight in zip(grams.split(20_000), weights.split(20_000), strict=True):
+        values = [torch.ones_like(weight)]
+        for t, a, b in ways[1:]:
+            values.append(values[t] * (some[:, a, b] - float(a == b)))
+        values = torch.stack(values)
+        moments += (values * weight) @ values.mT
+    return source, moments
+
+
+def loss(source: Tensor, moments: Tensor, layers: Tensor) -> Tensor:
+    """The mean over prompts of ‖Π (I + G A_i)‖², from the product's coefficients and the moments of `polynomials`."""
+    eye = torch.eye(layers.shape[-1], dtype=layers.dtype)
+    left = torch.cat([eye[None], eye.new_zeros(len(source) - 1, *eye.shape)])
     for layer in layers:
-        left = left + (left @ grams) @ layer
-    return left.square().sum((-1, -2)) @ weights
+        shifted = torch.cat([left, torch.zeros_like(left[:1])])[source]
+        left = left @ (eye + layer) + torch.einsum("tabia->tib", shifted) @ layer
+    return ((moments @ left.flatten(1)) * left.flatten(1)).sum()
 
 
 def flow(start: np.ndarray, examples: int, times: np.ndarray) -> tuple[np.ndarray, float]:
     """Matrices at each time, shape (times, k, d, d), along the flow, and the loss at the end."""
     layers, dim = start.shape[:2]
-    rule = [torch.from_numpy(part) for part in gram_quadrature(dim, examples, 2 * layers)]
+    rule = polynomials(dim, examples, layers)
 
     def velocity(_: float, flat: np.ndarray) -> np.ndarray:
         now = torch.from_numpy(flat).reshape(start.shape).requires_grad_()
@@ -116,14 +151,20 @@ def flow(start: np.ndarray, examples: int, times: np.ndarray) -> tuple[np.ndarra
     return ways, loss(*rule, torch.from_numpy(ways[-1].copy())).item()
 
 
+@functools.cache
+def transverse_series(dim: int, examples: int, layers: int) -> tuple[float, np.ndarray]:
+    """Chebyshev series of the blocks of `transverse_hessians` at equal steps, from 1.1 times the best loop's to 0."""
+    low, degree = 1.1 * tied_optimum(dim, examples, layers)[0], 2 * layers - 2
+    places = np.polynomial.chebyshev.chebpts1(degree + 1)  # blocks are polynomials of this degree in the common step
+    blocks = [torch.stack(transverse_hessians([low * (1 - x) / 2] * layers, dim, examples)) for x in places]
+    return low, np.polynomial.chebyshev.chebfit(places, torch.stack(blocks).reshape(len(places), -1).numpy(), degree)
+
+
 def linearized(start: np.ndarray, examples: int, times: np.ndarray) -> np.ndarray:
     """The three spreads at each time if all parts but the mean trace stay small, shape (3, times)."""
     layers, dim = start.shape[:2]
     nodes, weights = wishart_quadrature(dim, examples, layers + 1)
-    low, degree = 1.1 * tied_optimum(dim, examples, layers)[0], 2 * layers - 2
-    places = np.polynomial.chebyshev.chebpts1(degree + 1)  # blocks are polynomials of this degree in the common step
-    blocks = [torch.stack(transverse_hessians([low * (1 - x) / 2] * layers, dim, examples)) for x in places]
-    series = np.polynomial.chebyshev.chebfit(places, torch.stack(blocks).reshape(len(places), -1).numpy(), degree)
+    low, series = transverse_series(dim, examples, layers)
     middle, symmetric, antisymmetric = parts(start)
     mean = np.trace(middle.mean(0)) / dim
 
