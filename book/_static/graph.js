@@ -152,7 +152,7 @@ document.addEventListener("DOMContentLoaded", () => {
     panel.replaceChildren();
     if (!chosen) {
       panel.append(
-        "Choose a node. Keys: arrows move between nodes, Enter chooses, + and − zoom, 0 shows the whole, Escape lets go.",
+        "Choose a node. Keys: arrows move between nodes, Enter selects one, + and − zoom, 0 shows the whole graph, and Escape clears the selection.",
       );
       return;
     }
@@ -181,16 +181,16 @@ document.addEventListener("DOMContentLoaded", () => {
         `: ${rest.join(": ")} `,
         make("em", {}, [node.dataset.verdict, node.dataset.known].filter(Boolean).join(", ")),
       ),
-      list("Stands on:", unique(UP), carries),
-      list("If it falls, so do:", unique(DOWN), falls),
+      list("Depends on:", unique(UP), carries),
+      list("Supports:", unique(DOWN), falls),
       make(
         "p",
         {},
-        make("a", { href: node.dataset.place }, "Read it"),
+        make("a", { href: node.dataset.place }, "In its chapter"),
         " · ",
         make("a", { href: node.href.baseVal }, "Its card, with tests and runs"),
         " · ",
-        button("let go", "let go of the node", () => choose("")),
+        button("clear selection", "clear the selection", () => choose("")),
       ),
     );
   }

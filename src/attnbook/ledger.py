@@ -134,7 +134,7 @@ class Ledger:
     @staticmethod
     def _shown(node: Node) -> str:
         where = f'<a href="{node.place}">{html.escape(chapters()[node.chapter])}</a>'
-        return f"<p>See it: {where}. Known: {html.escape(node.known)}.</p>"
+        return f"<p>Shown in {where}. Evidence: {html.escape(node.known)}.</p>"
 
     def _links(self, names: Iterable[str]) -> str:
         return ", ".join(f'<a href="#{name}">{html.escape(titled(self.nodes[name]))}</a>' for name in names)
@@ -142,10 +142,10 @@ class Ledger:
     def _stands(self, node: Node) -> str:
         on = [self._links(node.uses)] if node.uses else []
         on += [f"in its proof {self._links(node.proof_uses)}"] if node.proof_uses else []
-        below = f"Stands on {'; '.join(on)}. " if on else ""
+        below = f"Depends on {'; '.join(on)}. " if on else ""
         direct, far = self.above[node.id], downstream(node.id, self.above)
         more = f", and {len(far) - len(direct)} more through these" if len(far) > len(direct) else ""
-        falls = f"If this falls, so do: {self._links(direct)}{more}. " if direct else "Nothing here depends on it. "
+        falls = f"Supports: {self._links(direct)}{more}. " if direct else "Nothing here depends on it. "
         return f'<p>{below}{falls}<a href="graph.html#{node.id}">In the graph</a></p>'
 
     @staticmethod
@@ -157,7 +157,7 @@ class Ledger:
             path, _, name = test.partition("::")
             files.setdefault(path, []).append(f'<a href="{source_page(path)}#{name}"><code>{html.escape(name)}</code></a>')
         found = "; ".join(f"{', '.join(links)} in <code>{path}</code>" for path, links in files.items())
-        return f"<p>Tests: {found}. All of them again: <code>python3 run.py test {' '.join(files)}</code></p>"
+        return f"<p>Tests: {found}. Run them again: <code>python3 run.py test {' '.join(files)}</code></p>"
 
     @staticmethod
     def _runs(node: Node) -> str:

@@ -243,9 +243,9 @@ const guess = {
     }
     const put = classes[largest(imposed)],
       right = ends === put ? "the starred label" : ends === classes[predicted[0]] ? "what it sees now" : "something else";
-    const seen = `It sees ${ends}, with probability ${share}${
-      ends === put ? ", which is the starred label" : `; the starred label is ${put}`
-    }. `;
+    const seen = ends === put
+      ? `It sees the starred label, ${put}, with probability ${share}. `
+      : `It sees ${ends}, with probability ${share}; the starred label is ${put}. `;
     return judged(answer, answer === right, seen) + `At the start, it saw ${classes[predicted[0]]}.`;
   },
 };

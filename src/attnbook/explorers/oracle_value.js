@@ -11,7 +11,6 @@ import {
   drawn,
   line,
   mark,
-  MARKS,
   minus,
   show,
   softmaxOf,
@@ -131,7 +130,7 @@ const controls = [
     label: "the oracle",
     place: "ao-tokens",
     top: true,
-    names: { witness: "names the class", hint: "says if it is ■", own: "own belief" },
+    names: { witness: "names the class", hint: "says if it is □", own: "own belief" },
   },
   { trait: "reliability", label: "reliability", hidden: isOwn },
   { trait: "temperature", label: "temperature τ", hidden: (state) => !isOwn(state) },
@@ -238,7 +237,7 @@ function say(now, { oracle, step, truth, temperature, reliability }) {
   const [off, own, left] = now.parts, calibrated = Math.abs(truth - 1) < 0.005;
   const who = oracle === "own"
     ? `Labels are the own belief at temperature ${show(temperature)}: a function of the features. `
-    : `The oracle ${oracle === "witness" ? "names the class" : `says if the class is ${MARKS[2]}`}, with reliability ${
+    : `The oracle ${oracle === "witness" ? "names the class" : "says if the class is □"}, with reliability ${
       show(reliability)
     }. `;
   const worth =
@@ -266,9 +265,9 @@ const guess = {
   reveal: (guessed, { label }) =>
     `${
       guessed === "nothing" ? "Right" : "Not quite"
-    }: such labels gain nothing, because the belief already uses all that the features say. The true label gains ${
+    }: such labels gain nothing, because the belief already uses all that the features say. The true label is worth ${
       show(label, 3)
-    }, and only information beyond the features can gain a part of it.`,
+    }, and only information beyond the features can supply a part of it.`,
 };
 const tour = [
   {
@@ -279,9 +278,9 @@ const tour = [
   {
     set: { oracle: "hint", reliability: 1 },
     say: ({ parts: [, own], label }) =>
-      `An oracle that says whether the class is ■, always rightly. It is worth ${show(own, 3)} of ${
+      `An oracle that says whether the class is □, always correctly. It is worth ${show(own, 3)} of ${
         show(label, 3)
-      }; the rest is what it leaves open between ● and ▲.`,
+      }; the rest is what it leaves open between ○ and △.`,
   },
   {
     set: { oracle: "witness", reliability: 1 },
@@ -290,7 +289,7 @@ const tour = [
   {
     set: { oracle: "own", temperature: 2, truth: 2 },
     say:
-      "The world is less certain than the belief: the bars part. Now the own belief at temperature 2 is worth something, without an oracle, since it mends the miscalibration.",
+      "The world is less certain than the belief: the two bars differ. Now the own belief at temperature 2 is worth something, without an oracle, since it corrects the miscalibration.",
   },
   {
     set: { oracle: "witness", reliability: 0.6, step: 3 },
