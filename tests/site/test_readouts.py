@@ -163,7 +163,7 @@ def test_what_is_said_follows_what_a_reader_does(name, traits, steps, show):
 
 # Before the answer: what the question asks, in the explorer; what neither text nor picture tells; then, what stands there.
 ASKED = [
-    ("posterior_forms", "none", "is gone after the first layer", "nats", "No, nearly all: the divergence"),
+    ("posterior_forms", "none", "has the first layer removed", "nats", "No, nearly all: the divergence"),
     ("weighted_count", "it moves by about 2", "Bit 10 is irrelevant", "If bit 10 is flipped, the", "Yes. In this model"),
     ("answer_forms", "the first", "read most of the answer", "a probe reads", "Not quite: over many prompts"),
     ("softmax", "that is my guess", "Now the score of △ rises by log 2", "0.44", "straight toward the corner △"),
@@ -180,7 +180,7 @@ ASKED = [
     ("one_picture", "linear", "attention is the gradient of a function K (shown after you answer)", "Σq", "Yes. Attention"),
     ("one_step", "that is my guess", "Which weights does it reach?", "w₁", "The step leaves 0 at a right angle"),
     ("oracle_value", "nothing", "How much of the true label’s value", "what it leaves", "Right: such labels gain nothing"),
-    ("plateaus", "later by a fixed amount", "that start 10⁻⁶ apart will", "2.392", "Yes. Starting a hundred"),
+    ("plateaus", "later by a fixed amount", "step sizes start 10⁻⁶ apart", "2.392", "Yes. Starting a hundred"),
     ("product", "when the first token gains influence", "When does the loss (still", "its cost", "Not quite. Token 4 is"),
     ("quadratic_field", "rises", "What does the cross-entropy do?", "uphill", "Right: it rises"),
     ("second_valley", "at the optimum", "Where does it end?", "valley", "Not quite: training ends in the second valley"),
