@@ -207,7 +207,7 @@ function drawBars(picture, { shares, exact }, { mask }, asking) {
     if (known === null) return;
     const [at] = put([known, 0]);
     line(picture, [at, top - 8], [at, top + 44], { "stroke-width": 2.5 });
-    drawn("text", { x: at + 5, y: top + 54, class: "ao-small ao-halo" }, picture, row ? "exactly ½" : "exactly ⅔");
+    drawn("text", { x: at + 5, y: top + 54, class: "ao-small ao-halo" }, picture, row ? "expected ½" : "expected ⅔");
   });
 }
 
@@ -217,14 +217,16 @@ function draw([plane, bars], now, state, bounds, asking) {
 }
 
 function say({ shown, chance, own, right, shares, exact }, { labels, layers }) {
-  return `The query is given label 1 with probability ${show(chance, 3)}; its label is ${labels[QUERY]}: ${
-    right ? "right" : "wrong"
-  }. Of the ${shown} supplied labels, the layer${layers === 1 ? " predicts" : "s predict"} ${own} correctly. ` +
+  return `The layer${layers === 1 ? " predicts" : "s predict"} label 1 for the query with probability ${
+    show(chance, 3)
+  }; its label is ${labels[QUERY]}: ${right ? "right" : "wrong"}. Of the ${shown} supplied labels, the layer${
+    layers === 1 ? " predicts" : "s predict"
+  } ${own} correctly. ` +
     `Over ${TOSSES} prompts of coin flips, ${
       layers === 1 ? "one layer is" : `${layers} layers are`
-    } right about the query in ${show(shares["put in"])} with its label supplied${
-      exact === null ? "" : ", exactly 2/3 on average"
-    }, and in ${show(shares.hidden)} with it masked, exactly 1/2 on average.`;
+    } right about the query with frequency ${show(shares["put in"])} if its label is supplied${
+      exact === null ? "" : " (expected: 2/3)"
+    }, and ${show(shares.hidden)} if it is masked (expected: 1/2).`;
 }
 
 const guess = {
@@ -244,7 +246,7 @@ const tour = [
   },
   {
     set: { mask: "hidden" },
-    say: "The mask hides the query from all tokens. The layer is now right exactly half of the time, as it must be.",
+    say: "The mask hides the query from all tokens. The layer is now right half of the time on average, as it must be.",
   },
   {
     set: { layers: 8, step: 2 },
