@@ -70,7 +70,7 @@ document.addEventListener("DOMContentLoaded", () => {
   };
   const nearer = button("+", "nearer", () => zoom(1.5, ...about()));
   const farther = button("−", "farther", () => zoom(1 / 1.5, ...about()));
-  const all = button("whole", "the whole graph", () => zoom(0));
+  const all = button("show all", "show the whole graph", () => zoom(0));
 
   svg.addEventListener("wheel", (event) => {
     if (!event.ctrlKey) return; // otherwise the page scrolls
@@ -243,11 +243,11 @@ document.addEventListener("DOMContentLoaded", () => {
       new Option("all", ""),
       ...Object.entries(options).map(([value, text]) => new Option(text, value)),
     );
-    bar.append(make("label", {}, name === "evidence" ? "known" : name, select));
+    bar.append(make("label", {}, name, select));
     return select;
   });
   const words = make("input", { type: "search", size: 12 }), count = make("output", {});
-  bar.append(make("label", {}, "words", words), count);
+  bar.append(make("label", {}, "search", words), count);
   bar.addEventListener("submit", (event) => {
     event.preventDefault();
     const first = nodes.find((node) => !node.classList.contains("ao-out"));

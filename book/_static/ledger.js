@@ -28,7 +28,7 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   const words = Object.assign(document.createElement("input"), { type: "search", size: 12 }),
     label = document.createElement("label");
-  label.append("words", words);
+  label.append("search", words);
   const count = document.createElement("output");
   bar.append(label, count);
   bar.addEventListener("submit", (event) => event.preventDefault());

@@ -208,7 +208,7 @@ def test_errata_show_their_scripts_and_what_they_print(open_page):
 
 def test_ledger_finds_words_and_is_open_again_where_a_reader_comes_back(open_page):
     page = open_page("ledger.html", mathematics=False)
-    page.get_by_label("words", exact=True).fill("Gauss–Radau")
+    page.get_by_label("search", exact=True).fill("Gauss–Radau")
     rows = page.locator(".ao-ledger > details:visible")
     assert 0 < rows.count() < 10
     card = rows.first
@@ -307,7 +307,7 @@ def test_graph_filters_nodes_and_table_alike(open_page):
     assert page.locator(".ao-filter output").inner_text() == f"{len(wanted)} of {len(nodes())}"
     page.locator("select[name=evidence]").select_option("")
     page.locator("select[name=source]").select_option("")
-    words = page.get_by_label("words", exact=True)
+    words = page.get_by_label("search", exact=True)
     words.fill("saddle")
     left = graph.locator(".ao-node:not(.ao-out)").evaluate_all("found => found.map(node => node.id)")
     assert 0 < len(left) < 20
@@ -326,6 +326,6 @@ def test_graph_is_moved_and_a_node_chosen_by_a_finger(open_page):
     )
     assert "Corollary 1" in chosen.inner_text()
     assert graph.evaluate("svg => getComputedStyle(svg).touchAction") == "none"  # a drag moves the graph, not the page
-    page.get_by_role("button", name="the whole graph").click()
+    page.get_by_role("button", name="show the whole graph").click()
     assert graph.evaluate("svg => getComputedStyle(svg).touchAction") == "pan-y"
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

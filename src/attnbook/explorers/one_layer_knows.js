@@ -187,7 +187,7 @@ function drawValley(picture, now, { sharpness }) {
 }
 
 // One bar per cell, as wide as it is probable, filled as likely as it has been seen; the empty part is the unexplained variance.
-function drawCells(picture, now, { knows, length, weight }) {
+function drawCells(picture, now, { knows, length, weight }, asking) {
   const k = Math.min(weight, length),
     place = axes(picture, FIELD, { low: 0, high: 1, ticks: [0, 0.5, 1], label: "cells (width: probability)" }, {
       low: 0,
@@ -195,6 +195,7 @@ function drawCells(picture, now, { knows, length, weight }) {
       ticks: [0, 0.5, 1],
       label: "probability that the cell was seen",
     });
+  if (asking) return;
   let from = 0;
   cellsOf(knows, k, length).forEach(([share, count]) => {
     const parts = count <= 64 ? count : 1, width = share * count / parts, seen = 1 - (1 - share) ** now.now;
@@ -218,7 +219,7 @@ function drawCells(picture, now, { knows, length, weight }) {
 function draw([left, right], now, state, bounds, asking) {
   drawCurves(left, now, state, asking);
   if (isOpen(state)) drawValley(right, now, state);
-  else drawCells(right, now, state);
+  else drawCells(right, now, state, asking);
 }
 
 const KNOWN = {
