@@ -67,11 +67,21 @@ class Record:
             if value is None:
                 print(f"{name}: left out, what it needs is missing", flush=True)
                 continue
-            made = provenance(f"python experiments/{self.name}.py {name}", time.perf_counter() - began, self.engine)
+            seconds = max(time.perf_counter() - began, training_seconds(value) / options.jobs)  # some may have been kept
+            made = provenance(f"python experiments/{self.name}.py {name}", seconds, self.engine)
             found = self.stored()  # other sections may have been stored meanwhile
             found["provenance"][name] = made
             store(self.path, found | {name: rounded(value, self.digits)})
             print(f"{name}: {made['seconds']:.0f} s", flush=True)
+
+
+def training_seconds(value: object) -> float:
+    """What a section says under "seconds" of its trainings, added up."""
+    if isinstance(value, dict):
+        own = value.get("seconds") or 0.0
+        own = sum(filter(None, own)) if isinstance(own, list) else own
+        return own + sum(training_seconds(inner) for name, inner in value.items() if name != "seconds")
+    return sum(map(training_seconds, value)) if isinstance(value, list) else 0.0
 
 
 def rounded(value: object, digits: int = 4) -> object:
