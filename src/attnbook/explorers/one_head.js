@@ -281,17 +281,17 @@ function say({ everyone, limit, between, within, pull, gradient, count, effectiv
     }. ` +
     `The ${tokens} tokens count like ${show(count, 1)} here, ${
       show(effective, 1)
-    } expected; roughly nine of ten contexts land in the shaded ellipse.`;
+    } expected; if many tokens count, about nine of ten contexts land in the shaded ellipse.`;
 }
 
 const guess = {
   prompt:
     "The query ● belongs to the class ○. Attention over all tokens returns one point; attention over only its classmates returns another. Make every cluster twice as wide: in a long context, what happens to the arrow from the first point to the second?",
-  options: ["it grows", "it turns", "it stays"],
+  options: ["it grows", "it turns", "neither"],
   reveal: (guessed, { gradient }) =>
     `${
-      guessed === "it stays" ? "Right" : "Not quite"
-    }: the arrow stays, because both ends move by the same Σq, along the dotted lines. In a long context the arrow is Part I's step for these class vectors, ${
+      guessed === "neither" ? "Right" : "Not quite"
+    }: the arrow keeps its length and direction, because both ends move by the same Σq, along the dotted lines. In a long context the arrow is Part I's step for these class vectors, ${
       pair(scaled(-1, gradient))
     }, whatever Σ is.`,
 };
@@ -313,7 +313,7 @@ const tour = [
   },
   {
     set: { tokens: 2000, axis: [0.9, 0.1] },
-    say: "Wide clusters and a long context: both ends have moved, the arrow has not.",
+    say: "Wide clusters and a long context: both ends have moved, but the arrow has nearly kept its length and direction.",
   },
   {
     set: { tokens: 2000, query: [2.4, 1.6] },

@@ -38,8 +38,8 @@ class OneHeadExplorer(Explorer):
     module = "one_head"
     alt = (
         "Left: three clouds of dots around hollow class vectors, and a query, a filled circle. A green arrow leads from "
-        "what attention over all tokens returns to what attention over the query's own cluster returns; a parallel gray "
-        "arrow of nearly the same length leads from the average of the class vectors to that of the query's class, and "
+        "what attention over all tokens returns to what attention over the query's own cluster returns; a nearly parallel "
+        "gray arrow of nearly the same length leads from the average of the class vectors to that of the query's class, and "
         "dotted lines join their ends. An ellipse surrounds the tail of the green arrow. Right: bars of the attention on "
         "each cluster, each near its limit."
     )
