@@ -245,7 +245,7 @@ function drawClusters(picture, now, asking) {
       drawn("text", { x: x + 4 + UNIT * now.radius / 4 + 6, y: y + 4, class: "ao-small ao-halo" }, inside, String(count));
     });
   }
-  legend(picture, [[56, sign(0, COLORS[0]), "sum even"], [132, sign(1, COLORS[1]), "sum odd"]]);
+  legend(picture, [[46, sign(0, COLORS[0]), "sum even"], [114, sign(1, COLORS[1]), "sum odd"]]);
   drawn("text", { x: 304, y: 21, "text-anchor": "end", class: "ao-small" }, picture, "0 … 5: how many 1s");
 }
 
@@ -277,7 +277,7 @@ const guess = {
     return `${
       answer === undefined ? "There" : answer === "6, one for each number of ones" ? "Right: there" : "Not quite: there"
     } are six. Attention averages the first five tokens. The average keeps the number of ones, and forgets their order and what follows them. ` +
-      "It does not distinguish odd from even: the classes alternate along the line, and the feed-forward layer must assign a class to each cluster separately.";
+      "It does not separate odd from even: the classes alternate along the line, and the feed-forward layer must assign a class to each cluster separately.";
   },
 };
 const tour = [
