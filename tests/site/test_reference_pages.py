@@ -287,6 +287,7 @@ def test_graph_is_moved_by_the_mouse_and_zoomed_about_the_pointer(open_page):
     near = node.bounding_box()
     assert near["x"] + near["width"] / 2 == pytest.approx(before["x"] + before["width"] / 2, abs=3)
     page.get_by_role("button", name="nearer").click()
+    graph.evaluate("svg => svg.scrollIntoView({ block: 'center', behavior: 'instant' })")
     start = node.bounding_box()
     drag(page, graph, 40, 25, steps=5)
     moved = node.bounding_box()

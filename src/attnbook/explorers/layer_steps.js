@@ -198,7 +198,7 @@ function say(now, { method, layers }) {
     `The prompt's H has the condition number ${show(now.condition, 1)}. ` +
     (now.rise < 0
       ? "No layer raised the loss on this prompt."
-      : `Layer ${now.rise} is the first that raised the loss on this prompt.`) +
+      : `Layer ${now.rise} is the first to raise the loss on this prompt.`) +
     (outside ? ` Outside the picture: ${outside} of ${now.path.length} points.` : "");
 }
 

@@ -366,7 +366,7 @@ function say(now, { model, scheme, step, layers, tokens }) {
     show(now.times.at(-1))
   }: cross-entropy ${worded(now.losses.at(-1))}; exact flow ${worded(now.exact.at(-1))}. ` +
     `‖θ‖² = ${show(now.operator_norm_squared)}${bound}. ` +
-    `${rise < 0 ? "No layer raised the cross-entropy." : `Layer ${rise} is the first that raised the cross-entropy.`} ` +
+    `${rise < 0 ? "No layer raised the cross-entropy." : `Layer ${rise} is the first to raise the cross-entropy.`} ` +
     `From ${
       tokens.map((token, index) => `${MARKS[index]} (${token.map((value) => show(value)).join(", ")})`).join(", ")
     } to ${ends}.`;
@@ -375,7 +375,7 @@ function say(now, { model, scheme, step, layers, tokens }) {
 const OUTCOMES = ["also come to rest", "jump back and forth", "escape to infinity"];
 const guess = {
   prompt:
-    "The curves show the flow: with soft labels (0.8 for a token's own class, 0.1 for each other) every filled token comes to rest at its cross. A layer takes a step of size 1 instead. What do the tokens do after many layers?",
+    "The curves show the flow: with soft labels (0.8 for a token's own class, 0.1 for each other class), every filled token comes to rest at its cross. A layer takes a step of size 1 instead. What do the tokens do after many layers?",
   options: OUTCOMES,
   reveal(guessed, now) {
     const [last, before] = [now.path.at(-1), now.path.at(-2)];
