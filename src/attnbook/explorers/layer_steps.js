@@ -213,7 +213,7 @@ const guess = {
   reveal(answer, now, state, then) {
     const [here, long] = [now, then].map(({ errors }) => METHODS.map((name) => worded(errors[name].at(-1))));
     return judged(answer, answer === "for −γ I only", "For −γ I only.") +
-      ` Their error goes from ${here[0]} to ${long[0]}. ` +
+      ` Its error goes from ${here[0]} to ${long[0]}. ` +
       METHODS.slice(1).map((name, index) => `${STYLES[name].name} stays at ${long[index + 1]}`).join(", ") + ".";
   },
 };
