@@ -408,7 +408,7 @@ const guess = {
     state,
   ) => (isLinear(state)
     ? "Each token has its own class as a one-hot label and moves down the gradient forever. What becomes of the three filled shapes?"
-    : "Each shape is a pair of tokens, and each token has itself as its label. Each pair moves down the gradient forever. Which pairs separate, and which merge on the diagonal?"),
+    : "Each shape is a pair of tokens, and each token is its own class. Each pair moves down the gradient forever. Which pairs separate, and which merge on the diagonal?"),
   options: (state) => FATES[isLinear(state) ? "tokens" : "pairs"],
   reveal(guessed, now, state) {
     const rest =
