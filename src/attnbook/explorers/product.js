@@ -257,7 +257,7 @@ function drawBars(picture, now, state, asking) {
     wide = 26,
     bare = { label: "", low: 0, high: 1, ticks: [] };
   axes(picture, UPPER, bare, { ...INFLUENCE, label: "" });
-  small(picture, UPPER[0], 12, `influences at epoch ${epochs[frame]}${asking ? "" : " (dotted: at the end)"}`);
+  small(picture, UPPER[0], 12, `influences at epoch ${epochs[frame]}${asking ? "" : " (dotted: at the last epoch shown)"}`);
   now.influences.forEach((value, t) => {
     const y = influenceAt(value), was = influenceAt(influences[frame][t]);
     drawn("rect", {
@@ -361,7 +361,7 @@ const guess = {
     return `${
       guessed === undefined ? "" : guessed === LAST ? "Right. " : "Not quite. "
     }Token 4 is the last to gain influence, between epochs 142 and 179, and then the loss falls, because π has all five influences as factors. ` +
-      "But the influences are not enough: with the final influences of all five, the readout (blue) at epoch 142 is small and negative, and so is π. At epoch 162, the final influences suffice.";
+      "But the influences are not enough: with the influences that all five have at epoch 302, the readout (blue) at epoch 142 is small and negative, and so is π. At epoch 162, these influences suffice.";
   },
 };
 
