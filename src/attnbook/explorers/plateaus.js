@@ -275,7 +275,7 @@ const guess = {
   prompt: (state) =>
     `${state.layers === 2 ? "Two" : "Three"} step sizes start ${
       spelled(state.spread)
-    } apart. The pink line shows when we predict that they will be a tenth as far apart as at the end. If they start a hundred times closer together, when will they separate? (Gray, for comparison: the loss of a run that starts ${
+    } apart. The pink line shows the predicted time at which they are a tenth as far apart as at the end. If they start a hundred times closer together, when will they separate? (Gray, for comparison: the loss of a run that starts ${
       spelled(WIDEST)
     } apart.)`,
   options: OPTIONS,
