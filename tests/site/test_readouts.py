@@ -177,7 +177,7 @@ ASKED = [
     ("layers", "also come to rest", "layers: ?", "No layer raised", "Not quite: they jump back and forth"),
     ("one_head", "it turns", "Make every cluster twice as wide", "limit", "Not quite: the arrow keeps"),
     ("one_layer_knows", "7,000 and 7", "how many examples until 20%?", "6,592", "6,592 examples if it compares all bits"),
-    ("one_picture", "linear", "attention is the gradient of a function K (shown after you answer)", "Σq", "Yes. Attention"),
+    ("one_picture", "linear", "contours of a function K: shown after you answer", "Σq", "Yes. Attention"),
     ("one_step", "that is my guess", "Which weights does it reach?", "w₁", "The step leaves 0 at a right angle"),
     ("oracle_value", "nothing", "How much of the true label’s value", "what it leaves", "Right: such labels gain nothing"),
     ("plateaus", "later by a fixed amount", "step sizes start 10⁻⁶ apart", "2.392", "Yes. Starting a hundred"),

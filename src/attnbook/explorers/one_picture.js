@@ -193,9 +193,7 @@ function drawPotential(picture, now, { query }, asking) {
     "text",
     { x: FRAME[0], y: 28, class: "ao-small" },
     picture,
-    asking
-      ? "attention is the gradient of a function K (shown after you answer)"
-      : "contours of K; the arrow, its gradient, is attention",
+    asking ? "contours of a function K: shown after you answer" : "contours of K; the arrow, its gradient, is attention",
   );
   if (asking) return;
   const tip = query.map((value, f) => value + now.attention[f]);
@@ -251,7 +249,7 @@ const tour = [
   {
     set: { context: 0 },
     say:
-      "Part I. Each class is a point, and attention is the mean of the classes, weighted by their resemblance to the query. Contours of K are rounded triangles.",
+      "Part I. Each class is a point, and attention is the mean of the class vectors, weighted by their resemblance to the query. Contours of K are rounded triangles.",
   },
   {
     set: { context: 0.5 },
