@@ -5,17 +5,22 @@
 Writes results/laboratory_benchmark.json. All train at the paper's settings, each on one core; rounds alternate between them,
 so that whatever else the machine does falls on all, and medians count. Rates are by the clock, and by processor time
 ("cpu"): what the clock would say if the machine did nothing else; that of the page is its process's, to 10 ms. The page has
-trained another model before: a page's first one is faster. The plain loops are those of benchmarks/training.py. With --quick
-all runs at tiny sizes, whose times say little, and nothing is written. Where no Chromium can be started it is left out.
+trained another model before: a page's first one is faster. The plain loops are those of benchmarks/training.py. The book's
+laboratory, which trains in a worker, evaluates after every epoch, and draws, is timed by the clock for WATCHED seconds, on
+two cores, where the book is built (run.py book). With --quick all runs at tiny sizes, whose times say little, and nothing
+is written. Where no Chromium can be started it is left out.
 """
 
 import argparse
 import contextlib
+import functools
+import http.server
 import importlib.util
 import math
 import os
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -27,8 +32,8 @@ from training import plain_epoch, same_model, seconds
 
 from attnopt.clustering import Settings, Watch, train
 
-RUNS, ROUNDS, PAGE_EPOCHS, OWN_EPOCHS, ALONE, EVALUATIONS, SHORT = 100, 5, 500, 10, 50, 100, 2
-QUICK = {"RUNS": 3, "ROUNDS": 1, "PAGE_EPOCHS": 2, "OWN_EPOCHS": 1, "ALONE": 2, "EVALUATIONS": 2, "SHORT": 1}
+RUNS, ROUNDS, PAGE_EPOCHS, OWN_EPOCHS, ALONE, EVALUATIONS, SHORT, WATCHED = 100, 5, 500, 10, 50, 100, 2, 5
+QUICK = {"RUNS": 3, "ROUNDS": 1, "PAGE_EPOCHS": 2, "OWN_EPOCHS": 1, "ALONE": 2, "EVALUATIONS": 2, "SHORT": 1, "WATCHED": 1}
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 sys.path.append(str(EXPERIMENTS))
 import lab  # noqa: E402
@@ -44,6 +49,19 @@ TRAIN = """([epochs, every]) => {
     trainer.epoch();
     if (epoch % every === 0) trainer.evaluate();
   }
+}"""
+LABORATORY = lab.ROOT / "_build" / "html" / "laboratory.html"
+WATCH = """async (seconds) => {
+  const explorer = document.querySelector(".ao-sandbox"), buttons = [...explorer.querySelectorAll("button")];
+  const press = (name) => buttons.find((button) => button.textContent === name)?.click();
+  const epoch = () => parseFloat(explorer.querySelector("[role=status]").textContent.slice("Epoch ".length));
+  const wait = (time) => new Promise((done) => setTimeout(done, time));
+  press("show me");
+  press("▶ train");
+  while (!(epoch() >= 40)) await wait(20);
+  const [first, began] = [epoch(), performance.now()];
+  while (performance.now() - began < 1000 * seconds && epoch() < 990) await wait(20);
+  return 1000 * (epoch() - first) / (performance.now() - began);
 }"""
 EVALUATE = "times => { for (let n = 0; n < times; n++) trainer.evaluate(); }"
 
@@ -76,6 +94,30 @@ class Page:
         return wall, self.cpu() - cpu
 
 
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves the built book without a log."""
+
+    def log_message(self, *arguments: object) -> None:
+        """Keep the terminal for the results."""
+
+
+def laboratory(page: Page) -> float:
+    """Epochs a second in the laboratory of the built book, with its pictures: the median of ROUNDS runs."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=LABORATORY.parent))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    rates = []
+    for seed in range(ROUNDS):
+        opened = page.page.context.browser.new_page(viewport={"width": 1280, "height": 900})
+        address = f"http://localhost:{server.server_address[1]}/{LABORATORY.name}"
+        opened.goto(f"{address}#sandbox=run:own;seed:{seed};epoch:0;goal:1000", wait_until="load")
+        opened.wait_for_selector(".ao-sandbox")
+        rates.append(opened.evaluate(WATCH, WATCHED))
+        opened.close()
+        print(f"  laboratory: {rates[-1]:.1f} by the clock", flush=True)
+    server.shutdown()
+    return statistics.median(rates)
+
+
 def ours(seeds: int, epochs: int, every: int) -> tuple[float, float]:
     """Seconds that the package's engine takes."""
     return seconds(lambda: train(range(seeds), Settings(epochs=epochs), Watch(every=every)))
@@ -105,6 +147,8 @@ def speed(page: Page, setting: dict) -> dict:
     rate = lambda name, kind: work[name][0] / max(statistics.median(pair[kind] for pair in taken[name]), 0.01)  # noqa: E731
     rates = {name: {word: rate(name, kind) for kind, word in enumerate(kinds)} for name in work}
     plain = {word: max(found[word] for name, found in rates.items() if name.startswith("plain")) for word in kinds}
+    if LABORATORY.is_file():
+        rates["laboratory, with its pictures"] = {"clock": laboratory(page)}
     millis = {word: 1000 * statistics.median(pair[kind] for pair in judged) / EVALUATIONS for kind, word in enumerate(kinds)}
     return {
         "models·epochs a second": {
@@ -113,7 +157,7 @@ def speed(page: Page, setting: dict) -> dict:
         "times the best plain loop": {
             name: {word: round(value / plain[word], 1) for word, value in found.items()}
             for name, found in rates.items()
-            if not name.startswith("plain")
+            if not name.startswith(("plain", "laboratory"))
         },
         "milliseconds of an evaluation of all 4096 sequences": {word: round(value, 2) for word, value in millis.items()},
     }
