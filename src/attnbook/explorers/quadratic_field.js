@@ -228,7 +228,7 @@ function say(now, { point }) {
 
 const guess = {
   prompt:
-    "The correct class of each of the two tokens is the token itself; θ = 1, and softmax runs over the queries. From the dot, take small steps along the negative of the paper's formula. What does the cross-entropy do?",
+    "The two tokens now serve as the classes, and each is its own correct class; θ = 1, and softmax runs over the queries. From the dot, take small steps along the negative of the paper's formula. What does the cross-entropy do?",
   options: ["falls", "rises", "stays as it is"],
   tells: true,
   reveal(guessed, { losses }) {
