@@ -13,7 +13,6 @@ is written. Where no Chromium can be started it is left out.
 
 import argparse
 import contextlib
-import functools
 import http.server
 import importlib.util
 import math
@@ -103,7 +102,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 def laboratory(page: Page) -> float:
     """Epochs a second in the laboratory of the built book, with its pictures: the median of ROUNDS runs."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=LABORATORY.parent))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=LABORATORY.parent))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     rates = []
     for seed in range(ROUNDS):

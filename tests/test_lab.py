@@ -54,6 +54,15 @@ def test_a_finished_section_is_stored_at_once_and_computed_again_only_when_named
     assert record.stored()["provenance"]["second"]["command"] == "python experiments/toy.py second"
 
 
+def test_trainings_that_were_kept_count_as_if_made_again(record, monkeypatch):
+    @record.section
+    def trained():
+        return {"seconds": [None, 1200], "seeds": [{"seconds": 2400, "error": 0.5}]}
+
+    call(record, monkeypatch, "trained", "--jobs", "2")
+    assert record.stored()["provenance"]["trained"]["seconds"] == 1800
+
+
 def test_a_kept_training_is_done_once_and_an_interrupted_one_again(tmp_path, monkeypatch):
     monkeypatch.setattr(lab, "CACHE", tmp_path)
     trained = []
