@@ -41,10 +41,10 @@ class AnswerFormsExplorer(Explorer):
 
     module = "answer_forms"
     alt = (
-        "Left: eight points near a line, and as functions of the query's place the reading of a state, a solid curve, and "
-        "two lines: gradient descent after some steps and Bayes' rule. Right: at one query the reading after the embedding "
-        "and after each of six parts. It stays near zero until the first layer's end, and comes close to Bayes' rule in the "
-        "second and third layers."
+        "Left: eight points near a line, a solid curve, the reading of a state for each query, and two lines, gradient "
+        "descent after some steps and Bayes' rule. Right: at one query, the reading after the embedding and after each of "
+        "six parts. It rises in the first two layers, to twice the answer of Bayes' rule, and comes closer to this answer in "
+        "the third."
     )
     points = Numbers(POINTS, LOW, HIGH)
     query = Interval(1.8, LOW, HIGH)

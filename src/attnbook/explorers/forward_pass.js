@@ -147,7 +147,9 @@ function drawLabels(picture, now, { mask }, layers, asking) {
   });
   line(picture, at([-0.3, 0]), at([DEPTH + 0.3, 0]), { opacity: 0.4 });
   for (
-    const [level, name] of asking ? [[aim, "minus its label"], [-aim, "its label"]] : [[aim, "minus the query's label"]]
+    const [level, name] of asking
+      ? [[aim, "minus the query's label"], [-aim, "the query's label"]]
+      : [[aim, "minus the query's label"]]
   ) {
     const [from, to] = [at([-0.3, level]), at([DEPTH + 0.3, level])];
     line(picture, from, to, { "stroke-dasharray": "6 4", "stroke-width": 1.4 });

@@ -244,27 +244,27 @@ function say(now, { knows, length, weight, sharpness }) {
     return `${rules}A head that counts matching tokens and divides by the expected sum has ν = ${many(now.number)} at β = ${
       show(sharpness)
     }; ${best}, with ν = ${many(now.best)}. ` +
-      `${after}${bound}. To bring this to 20% or less, the head needs ${many(now.needed.nothing)}.`;
+      `${after}${bound}. To bring this to 20% or less, the head needs ${many(now.needed.nothing)} examples.`;
   }
   const count = now.cells[knows];
   if (knows === "sequences") {
     return `${rules}The head compares all tokens, so there are ${
       many(count)
-    } cells; it answers correctly once it has seen the query itself. ${after}${bound}. To bring this to 20% or less, it needs ${
+    } cells; it answers correctly once it has seen the query itself. ${after}${bound}. To bring this to 20% or less, the head needs ${
       many(now.needed.sequences)
-    }.`;
+    } examples.`;
   }
   return `The head ${KNOWN[knows]}, so there are ${
     many(count)
   } cells; it answers correctly once it has seen the query’s cell. ` +
     `${after}. To bring this to 20% or less, the head needs ${
       many(now.needed[knows])
-    }; a head that compares all tokens needs ${many(now.needed.sequences)}.`;
+    } examples; a head that compares all tokens needs ${many(now.needed.sequences)}.`;
 }
 
 const guess = {
   prompt:
-    "The label of 12 bits is the parity of 5 of them, up to an unknown sign. One attention layer sees labeled examples until its mean squared error is a fifth of that of always answering 0. How many examples does it need if it compares all 12 bits, and how many if an earlier head has counted the ones among the 5?",
+    "The label of 12 bits is the parity of 5 of them, up to an unknown sign. One attention layer sees labeled examples until its mean squared error is a fifth of that of the constant answer 0. How many examples does it need if it compares all 12 bits, and how many if an earlier head has counted the ones among the 5?",
   options: ["700 and 50", "7,000 and 7", "7,000 and 500"],
   reveal: (guessed, { needed }) =>
     `${guessed === "7,000 and 7" ? "Right" : "Not quite"}. With sharp scores, the layer needs ${

@@ -216,7 +216,7 @@ function say(now, { context, query, ones }) {
     pair(now.within)
   } within them; K is ${show(now.potential)}. `;
   if (context === 0) {
-    return `${parts}The classes are points: attention is their mean, with the weights ${share}; K is a log-sum-exp.`;
+    return `${parts}The classes are points: attention is their mean, with the weights ${share}; K is a log-sum-exp, up to a constant.`;
   }
   if (context === 1) return `${parts}One normal cloud: attention is Σq, which is linear in the query, and K is quadratic.`;
   if (context < 2) {
@@ -266,14 +266,14 @@ const tour = [
     say: ({ attention }) =>
       `Part III. Tokens coincide, and the query scores two clusters equally: attention is ${
         pair(attention)
-      }, which reveals the ratio 3 to 2 and nothing else.`,
+      }, which reveals the ratio 3 to 2 and almost nothing else.`,
   },
   {
     set: { context: 2, ones: 4 },
     say: ({ attention }) =>
       `Another sequence, with four of the five at ▲: attention is ${
         pair(attention)
-      }. Such a head passes on the counts and loses the order of the tokens and everything about ■.`,
+      }. Such a head passes on the ratio of the counts at ● and ▲, and loses the order of the tokens and almost everything about ■.`,
   },
 ];
 
