@@ -13,30 +13,42 @@ SENTENCES = tomllib.loads(Path(__file__).with_name("sentences.toml").read_text(e
 # What an explorer says in a state, to each answer and, in the first state, at each step of its tour, with the numbers that
 # it formats there and that are none of the state's or of `compute`'s, whatever their sign, in percent or as a power of ten.
 SAID = """async ([module, texts]) => {
-  const { compute, default: { parts: { say, guess, tour } } } = await attnopt.load(module);
+  const { compute: anew, default: { parts: { say, guess, tour } } } = await attnopt.load(module);
   const { revealed, told } = await attnopt.load("shell");
   const kinds = ["toFixed", "toPrecision", "toExponential", "toLocaleString"];
   const own = kinds.map((kind) => Number.prototype[kind]);
-  const key = (one) => own[1].call(Math.abs(one), 12);
+  const results = new Map(), compute = (state) => {
+    const key = JSON.stringify(state);
+    if (!results.has(key)) results.set(key, anew(state));
+    return results.get(key);
+  };
   const called = (value, state) => (typeof value === "function" ? value(state) : value);
   const leaves = (value) => ArrayBuffer.isView(value) ? [...value]
     : typeof value === "object" && value !== null ? Object.values(value).flatMap(leaves) : [value];
   const heard = (make, ...states) => {
-    const strange = [], numbers = states.flatMap((state) => [state, compute(state)]).flatMap(leaves);
-    const known = new Set(numbers.filter((one) => typeof one === "number")
-      .flatMap((one) => [one, 100 * one, Math.min(100 * one, 99.9), 10 ** one, 10 ** -one].map(key)));
+    const formatted = [];
     kinds.forEach((kind, index) => {
       Number.prototype[kind] = function (...given) {
         const text = own[index].call(this, ...given);
-        if (!known.has(key(this))) strange.push(text);
+        formatted.push([Math.abs(this), text]);
         return text;
       };
     });
+    let says;
     try {
-      return { says: make(), strange };
+      says = make();
     } finally {
       kinds.forEach((kind, index) => { Number.prototype[kind] = own[index]; });
     }
+    let open = formatted.map(([value]) => value);
+    const close = (number) => {
+      open = open.filter((value) => !(Math.abs(Math.abs(number) - value) <= 1e-11 * value));
+    };
+    for (const one of states.flatMap((state) => [state, compute(state)]).flatMap(leaves)) {
+      if (!open.length) break;
+      if (typeof one === "number") [one, 100 * one, Math.min(100 * one, 99.9), 10 ** one, 10 ** -one].forEach(close);
+    }
+    return { says, strange: formatted.filter(([value]) => open.includes(value)).map(([, text]) => text) };
   };
   return JSON.stringify(JSON.parse(texts).map((state, index) => [
     heard(() => say(compute(state), state), state),
@@ -186,7 +198,7 @@ ASKED = [
     ("second_valley", "at the optimum", "Where does it end?", "valley", "Not quite: training ends in the second valley"),
     ("spike_steps", "all ξ turn by a few degrees", "after step 31", "length 1 or more", "Right: a few degrees are enough."),
     ("step_sizes", "these are my roots", "Drag its three roots", "Chebyshev is", "Your roots 0.80, 1.00, 1.25"),
-    ("task_model", "any of the twelve", "Which single tokens, if you change them", "a change of this token", "Not quite."),
+    ("task_model", "any of the twelve", "If you change a single token", "changing this token", "Not quite."),
 ]  # fmt: skip
 
 
@@ -304,11 +316,14 @@ def test_the_bars_of_softmax_go_up_and_down_only(show):
 def test_the_zero_of_the_attention_field_is_marked_where_there_is_one(show):
     page = show(make("attention_field"))
     explorer = mounted(page)
-    assert explorer.locator(".ao-zero").count() == explorer.get_by_text("it would rest here").count() == 0
+    assert explorer.locator(".ao-zero").count() == explorer.get_by_text("would come to rest here").count() == 0
     act(page, explorer, ("label softness", "0.1"))
     explorer.get_by_role("radio", name="1").check()
     assert explorer.locator(".ao-zero").count() == 2
-    sums = ("average under attention", "average under its label"), ("sum under attention", "sum under its label")
+    sums = (
+        ("average weighted by attention", "average weighted by its label"),
+        ("sum weighted by attention", "sum weighted by its label"),
+    )
     for axis, labels in zip(("classes", "tokens"), sums, strict=True):
         act(page, explorer, f"={axis}")
         assert [explorer.get_by_text(label).count() for label in (*labels, *sums[axis == "classes"])] == [1, 1, 0, 0]

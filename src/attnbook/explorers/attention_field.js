@@ -276,11 +276,13 @@ function drawPlane(parent, now, state) {
       line(plane, [x - 6, y - 6 * side], [x + 6, y + 6 * side], { "stroke-width": 3, class: "ao-zero" });
     }
     taken.push(around([x, y], 9));
-    if (Math.max(...now.zero.map(Math.abs)) < REACH) beside(plane, "it would rest here", [x, y], taken);
+    if (Math.max(...now.zero.map(Math.abs)) < REACH) {
+      beside(plane, `token ${state.selected + 1} would come to rest here`, [x, y], taken);
+    }
   }
   const [belief, label] = state.axis === "class"
-    ? ["average under attention", "average under its label"]
-    : ["sum under attention", "sum under its label"]; // a token's shares need not sum to 1
+    ? ["average weighted by attention", "average weighted by its label"]
+    : ["sum weighted by attention", "sum weighted by its label"]; // a token's shares need not sum to 1
   beside(plane, belief, output, taken);
   beside(plane, label, target, taken);
   drawn("text", { x: 2, y: middle - 5, class: "ao-small" }, plane, "first feature");
@@ -378,9 +380,9 @@ function say(now, state) {
       ? ""
       : `${axis === "class" ? " It" : " If the other tokens stay fixed, it"} ${
         now.zero
-          ? `would rest at × = ${pair(now.zero)}.`
+          ? `would come to rest at × = ${pair(now.zero)}.`
           : hasZero(state)
-          ? "would rest farther out than 50."
+          ? "would come to rest farther out than 50."
           : "never comes to rest: it moves off to infinity, ever more slowly."
       }`);
 }
@@ -419,7 +421,7 @@ const tour = [
   {
     set: { ...BY_HAND, softness: 0.1, selected: 0, steps: 10 },
     say:
-      "Softer labels, (0.93, 0.03, 0.03) for token 1: now there is a point at which it would rest (×), and the steps lead there.",
+      "Softer labels, (0.93, 0.03, 0.03) for token 1: now there is a point at which this token would come to rest (×), and the steps lead there.",
   },
 ];
 

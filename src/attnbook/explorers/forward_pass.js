@@ -222,7 +222,7 @@ const tour = [
   {
     set: { layers: 8, step: 1.6 },
     say:
-      "The step is too large: entries change their sign at every layer and grow, because w overshoots along the steepest direction.",
+      "The step is too large: the entries change sign at every layer and grow, because w overshoots along the steepest direction.",
   },
   {
     set: { layers: 8, mask: "off" },

@@ -111,7 +111,7 @@ const pictures = [
   },
 ];
 const NAMES = {
-  three: "three influences start small",
+  three: "three start small",
   two: "two stay small for long",
   none: "none starts small, yet it waits",
   never: "never escapes",
@@ -257,7 +257,7 @@ function drawBars(picture, now, state, asking) {
     wide = 26,
     bare = { label: "", low: 0, high: 1, ticks: [] };
   axes(picture, UPPER, bare, { ...INFLUENCE, label: "" });
-  small(picture, UPPER[0], 12, `influences at epoch ${epochs[frame]}${asking ? "" : " (dotted: at the last epoch shown)"}`);
+  small(picture, UPPER[0], 12, `influences at epoch ${epochs[frame]}${asking ? "" : " (dotted: last epoch)"}`);
   now.influences.forEach((value, t) => {
     const y = influenceAt(value), was = influenceAt(influences[frame][t]);
     drawn("rect", {

@@ -305,12 +305,12 @@ function drawAttention(picture, { attention, flips }, { tokens }, asking) {
   });
   if (asking) return;
   drawn("rect", { x: left, y: 228, width: 14, height: 3, fill: COLORS[2] }, picture);
-  small(picture, left + 20, 233, "a change of this token changes the answer");
+  small(picture, left + 20, 233, "changing this token changes the answer");
 }
 
 function drawPlane(picture, { sequence }, state) {
   const { reach, regions, shown, middles } = planeOf(state), at = put(reach), size = 192 / CELLS, [left, , , bottom] = FRAME;
-  title(picture, `3. ξ = ${pair(sequence)} among those of all sequences`);
+  title(picture, `3. ξ = ${pair(sequence)} (circled), and all other ξ`);
   const fields = drawn("g", { "fill-opacity": 0.22, "shape-rendering": "crispEdges" }, picture);
   for (const [row, start, end, ahead] of regions) {
     drawn("rect", {
@@ -387,7 +387,7 @@ function drawNeurons(picture, now, { receptors }, asking) {
     up = sum(pushes.filter((push) => push > 0)),
     down = sum(pushes) - up;
   const activity = most < 0.005
-    ? "activation: no neuron is active, so ψ = ξ"
+    ? "activation: no neuron is active, so the output ψ is ξ"
     : `activation, up to ${show(most, most < 1 ? 2 : 1)}`;
   strip(activations, 70, 32, 6, activity, () => "currentColor");
   strip(pushes, 124, 26, 26, `pushes toward 1: ${show(up, 1)}; toward 0: ${show(-down, 1)}`, hue);
@@ -428,9 +428,7 @@ function which(flips) {
   const found = flips.flatMap((flip, t) => (flip ? [t + 1] : []));
   if (!found.length) return "No change of a single token changes the answer";
   const those = found.length === 1 ? `token ${found[0]}` : `any one of the tokens ${ranges(found)}`;
-  return `A change of ${those} changes the answer, and a change of ${
-    found.length === 1 ? "any other token" : "any other"
-  } does not`;
+  return `Changing ${those} changes the answer; changing ${found.length === 1 ? "any other token" : "any other"} does not`;
 }
 
 function say({ sequence, length, output, probabilities, label, ones, on_prefix: onPrefix, flips, accuracy }) {
@@ -446,10 +444,10 @@ function say({ sequence, length, output, probabilities, label, ones, on_prefix: 
     `${which(flips)}. It is right on ${show(100 * accuracy, accuracy === 1 ? 0 : 1)}% of all 4096 sequences.`;
 }
 
-const FIRST = "all of the first five, no other", TWELVE = "any of the twelve", SOME = "some of the first five, no other";
+const FIRST = "each of the first five, no others", TWELVE = "any of the twelve", SOME = "only some of the first five";
 const guess = {
   prompt:
-    "The label is 1 if the first five tokens, the prefix, contain an odd number of ones. Which single tokens, if you change them, change the model's answer?",
+    "The label is 1 if the first five tokens, the prefix, contain an odd number of ones. If you change a single token, for which tokens does the model's answer change?",
   options: [FIRST, TWELVE, SOME],
   tells: true,
   reveal(guessed, { flips, accuracy }) {
