@@ -64,10 +64,11 @@ class Claim:
         return f"<p><em>{stated}:</em> {prose(self.statement)}</p>{finding}"
 
     def _repr_html_(self) -> str:
+        source = "(this book)" if self.paper == "book" else f"of {short(papers()[self.paper])}"
         return (
             f'<details class="ao-claim" data-verdict="{self.verdict}">'
             f'<summary class="ao-claim-head"><span class="ao-verdict">{self.verdict}</span> '
-            f"<strong>{html.escape(self.number)}</strong> of {short(papers()[self.paper])}</summary>"
+            f"<strong>{html.escape(self.number)}</strong> {source}</summary>"
             f"{self.says()}"
             f'<p><a href="../ledger.html#{self.id}">In the ledger</a></p></details>'
         )

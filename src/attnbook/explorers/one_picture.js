@@ -120,7 +120,7 @@ const controls = [
   },
   {
     trait: "ones",
-    label: `${MARKS[1]} among the five at ${MARKS[0]} and ${MARKS[1]}`,
+    label: `tokens at ${MARKS[1]}, of the five at ${MARKS[0]} or ${MARKS[1]}`,
     hidden: ({ context }) => context <= 1.5,
   },
 ];
@@ -177,7 +177,7 @@ function drawContext(picture, now, { context, ones, query }, asking) {
     { x: FRAME[0], y: 28, class: "ao-small" },
     picture,
     `${asking || context > 1.5 ? "" : "yellow: query; "}${
-      long > 1e-6 ? "rings: 1 and 2 standard deviations" : "each cluster is a point"
+      long > 1e-6 ? "rings: 1 and 2 standard deviations" : "each class is a point"
     }${context > 1.5 ? "; n×: how many tokens" : ""}`,
   );
   if (asking) return void diamond(inside, place(query), { fill: "#E69F00" });
@@ -232,7 +232,7 @@ function say(now, { context, query, ones }) {
       now.weights[2] < 0.005 ? "almost no weight" : `the weight ${show(now.weights[2])}`
     }.`;
   }
-  return `${parts}A large β puts nearly all the weight on the clusters with the highest score: ${share}. K is a soft maximum of the scores.`;
+  return `${parts}A large β favors the clusters with the highest scores; the weights are ${share}. K is a soft maximum of the scores.`;
 }
 
 const guess = {
@@ -254,12 +254,12 @@ const tour = [
   {
     set: { context: 0.5 },
     say:
-      "Halfway, each class is a normal cloud of the same shape. Attention is the sum of two parts, one between the clusters and one within them.",
+      "Halfway, each class is a normal cloud of the same shape. Attention is the sum of two terms, one between the clusters and one within them.",
   },
   {
     set: { context: 1 },
     say:
-      "Part II. There is one cloud, so only the within-cluster part remains, and it is linear in the query. If the values are labels, it is a gradient step on the examples. Contours are ellipses.",
+      "Part II. There is one cloud, so only the term within the clusters remains, and it is linear in the query. If the values are labels, it is a gradient step on the examples. Contours are ellipses.",
   },
   {
     set: { context: 2 },

@@ -260,9 +260,9 @@ function say(now, state) {
       clock(now.second)
     }.`
     : "";
-  return `${counted} Equal steps would come to rest at the loss ${three(now.level)}; nearby, differences grow like exp(${
-    three(now.rate)
-  } t). ` +
+  return `${counted} Equal steps would come to rest at a loss of ${
+    three(now.level)
+  }; near that point, differences grow like exp(${three(now.rate)} t). ` +
     `Predicted time for the steps to be ${three(now.reached)} apart, a tenth of their final range: ${
       clock(now.first)
     }. Measured: ${clock(now.apart)}.` +
@@ -275,7 +275,7 @@ const guess = {
   prompt: (state) =>
     `${state.layers === 2 ? "Two" : "Three"} step sizes start ${
       spelled(state.spread)
-    } apart. The pink line shows the predicted time at which they are a tenth as far apart as at the end. If they start a hundred times closer together, when will they separate? (Gray, for comparison: the loss of a run that starts ${
+    } apart. The pink line shows when we predict that their gap will reach a tenth of its final value. If they start a hundred times closer together, when will they separate? (Gray, for comparison: the loss if they start ${
       spelled(WIDEST)
     } apart.)`,
   options: OPTIONS,

@@ -97,7 +97,7 @@ function draw([left, right], now, { part, words }, _, asking) {
 const percent = (value) => `${show(100 * value, 0)}%`;
 function say(now, { part }) {
   const word = now.posterior.indexOf(Math.max(...now.posterior));
-  return `The posterior gives word ${word + 1} the probability ${percent(now.posterior[word])}; after ${
+  return `The posterior gives word ${word + 1} a probability of ${percent(now.posterior[word])}; after ${
     PARTS[part]
   }, the model gives it ${percent(now.beliefs[part][word])}. The prediction’s divergence from the posterior is ${
     show(now.divergence[part], 3)
@@ -122,12 +122,14 @@ const tour = [
   {
     set: { part: 2, words: [4, 5, 6, 5, 7, 2, 6, 5] },
     say: ({ divergence }) =>
-      `After the first layer, the divergence from the posterior is ${show(divergence[2], 3)} nats: no small step.`,
+      `The first layer reduces the divergence from the posterior from ${show(divergence[0], 3)} to ${
+        show(divergence[2], 3)
+      } nats; this is not a small step.`,
   },
   {
     set: { part: 2, words: [8, 8, 8, 8, 8, 8, 8, 8] },
     say: ({ topics, divergence }) =>
-      `If all eight words are word 8, the third topic has the posterior ${
+      `If all eight words are word 8, the third topic has a posterior probability of ${
         show(topics[2], 3)
       }; after the first layer, a divergence of ${show(divergence[2], 3)} nats remains.`,
   },

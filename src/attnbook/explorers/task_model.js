@@ -441,7 +441,7 @@ function say({ sequence, length, output, probabilities, label, ones, on_prefix: 
     }. The model answers 1 with probability ${show(probabilities[1], 4)}, so it is ${
       Math.abs(lead) < 1e-12 ? "undecided" : lead > 0 ? "right" : "wrong"
     }. ` +
-    `${which(flips)}. It is right on ${show(100 * accuracy, accuracy === 1 ? 0 : 1)}% of all 4096 sequences.`;
+    `${which(flips)}. The model is right on ${show(100 * accuracy, accuracy === 1 ? 0 : 1)}% of all 4096 sequences.`;
 }
 
 const FIRST = "each of the first five, no others", TWELVE = "any of the twelve", SOME = "only some of the first five";

@@ -116,8 +116,8 @@ function drawCount(picture, now, { tokens, bit }, asking) {
     high: most + 0.7,
     ticks: now.levels.map((_, level) => level),
   }, { label: "margin", low: -top, high: top, ticks: [-top, 0, top] });
-  small(picture, FRAME[0], 14, "up: odd; down: even; hollow: mean of a level");
-  small(picture, FRAME[0], 28, asking ? "filled: the sequence" : "filled: the sequence; dots: one bit flipped");
+  small(picture, FRAME[0], 14, "above 0: answer odd; below: even; hollow: level mean");
+  small(picture, FRAME[0], 28, asking ? "filled: this sequence" : "filled: this sequence; dots: with one bit flipped");
   line(picture, place([-0.7, 0]), place([most + 0.7, 0]), { opacity: 0.5 });
   const inside = clipped(picture, FRAME);
   now.levels.forEach((level, index) => {
@@ -147,11 +147,11 @@ function draw([left, right], now, state, _, asking) {
 const answer = (margin) => (margin > 0 ? "odd" : "even");
 function say(now, { bit }) {
   const [, there] = now.flips[bit - 1];
-  return `The count is ${show(now.count)} and the margin ${show(now.margin, 1)}, so the model answers “${
-    answer(now.margin)
-  }”. If bit ${bit} is flipped, the count moves by ${show(now.shifts[bit - 1])}, and the answer ${
-    answer(there) === answer(now.margin) ? "stays" : "changes"
-  }.`;
+  return `The count is ${show(now.count)}. The margin (the logit of “odd” minus that of “even”) is ${
+    show(now.margin, 1)
+  }, so the model answers “${answer(now.margin)}”. If bit ${bit} is flipped, the count moves by ${
+    show(now.shifts[bit - 1])
+  }, and the answer ${answer(there) === answer(now.margin) ? "stays" : "changes"}.`;
 }
 
 const MOVES = ["it stays", "it moves by about 1", "it moves by about 2"];
@@ -177,7 +177,7 @@ const tour = [
     say: ({ shifts }) =>
       `This model counts the relevant bits: flipping bit 1 moves the count by ${
         show(shifts[0])
-      }, and the margin changes its sign.`,
+      }, and the margin changes sign.`,
   },
   {
     set: { model: "twos", bit: 10 },
@@ -188,7 +188,7 @@ const tour = [
   },
   {
     set: { model: "twos", tokens: [1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 0, 0] },
-    say: ({ count }) => `With all of these bits, the count is ${show(count)}, the highest level of this model.`,
+    say: ({ count }) => `With all five relevant bits and bit 10 equal to 1, the count is ${show(count)}.`,
   },
 ];
 
