@@ -245,7 +245,7 @@ function drawClusters(picture, now, asking) {
       drawn("text", { x: x + 4 + UNIT * now.radius / 4 + 6, y: y + 4, class: "ao-small ao-halo" }, inside, String(count));
     });
   }
-  legend(picture, [[46, sign(0, COLORS[0]), "sum even"], [114, sign(1, COLORS[1]), "sum odd"]]);
+  legend(picture, [[46, sign(0, COLORS[0]), "sum even"], [122, sign(1, COLORS[1]), "sum odd"]]);
   drawn("text", { x: 304, y: 21, "text-anchor": "end", class: "ao-small" }, picture, "0 … 5: how many 1s");
 }
 
