@@ -316,13 +316,13 @@ def test_the_bars_of_softmax_go_up_and_down_only(show):
 def test_the_zero_of_the_attention_field_is_marked_where_there_is_one(show):
     page = show(make("attention_field"))
     explorer = mounted(page)
-    assert explorer.locator(".ao-zero").count() == explorer.get_by_text("would come to rest here").count() == 0
+    assert explorer.locator(".ao-zero").count() == explorer.get_by_text("would rest here").count() == 0
     act(page, explorer, ("label softness", "0.1"))
     explorer.get_by_role("radio", name="1").check()
     assert explorer.locator(".ao-zero").count() == 2
     sums = (
-        ("average weighted by attention", "average weighted by its label"),
-        ("sum weighted by attention", "sum weighted by its label"),
+        ("attention’s average", "label’s average"),
+        ("attention’s sum", "label’s sum"),
     )
     for axis, labels in zip(("classes", "tokens"), sums, strict=True):
         act(page, explorer, f"={axis}")

@@ -277,12 +277,12 @@ function drawPlane(parent, now, state) {
     }
     taken.push(around([x, y], 9));
     if (Math.max(...now.zero.map(Math.abs)) < REACH) {
-      beside(plane, `token ${state.selected + 1} would come to rest here`, [x, y], taken);
+      beside(plane, `token ${state.selected + 1} would rest here`, [x, y], taken);
     }
   }
   const [belief, label] = state.axis === "class"
-    ? ["average weighted by attention", "average weighted by its label"]
-    : ["sum weighted by attention", "sum weighted by its label"]; // a token's shares need not sum to 1
+    ? ["attention’s average", "label’s average"]
+    : ["attention’s sum", "label’s sum"]; // a token's shares need not sum to 1
   beside(plane, belief, output, taken);
   beside(plane, label, target, taken);
   drawn("text", { x: 2, y: middle - 5, class: "ao-small" }, plane, "first feature");

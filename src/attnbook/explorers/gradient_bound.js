@@ -274,7 +274,7 @@ const guess = {
     return `${answer === undefined ? "It" : answer === "it grows" ? "Right: it" : "Not quite: it"} grows, from ${
       written(from)
     } to ${written(to)}. V determines ξ, and the feed-forward layer sees only the direction of ξ. ` +
-      "The shorter ξ is, the more a small push turns it. The paper's bound depends on V only through its norm and the distance from the labels, and shrinks.";
+      "The shorter ξ is, the more a small push turns it. The paper’s bound depends on V only through the norm of V and the distance from the labels, so it does not follow the gradient.";
   },
 };
 const tour = [

@@ -120,7 +120,7 @@ const controls = [
   },
   {
     trait: "ones",
-    label: `tokens at ${MARKS[1]}, of the five at ${MARKS[0]} or ${MARKS[1]}`,
+    label: `tokens at ${MARKS[1]} (the rest of the five are at ${MARKS[0]})`,
     hidden: ({ context }) => context <= 1.5,
   },
 ];
@@ -177,7 +177,7 @@ function drawContext(picture, now, { context, ones, query }, asking) {
     { x: FRAME[0], y: 28, class: "ao-small" },
     picture,
     `${asking || context > 1.5 ? "" : "yellow: query; "}${
-      long > 1e-6 ? "rings: 1 and 2 standard deviations" : "each class is a point"
+      long > 1e-6 ? "rings: 1 and 2 standard deviations" : `each ${context < 1 ? "class" : "cluster"} is a point`
     }${context > 1.5 ? "; n×: how many tokens" : ""}`,
   );
   if (asking) return void diamond(inside, place(query), { fill: "#E69F00" });
@@ -212,7 +212,7 @@ function draw([left, right], now, state, bounds, asking) {
 
 function say(now, { context, query, ones }) {
   const share = now.weights.map((value, index) => `${MARKS[index]} ${show(value)}`).join(", ");
-  const parts = `Attention is ${pair(now.attention)}: ${pair(now.between)} between the clusters and ${
+  const parts = `Attention is ${pair(now.attention)}, the sum of ${pair(now.between)} between the clusters and ${
     pair(now.within)
   } within them; K is ${show(now.potential)}. `;
   if (context === 0) {
@@ -243,13 +243,13 @@ const guess = {
   reveal: (guessed) =>
     `${
       guessed === undefined ? "" : guessed === "linear" ? "Yes. " : "No. "
-    }Attention to a normal cloud with covariance Σ is Σq, which is linear in the query: press II to see it. Between I and II, attention is the sum of two terms, one between the clusters and one within them.`,
+    }Attention to a normal cloud with covariance Σ is Σq, which is linear in the query: press II to see it. Between I and II, attention is the sum of two terms: an average of the centers (“between the clusters”) and a term that comes from the spread around them (“within”).`,
 };
 const tour = [
   {
     set: { context: 0 },
     say:
-      "Part I. Each class is a point, and attention is the mean of the class vectors, weighted by their resemblance to the query. Contours of K are rounded triangles.",
+      "Part I. Each class is a point, and attention is the mean of the class vectors, weighted by their resemblance to the query. The contours of K are rounded triangles.",
   },
   {
     set: { context: 0.5 },
@@ -259,12 +259,12 @@ const tour = [
   {
     set: { context: 1 },
     say:
-      "Part II. There is one cloud, so only the term within the clusters remains, and it is linear in the query. If the values are labels, it is a gradient step on the examples. Contours are ellipses.",
+      "Part II. There is one cloud, so only the term within the clusters remains, and it is linear in the query. If the values are labels, this term is the prediction after one gradient step on the examples. The contours are ellipses.",
   },
   {
     set: { context: 2 },
     say: ({ attention }) =>
-      `Part III. Tokens coincide, and the query scores two clusters equally: attention is ${
+      `Part III. The tokens of each cluster coincide, and the query scores two clusters equally: attention is ${
         pair(attention)
       }, which reveals the ratio 3 to 2 and almost nothing else.`,
   },

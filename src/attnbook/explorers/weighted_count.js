@@ -116,7 +116,7 @@ function drawCount(picture, now, { tokens, bit }, asking) {
     high: most + 0.7,
     ticks: now.levels.map((_, level) => level),
   }, { label: "margin", low: -top, high: top, ticks: [-top, 0, top] });
-  small(picture, FRAME[0], 14, "above 0: answer odd; below: even; hollow: level mean");
+  small(picture, FRAME[0], 14, "above 0: odd; below: even; hollow: level mean");
   small(picture, FRAME[0], 28, asking ? "filled: this sequence" : "filled: this sequence; dots: with one bit flipped");
   line(picture, place([-0.7, 0]), place([most + 0.7, 0]), { opacity: 0.5 });
   const inside = clipped(picture, FRAME);
