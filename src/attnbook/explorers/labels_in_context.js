@@ -234,7 +234,7 @@ const guess = {
     "All nine labels are coin flips: there is nothing to learn. The query's own label is supplied with the other eight, and one layer answers. How often is it right about that label?",
   options: ["1 time in 2", "2 times in 3", "9 times in 10"],
   reveal: (guessed, { shares, exact }) =>
-    `${guessed === "2 times in 3" ? "Right" : "Not quite"}: one layer is right 2 times in 3, exactly ½(1 + 1/√9).${
+    `${guessed === "2 times in 3" ? "Right" : "Not quite"}: one layer repeats the label 2 times in 3, exactly ½(1 + 1/√9).${
       exact === null ? "" : ` Over the ${TOSSES} prompts here it was ${show(shares["put in"])}.`
     } Everything beyond ½ has leaked from the label itself.`,
 };

@@ -242,7 +242,7 @@ function say(now, { oracle, step, truth, temperature, reliability }) {
     }. `;
   const worth =
     `The label is worth ${show(now.label, 3)}${
-      calibrated ? ", the trace" : `, the trace ${show(now.trace, 3)}: the belief is not calibrated`
+      calibrated ? ", which equals the trace" : `; the trace is ${show(now.trace, 3)}, so the belief is not calibrated`
     }. ` +
     `Of this, ${show(own, 3)} comes from the oracle and ${show(off, 3)} from miscalibration; ${show(left, 3)} remains. `;
   const [low, high] = now.bounds.map((bound) => show(bound, 3)),
@@ -260,7 +260,7 @@ function say(now, { oracle, step, truth, temperature, reliability }) {
 
 const guess = {
   prompt:
-    "The belief of each token is calibrated. An oracle computes its labels from the token’s own features, by a program as clever as you like. How much of the true label’s value can these labels have?",
+    "Each token’s predicted probabilities are calibrated. An oracle computes its labels from the token’s own features, by a program as clever as you like. How much of the true label’s value can these labels have?",
   options: ["all of it", "about a half", "nothing"],
   reveal: (guessed, { label }) =>
     `${
