@@ -254,7 +254,7 @@ function drawBars(picture, { shares, belief, count, effective }, { clusters, tok
     "text",
     { x: BARS[0], y: top + 44, class: "ao-small" },
     picture,
-    `that count: ${show(count, 1)}, expected ${show(effective, 1)}`,
+    `tokens that count: ${show(count, 1)}, expected ${show(effective, 1)}`,
   );
   drawn(
     "rect",
@@ -273,15 +273,15 @@ function draw([plane, bars], now, state, bounds, asking) {
 }
 
 function say({ everyone, limit, between, within, pull, gradient, count, effective }, { tokens }) {
-  return `Attention returns ${pair(everyone)}. In a long context it is ${pair(limit)}: ${
+  return `Attention returns ${pair(everyone)}. In a long context, the output is ${pair(limit)}: ${
     pair(between)
   } between the clusters and ${pair(within)} within them. ` +
     `${pull ? `Everyone minus the classmates is ${pair(pull)}` : "The query has no classmates here"}; Part I's gradient is ${
       pair(gradient)
     }. ` +
-    `The ${tokens} tokens count like ${show(count, 1)} here, ${
+    `The ${tokens} tokens count like ${show(count, 1)} equally weighted ones (${
       show(effective, 1)
-    } expected; if many tokens count, about nine of ten contexts land in the shaded ellipse.`;
+    } expected); if many tokens count, about nine of ten contexts land in the shaded ellipse.`;
 }
 
 const guess = {
@@ -317,7 +317,7 @@ const tour = [
   },
   {
     set: { tokens: 2000, query: [2.4, 1.6] },
-    say: "A long query listens to few tokens: of 2000 fewer than a hundred count, and the ellipse is wide.",
+    say: "A long query listens to few tokens: of 2000, fewer than a hundred count, and the ellipse is wide.",
   },
 ];
 
