@@ -129,9 +129,9 @@ const tour = [
   {
     set: { part: 2, words: [8, 8, 8, 8, 8, 8, 8, 8] },
     say: ({ topics, divergence }) =>
-      `If all eight words are word 8, the third topic has a posterior probability of ${
+      `Even if all eight words are word 8, so that the third topic has a posterior probability of ${
         show(topics[2], 3)
-      }; after the first layer, a divergence of ${show(divergence[2], 3)} nats remains.`,
+      }, a divergence of ${show(divergence[2], 3)} nats remains.`,
   },
 ];
 

@@ -166,7 +166,7 @@ const guess = {
       show(shifts[9])
     }${
       moved === 2
-        ? ", about two levels. Two levels away the parity is the same, so the answer does not change."
+        ? ", about two levels. Two levels away, the parity is the same, so the answer does not change."
         : "; the other model does otherwise, and is right as well."
     }`;
   },
@@ -188,7 +188,7 @@ const tour = [
   },
   {
     set: { model: "twos", tokens: [1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 0, 0] },
-    say: ({ count }) => `With all five relevant bits and bit 10 equal to 1, the count is ${show(count)}.`,
+    say: ({ count }) => `With all five relevant bits and bit 10 equal to 1, the count is ${show(count)}, close to 5 + 2.`,
   },
 ];
 
