@@ -43,8 +43,7 @@ class AnswerFormsExplorer(Explorer):
     alt = (
         "Left: eight points near a line, a solid curve, the reading of a state for each query, and two lines, gradient "
         "descent after some steps and Bayes' rule. Right: at one query, the reading after the embedding and after each of "
-        "six parts. It rises in the first two layers, to twice the answer of Bayes' rule, and comes closer to this answer in "
-        "the third."
+        "six parts. It rises in the first two layers, to twice the answer of Bayes' rule, and comes closer in the third."
     )
     points = Numbers(POINTS, LOW, HIGH)
     query = Interval(1.8, LOW, HIGH)
