@@ -35,8 +35,8 @@ class AttentionFieldExplorer(Explorer):
         "Left: the plane of two features. Three hollow shapes are the class weights, corners of a dotted triangle; three "
         "filled ones the tokens. Small arrows show where descent sends token 3 from each point. A thick arrow leads from a "
         "dot inside the triangle, attention's average of the class weights, to the weight of class 3, the label's average; "
-        "a parallel one leaves the token. Right: the three by three attention matrix, whose rows sum to one, and below it the "
-        "cross-entropy before the first step, 3.604."
+        "a parallel one leaves the token. Right: the three by three attention matrix, whose rows sum to one, and below it "
+        "the cross-entropy before the first step, 3.604."
     )
     tokens = Numbers(BY_HAND, -REACH, REACH)
     weights = Numbers(CLASSES, -2, 2)
