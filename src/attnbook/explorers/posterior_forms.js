@@ -43,7 +43,7 @@ const yOf = (word) => LEFT[3] - ROW * (word - 0.5), RIGHT = [44, 34, 330, 254];
 
 const pictures = [
   { label: "The eight words that are shown; drag a dot to change a word", box: BOX },
-  { label: "Belief and posterior of the masked word", box: BOX },
+  { label: "Prediction and posterior of the masked word", box: BOX },
 ];
 const controls = [
   { trait: "part", label: "prediction after", text: (part) => PARTS[part] },

@@ -39,8 +39,8 @@ class PosteriorFormsExplorer(Explorer):
     module = "posterior_forms"
     alt = (
         "Left: eight columns for the words that are shown, a dot in each at the height of its word, which can be dragged. "
-        "Right: for each of the eight words a filled bar, the model's belief after the chosen part, and a hollow one, the "
-        "posterior. They differ at the start and nearly agree after the first layer."
+        "Right: for each of the eight words a filled bar, the model's prediction after the chosen part, and a hollow one, "
+        "the posterior. They differ at the start and nearly agree after the first layer."
     )
     words = Numbers([4.0, 5.0, 6.0, 5.0, 7.0, 2.0, 6.0, 5.0], 1.0, 8.0)
     part = traitlets.Int(2, min=0, max=2 * LAYERS).tag(sync=True)
