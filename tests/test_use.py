@@ -66,7 +66,7 @@ def test_one_model_is_looked_at(shown, capsys):
     assert capsys.readouterr().out.splitlines() == [
         "4096 of 4096 sequences right",
         "it adds up the tokens with the weights 1 -1 1 -1 1 -2 0 0 0 0 0 0",
-        "which explains 99.7% of the variance of its sequence embeddings",
+        "this sum explains 99.7% of the variance of its sequence embeddings",
     ]
     left, right = shown[0].axes
     heights = [bar.get_height() for bar in left.patches]

@@ -194,7 +194,7 @@ ASKED = [
     ("oracle_value", "nothing", "How much of the true label’s value", "what it leaves", "Right: such labels gain nothing"),
     ("plateaus", "later by a fixed amount", "step sizes start 10⁻⁶ apart", "2.392", "Yes. Starting a hundred"),
     ("product", "when the first token gains influence", "When does the loss (still", "its cost", "Not quite. Token 4 is"),
-    ("quadratic_field", "rises", "What does the cross-entropy do?", "uphill", "Right: it rises"),
+    ("quadratic_field", "rises", "what does the cross-entropy do?", "uphill", "Right: it rises"),
     ("second_valley", "at the optimum", "Where does it end?", "valley", "Not quite: training ends in the second valley"),
     ("spike_steps", "all ξ turn by a few degrees", "after step 31", "length 1 or more", "Right: a few degrees are enough."),
     ("step_sizes", "these are my roots", "Drag its three roots", "Chebyshev is", "Your roots 0.80, 1.00, 1.25"),

@@ -206,7 +206,7 @@ const guess = {
   of: (state) => ({ ...state, mask: "on" }),
   reveal(answer, now, state, { labels, label }) {
     return judged(answer, answer === "at minus its label", "At minus its label.") +
-      ` Each layer is a step in w: an entry is its initial value minus ⟨w, x⟩, where x belongs to the token and all tokens share w. The examples' entries start from their labels and end near 0, so ⟨w, x⟩ comes to predict labels; ` +
+      ` Each layer acts like one step in w: a token's entry is then its initial value minus ⟨w, x⟩, with the token's own x and the same w for all tokens. The examples' entries start from their labels and end near 0, so ⟨w, x⟩ comes to predict labels; ` +
       `the query's entry starts from 0. After ${DEPTH} layers, this entry is ${
         show(labels[DEPTH].at(-1))
       }, and the query's label is ${show(label)}: the prediction is minus the entry.`;

@@ -68,8 +68,8 @@ const FIELD = [46, 26, 346, 262],
     [n, value],
   ) => [FIELD[0] + (FIELD[2] - FIELD[0]) * Math.log10(n) / DECADES, FIELD[3] - (FIELD[3] - FIELD[1]) * value];
 const TITLES = {
-  nothing: "all tokens, all examples vote",
-  sequences: "all tokens, best matches vote",
+  nothing: "all tokens (all examples vote)",
+  sequences: "all tokens (best matches vote)",
   positions: "the relevant tokens",
   counts: "the count",
   parity: "the parity",
@@ -151,7 +151,7 @@ function drawCurves(picture, now, { knows }, asking) {
         "font-weight": "bold",
       },
       picture,
-      TITLES[knows],
+      "this head",
     );
   }
   small(
@@ -213,7 +213,7 @@ function drawCells(picture, now, { knows, length, weight }, asking) {
       }, picture);
     }
   });
-  small(picture, FIELD[0], 16, "one bar per cell, a set of sequences that look the same");
+  small(picture, FIELD[0], 16, "one bar per cell: sequences that look the same");
 }
 
 function draw([left, right], now, state, bounds, asking) {
@@ -236,9 +236,9 @@ function say(now, { knows, length, weight, sharpness }) {
     : `There are ${many(now.hypotheses)} parities of ${k} of ${length} tokens. `;
   const bound = now.least > 0
     ? `; with any scores that ignore the labels, at least ${show(100 * now.least, 1)}% does, on average over these rules`
-    : ` (the lower bound for scores that ignore the labels is 0 from ${many(now.hypotheses)} ${
+    : ` (the lower bound for scores that ignore the labels is 0 once there are ${many(now.hypotheses)} ${
       examples(now.hypotheses)
-    } on)`;
+    })`;
   if (isOpen({ knows })) {
     const best = now.best_sharpness === null ? "the sharper the better" : `the best β is ${show(now.best_sharpness)}`;
     return `${rules}A head that counts matching tokens and divides by the expected sum has ν = ${many(now.number)} at β = ${
@@ -264,7 +264,7 @@ function say(now, { knows, length, weight, sharpness }) {
 
 const guess = {
   prompt:
-    "The label of 12 bits is the parity of 5 of them, up to an unknown sign. One attention layer sees labeled examples until its mean squared error is a fifth of that of the constant answer 0. How many examples does it need if it compares all 12 bits, and how many if an earlier head has counted the ones among the 5?",
+    "The label of 12 bits is the parity of 5 of them, up to an unknown sign. One attention layer sees labeled examples until its mean squared error falls to a fifth of what always answering 0 would give. How many examples does it need if it compares all 12 bits, and how many if an earlier head has counted the ones among the 5?",
   options: ["700 and 50", "7,000 and 7", "7,000 and 500"],
   reveal: (guessed, { needed }) =>
     `${guessed === "7,000 and 7" ? "Right" : "Not quite"}. With sharp scores, the layer needs ${

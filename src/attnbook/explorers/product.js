@@ -315,7 +315,7 @@ function worded(value, figures = 1) {
   if (size < FLOOR) return "0";
   return size >= 0.1 ? show(value, 2) : powers(value, figures);
 }
-const listed = (words) => (words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`);
+const listed = (words) => words.length < 3 ? words.join(" and ") : `${words.slice(0, -1).join(", ")}, and ${words.at(-1)}`;
 
 function say(now, state) {
   const { run, record, factors } = state,
@@ -331,10 +331,7 @@ function say(now, state) {
       : listed(moved.map((t) => `${times(now.times[t])} times that of token ${t + 1}`)),
     [product, readout, parity] = now.changes.map((
       value,
-    ) => (value < 0
-      ? `changes sign, and its size is ${times(-value)} times what it was`
-      : `is ${times(value)} times what it was`)
-    );
+    ) => (value < 0 ? `changes sign and has ${times(-value)} times its size` : `is ${times(value)} times what it was`));
   const change = !moved.length
     ? ""
     : blind.length
@@ -361,7 +358,7 @@ const guess = {
     return `${
       guessed === undefined ? "" : guessed === LAST ? "Right. " : "Not quite. "
     }Token 4 is the last to gain influence, between epochs 142 and 179, and then the loss falls, because π has all five influences as factors. ` +
-      "But the influences are not enough: with the influences that all five have at epoch 302, the readout (blue) at epoch 142 is small and negative, and so is π. At epoch 162, these influences suffice.";
+      "But the influences are not enough: if the model at epoch 142 is given the influences of epoch 302, its readout becomes small and negative, and so does π. At epoch 162, these influences suffice.";
   },
 };
 

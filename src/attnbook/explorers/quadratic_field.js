@@ -170,7 +170,7 @@ function draw([plane, front], now, state, bounds, asking) {
 
   const equal = 2 * Math.LN2, top = 1.15 * Math.max(equal, now.loss, ...names.flatMap((name) => now.losses[name]));
   const put = axes(front, FRAME, {
-    label: "time along the flow (square-root scale)",
+    label: "time: step size × steps (square-root scale)",
     low: 0,
     high: HORIZON,
     scale: Math.sqrt,
@@ -228,7 +228,7 @@ function say(now, { point }) {
 
 const guess = {
   prompt:
-    "The two tokens now serve as the classes, and each is its own correct class; θ = 1, and softmax runs over the queries. From the dot, take small steps along the negative of the paper's formula. What does the cross-entropy do?",
+    "The two tokens now serve as the classes, and each is its own correct class; θ = 1, and softmax runs over the queries. If you take small steps from the dot along the negative of the paper's formula, what does the cross-entropy do?",
   options: ["falls", "rises", "stays as it is"],
   tells: true,
   reveal(guessed, { losses }) {

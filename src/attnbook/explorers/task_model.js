@@ -263,7 +263,7 @@ function drawEmbeddings(picture, { embeddings, attention }, { tokens }, { query 
   if (length > 0) arrow(picture, CENTRE, place(query.map((part) => reach * part)), { "stroke-width": 2.5 });
   ["0", "1"].forEach((text, index) => {
     mark(picture, 0, [258, 216 + 16 * index], 5, look(index));
-    small(picture, 267, 220 + 16 * index, `token ${text}`);
+    small(picture, 267, 220 + 16 * index, `token = ${text}`);
     mark(picture, 2 * index, [10, 216 + 16 * index], 4.5, { fill: "none", stroke: "currentColor" });
     small(picture, 19, 220 + 16 * index, ["prefix", "suffix"][index]);
   });
@@ -310,7 +310,7 @@ function drawAttention(picture, { attention, flips }, { tokens }, asking) {
 
 function drawPlane(picture, { sequence }, state) {
   const { reach, regions, shown, middles } = planeOf(state), at = put(reach), size = 192 / CELLS, [left, , , bottom] = FRAME;
-  title(picture, `3. ξ = ${pair(sequence)} (circled), and all other ξ`);
+  title(picture, "3. ξ of all sequences; this one is circled");
   const fields = drawn("g", { "fill-opacity": 0.22, "shape-rendering": "crispEdges" }, picture);
   for (const [row, start, end, ahead] of regions) {
     drawn("rect", {
