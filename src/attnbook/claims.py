@@ -13,12 +13,12 @@ from attnbook.folder import find, table
 VERDICTS = {
     "holds": "true as printed, proved and tested",
     "holds, with a scope": "true under a condition that the finding names",
-    "corrected": "false, or cannot be meant as printed",
+    "corrected": "false as printed, or evidently misprinted",
     "reproduced": "our runs give what the paper reports",
-    "reproduced in part": "our runs give a part of what the paper reports",
-    "undecided": "too few runs: an interval contains both answers",
+    "reproduced in part": "our runs give only part of what the paper reports",
+    "undecided": "too few runs to decide: the confidence interval contains both answers",
     "not reproduced": "our runs do not give what the paper reports",
-    "answered": "left open, or proposed and not tried, by the paper; decided here",
+    "answered": "left open by the paper, or proposed but not tried; decided here",
     "open": "not yet judged",
 }
 FIELDS = {"slogan", "evidence", "over", "uses", "apart", "shown", "results"}  # of a row that `attnbook.graph` reads

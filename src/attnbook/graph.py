@@ -62,7 +62,7 @@ class Node:
         chapter: where it is judged or proved.
         shown: the anchor in the chapter at which a reader sees it.
         verdict: the claim's verdict; empty for a statement.
-        slogan: it in one sentence and plain words.
+        slogan: it in one or two plain sentences.
         evidence: key of `EVIDENCE`.
         over: over what it was computed or measured; empty if it is proved.
         uses: what it depends on.

@@ -140,11 +140,10 @@ class Ledger:
         return ", ".join(f'<a href="#{name}">{html.escape(titled(self.nodes[name]))}</a>' for name in names)
 
     def _stands(self, node: Node) -> str:
-        on = [self._links(node.uses)] if node.uses else []
-        on += [f"in its proof {self._links(node.proof_uses)}"] if node.proof_uses else []
-        below = f"Depends on {'; '.join(on)}. " if on else ""
+        below = f"Depends on {self._links(node.uses)}. " if node.uses else ""
+        below += f"Its proof depends on {self._links(node.proof_uses)}. " if node.proof_uses else ""
         direct, far = self.above[node.id], downstream(node.id, self.above)
-        more = f", and {len(far) - len(direct)} more through these" if len(far) > len(direct) else ""
+        more = f" and, through these, {len(far) - len(direct)} more" if len(far) > len(direct) else ""
         falls = f"Supports: {self._links(direct)}{more}. " if direct else "Nothing here depends on it. "
         return f'<p>{below}{falls}<a href="graph.html#{node.id}">In the graph</a></p>'
 
