@@ -1,4 +1,4 @@
-"""Normalizing tokens does not whiten them, and the field of a layer that normalizes its input is no gradient."""
+"""Normalizing tokens does not whiten them, and the field of a layer that normalizes its input is not a gradient."""
 
 import numpy as np
 

@@ -9,7 +9,7 @@ X, y = W @ latent, w_bar @ latent
 values, vectors = np.linalg.eigh(W @ W.T)
 printed = vectors @ np.diag(values**-0.5) @ vectors.T @ w_bar  # Sigma to the power -1/2
 true = np.linalg.solve(W.T, w_bar)
-print(f"labels missed: as printed by {abs(printed @ X - y).max():.2f}, else by {abs(true @ X - y).max():.2f}")
+print(f"error in the labels: as printed {abs(printed @ X - y).max():.2f}, corrected {abs(true @ X - y).max():.2f}")
 assert np.allclose(true @ X, y)
 assert abs(printed @ X - y).max() > 0.1
 

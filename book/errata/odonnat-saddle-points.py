@@ -1,4 +1,4 @@
-"""The plateau is no saddle throughout: where both tokens' embeddings coincide no small step in any direction goes down."""
+"""The plateau is not everywhere a saddle: where both tokens' embeddings coincide, no small step lowers the loss."""
 
 import math
 

@@ -29,6 +29,6 @@ def loss(scale):
 share = np.exp(zeta) / np.exp(zeta).sum(1, keepdims=True)
 foretold = ((share - np.eye(p)[label]) * zeta).sum(1).mean()  # the mean of C·psi
 slope = (loss(1 + 1e-5) - loss(1 - 1e-5)) / 2e-5
-print(f"all {len(x)} right; derivative of the loss along (V, U) {slope:.6f}, as foretold {foretold:.6f}")
+print(f"all {len(x)} right; derivative of the loss along (V, U) {slope:.6f}, as predicted {foretold:.6f}")
 assert np.isclose(slope, foretold)
 assert slope < 0

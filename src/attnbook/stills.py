@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, sync_playwright
 from attnbook.chromium import launch
 from attnbook.mount import script_json, write_scripts
 
-WIDTH, COLUMN, SCALE, COLORS = 1280, 46, 2, 64  # of the window, of the text in rem, pixels per unit, of a palette
+WIDTH, COLUMN, SCALE = 1280, 46, 2  # of the window, of the text in rem, pixels per unit
 # As in the built page, except for what only answers a reader.
 BLANK = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><link rel="icon" href="data:,">
 <link rel="stylesheet" href="explorers.css"><script defer src="host.js"></script><style>
@@ -65,5 +65,5 @@ def still(mount: Callable[[dict], tuple[Page, Locator]], explorer: dict) -> byte
     _, element = mount(explorer)
     drawn = Image.open(io.BytesIO(element.screenshot(animations="disabled"))).convert("RGB")
     found = io.BytesIO()
-    drawn.quantize(COLORS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(found, "png", optimize=True)
+    drawn.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(found, "png", optimize=True)
     return found.getvalue()

@@ -88,7 +88,7 @@ def test_train_pause_step_and_back(laboratory):
     assert end["weights"] == page.evaluate(DIRECT, [page.settings, 30 * EACH, []])["weights"]
     assert live.get_attribute("aria-live") == "polite"
     pressed(explorer, "▶ train")
-    assert "It is trained to epoch 30." in alert(explorer)
+    assert "The run is trained to epoch 30." in alert(explorer)
     epoch.press("Home")
     assert status(explorer).startswith("Epoch 0:")
     assert epoch.get_attribute("aria-valuetext") == "0"
@@ -117,7 +117,7 @@ def test_train_pause_step_and_back(laboratory):
     assert live.get_attribute("aria-live") == "polite"
     pressed(explorer, "train on from here")
     assert explorer.get_by_role("button", name="❚❚ pause").is_visible()
-    explorer.get_by_text("from the run “success” at 1000").wait_for()
+    explorer.get_by_text("from the run “success” at epoch 1000").wait_for()
     assert page.complaints == []
 
 
@@ -198,7 +198,7 @@ def test_a_finger_moves_a_token_of_a_recorded_run(laboratory):
     assert now["weights"]["token"][1][0] > before["token"][1][0]
     assert now["weights"]["token"][1][1] < before["token"][1][1]
     assert now["weights"]["token"][0] == before["token"][0]
-    assert "from the run “success” at 1000" in explorer.locator(".ao-about").first.inner_text()
+    assert "from the run “success” at epoch 1000" in explorer.locator(".ao-about").first.inner_text()
     assert page.complaints == []
 
 
@@ -241,7 +241,7 @@ def test_changes_on_the_way_are_those_of_the_trainer(laboratory):
         pressed(explorer, f"position {place}")
         settle(page, 25)
     pressed(explorer, "position 5")
-    assert alert(explorer) == "One position at least must stay on. Nothing was changed."
+    assert alert(explorer) == "At least one position must stay on. Nothing was changed."
     assert page.complaints == []
 
 
@@ -313,7 +313,7 @@ def test_twenty_seeds(laboratory, p):
     page.wait_for_function("document.querySelectorAll('.ao-seeds button').length === 20")
     won = fold.locator(".ao-won").count()
     assert f"{won} of 20 succeed: {5 * won}% (95% interval" in fold.inner_text()
-    assert "“From 28” means: loss first below 87% of log p, at epoch 28" in fold.inner_text()
+    assert "“From 28” means that the run left the plateau at epoch 28" in fold.inner_text()
     assert explorer.get_by_role("button", name="stop").is_disabled()
     fill(explorer, "learning rate", "0.2")  # of what follows, not of what was trained
     seeds = fold.locator(".ao-seeds button")
@@ -361,7 +361,7 @@ def test_weights_go_to_a_file_and_come_from_one(laboratory, tmp_path):
         "[]": 'its norm must be "rms" or "unit", got none',
         json.dumps(good | {"norm": "smooth"}): 'its norm must be "rms" or "unit", got "smooth"',
         '{"norm": "rms"}': "This file holds no weights.",
-        '{"norm": "rms", "weights": {"token": 3}}': "The file's token must be a list, one entry a model.",
+        '{"norm": "rms", "weights": {"token": 3}}': "The file's token must be a list with one entry per model.",
         '{"norm": "rms", "weights": {}}': "weights.token must be a list, got undefined",
         spoilt(more=[[1]]): "weights may hold token, position",
         spoilt(query=[[1, 2]]): "This file holds no model that can be shown here: weights.",
@@ -427,7 +427,7 @@ def test_a_file_restores_the_task_and_what_is_switched_off(laboratory, tmp_path)
     there = page.evaluate(NOW)
     pressed(explorer, "reset")
     reach(page, "Epoch 0:")
-    field = fill(explorer, "k that count", "2")
+    field = fill(explorer, "prefix length k", "2")
     reach(page, "Epoch 0:")
     explorer.get_by_label("open weights").set_input_files(path)
     page.wait_for_function("() => document.querySelector('.ao-sandbox').laboratory.link.state().start.startsWith('w:')")
@@ -439,7 +439,7 @@ def test_a_file_restores_the_task_and_what_is_switched_off(laboratory, tmp_path)
     state = page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state()")
     assert {name: state[name] for name in chosen} == chosen
     said = explorer.locator(".ao-about").first.inner_text()
-    assert said.endswith("Starts from your file, 3 changes; Adam starts anew.")
+    assert said.endswith("Starts from your file, 3 changes; Adam's state starts at zero.")
     assert page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state().k") == 3
     kept = page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state().start")
     field.fill("4")
@@ -494,8 +494,8 @@ def test_it_learns_labels_of_one_s_own(laboratory):
     assert field.input_value() == "1 2 3"  # to be mended
     assert "labels 1 0 2 1 0" in explorer.locator(".ao-about").first.inner_text()
     fill(explorer, "length L", "6")
-    dropped = "The labels were for other sequences and are empty now: the label is the sum of the first k tokens."
-    assert alert(explorer) == f"{dropped} “The run before” goes back."
+    dropped = "The labels were for other sequences, so the field is empty now: the label is the sum of the first k tokens."
+    assert alert(explorer) == f"{dropped} “The run before” restores the old run."
     assert field.input_value() == ""
     pressed(explorer, "the run before")
     assert field.input_value() == "1 0 2 1 0"
@@ -528,8 +528,8 @@ def test_the_run_is_repeated_in_python(laboratory, tmp_path, monkeypatch):
     found = settle(page, 12)
     pressed(explorer, "this run as Python")
     code = explorer.locator(".ao-code pre").inner_text()
-    said = "The page and Python agree to rounding at first; training magnifies rounding, so after some tens of epochs"
-    assert f"{said} they can differ." in explorer.locator(".ao-code").inner_text()
+    said = "At first, the page and Python agree up to rounding, but training magnifies rounding errors, "
+    assert f"{said}so after some tens of epochs they can differ." in explorer.locator(".ao-code").inner_text()
     monkeypatch.chdir(tmp_path)
     space = {}
     exec(code, space)
@@ -791,7 +791,7 @@ def test_every_sequence_can_be_chosen(show):
     suffix.press("ArrowRight")
     assert "Sequence 00010 1001100:" in status(explorer)
     fill(explorer, "sequence", "010110100010")
-    explorer.get_by_role("radio", name="a training of your own").check()  # whose sequences are shorter
+    explorer.get_by_role("radio", name="a run of your own").check()  # whose sequences are shorter
     reach(page, "Epoch 0:")
     assert explorer.get_by_label("sequence", exact=True).input_value() == "00000"
     assert page.complaints == []
@@ -842,7 +842,7 @@ def test_a_change_at_an_earlier_epoch_keeps_the_run_as_it_was(laboratory):
     reach(page, "Epoch 0:")
     unfold(explorer)
     pressed(explorer, "neuron 3")
-    kept = "The run as it was, to epoch 12, is kept: “the run before” goes back to it."
+    kept = "The old run, to epoch 12, is kept: “the run before” restores it."
     explorer.get_by_role("alert").filter(has_text=kept).wait_for()
     assert settle(page, 0)["edits"] == "0 neuron 2 0"
     pressed(explorer, "neuron 4")  # which deletes nothing

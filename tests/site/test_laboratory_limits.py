@@ -27,7 +27,9 @@ def test_what_does_not_fit_is_said_and_left_out(laboratory):
         "k:14;p:9": nothing.format("k must be at most L = 5, got 14.") + " " + left_out.format("p"),
         "edits:nonsense": nothing.format("The change “nonsense” cannot be made: it must begin with a step."),
         "edits:3%20color%201": nothing.format("The change “3 color 1” cannot be made: there is no color."),
-        "edits:3%20token%202%200%200": nothing.format("The change “3 token 2 0 0” cannot be made: it must be of 0 to 1."),
+        "edits:3%20token%202%200%200": nothing.format(
+            "The change “3 token 2 0 0” cannot be made: its number must be from 0 to 1."
+        ),
         "edits:3%20token%201%200": "it has another number of values",
         "edits:3%20query%20NaN": "its numbers must be finite",
         "edits:9%20query%201%3B3%20query%201": "The changes must be in the order of their steps.",
@@ -38,8 +40,8 @@ def test_what_does_not_fit_is_said_and_left_out(laboratory):
         "rule:1%202%200.5%200%201": "The weights must be whole numbers.",
         "length:12;rule:0110": "A table of labels is for at most 1024 sequences; these are 2^12.",
         "fork:3%20query%200": "A second run differs in one setting",
-        "start:unknown%403": nothing.format("There is no run to start from that is called “unknown@3”."),
-        "start:success%401000": "These settings ask for 52 weights, and those to start from are 196.",
+        "start:unknown%403": nothing.format("There is no run “unknown@3” to start from."),
+        "start:success%401000": "These settings need 52 weights, but the run would start from 196.",
         "start:w%3A***": "The weights to start from cannot be read.",
         "run:success;edits:nonsense": "it must begin with a step",
     }
@@ -77,9 +79,9 @@ def test_fields_keep_the_last_good_number(laboratory):
         assert alert(explorer) == ""
     fill(explorer, "seed", "4294967295")
     assert explorer.get_by_label("seed", exact=True).input_value() == "4294967295"
-    fill(explorer, "k that count", "3")
+    fill(explorer, "prefix length k", "3")
     assert alert(explorer) == "k must be at most L = 2, got 3. Nothing was changed."
-    assert explorer.get_by_label("k that count").input_value() == "2"
+    assert explorer.get_by_label("prefix length k").input_value() == "2"
     fill(explorer, "learning rate", "0,002")
     assert explorer.get_by_label("learning rate", exact=True).input_value() == "0.002"
     explorer.get_by_label("normalization").select_option("unit")
@@ -136,7 +138,7 @@ def test_models_and_trainings_from_python(show):
         explorer.get_by_role("slider", name="epoch").press("ArrowRight")
         reach(page, f"{word} {frame}:")
         pressed(explorer, "train on from here")
-        explorer.get_by_text(f"from the run “{name.replace('_', ' ')}” at {frame}").wait_for()
+        explorer.get_by_text(f"from the run “{name.replace('_', ' ')}” at {word.lower()} {frame}").wait_for()
         pressed(explorer, "❚❚ pause")
         explorer.get_by_role("slider", name="epoch").press("Home")
         reach(page, "Epoch 0:")

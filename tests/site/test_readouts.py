@@ -131,7 +131,7 @@ MOVES = [
     ("spike_steps", {}, [(0, 48, 230), "→After step 0 the loss is 3.5 × 10⁻⁵. ", (0, 314, 230), "→After step 64 "]),
     ("layer_training", {}, ["all equal", "→started at 0.300 and 0.300.", "0.001 apart", "→0.300 and 0.301.", "far apart",
         "→1.250 and 0.515:"]),
-    ("layer_training", {}, ["=one size for all", "→One size for all ends", ("time", "End"), "→At time 100 the size"]),
+    ("layer_training", {}, ["=one size for all", "→the shared size ends", ("time", "End"), "→At time 100 the size"]),
     ("step_sizes", {}, ["=optimal", "→That is the optimum", ("size of step 2", "ArrowRight"), "→own steps of size 0.422,",
         "→% above"]),
     ("step_sizes", {}, [(1, 82.75, 100), "→1 layer,", (1, 279.25, 100), "→4 layers,", (1, 148.25, 100), "→2 layers,"]),
@@ -175,7 +175,7 @@ def test_what_is_said_follows_what_a_reader_does(name, traits, steps, show):
 
 # Before the answer: what the question asks, in the explorer; what neither text nor picture tells; then, what stands there.
 ASKED = [
-    ("posterior_forms", "none", "has the first layer removed", "nats", "No, nearly all: the divergence"),
+    ("posterior_forms", "none", "does the first layer remove", "nats", "No, nearly all: the divergence"),
     ("weighted_count", "it moves by about 2", "Bit 10 is irrelevant", "If bit 10 is flipped, the", "Yes. In this model"),
     ("answer_forms", "the first", "read most of the answer", "a probe reads", "Not quite: over many prompts"),
     ("softmax", "that is my guess", "Now the score of △ rises by log 2", "0.44", "straight toward the corner △"),
@@ -185,7 +185,7 @@ ASKED = [
     ("ideal_circuit", "2, one for each label", "4096 embeddings: where?", "Suffix invariance", "Not quite: there are six."),
     ("labels_in_context", "1 time in 2", "How often is it right", "exactly", "Not quite: one layer repeats"),
     ("layer_steps", "for all four", "Σ now has the condition number 6.", "0.035", "Not quite: for −γ I only."),
-    ("layer_training", "together, at the best equal size", "0.300 and 0.310", "optim", "Not quite: they end at the optimum"),
+    ("layer_training", "together, at the best equal size", "0.300 and 0.310", "optim", "Not quite: the sizes end at the"),
     ("layers", "also come to rest", "layers: ?", "No layer raised", "Not quite: they jump back and forth"),
     ("one_head", "it turns", "Make every cluster twice as wide", "limit", "Not quite: the arrow keeps"),
     ("one_layer_knows", "7,000 and 7", "how many examples until 20%?", "6,592", "6,592 examples if it compares all bits"),

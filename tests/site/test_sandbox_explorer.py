@@ -33,11 +33,14 @@ def test_sliders_and_runs_by_keyboard(sandbox):
         assert f"suffix {shares['suffix']}, permutation {shares['permutation']}." in status(explorer)
         m = run.frames["m"][frame].astype(int).tolist() if "m" in run.frames else []
         if m and not 0 < max(map(abs, m)) <= 9:
-            assert "No count with small integer weights describes ξ here; π = " in status(explorer)
+            assert "No count with small integer weights describes ξ here; parity coefficient π = " in status(explorer)
         elif m:
             spelt = [" ".join(f"{one}".replace("-", "−") for one in part) for part in (m[:5], m[5:])]
             explained = 100 * run.frames["explained"][frame]
-            assert f"m = {spelt[0]} | {spelt[1]}, which explain {explained:.1f}% of ξ's variance; π = " in status(explorer)
+            assert (
+                f"m = {spelt[0]} | {spelt[1]}, which explain {explained:.1f}% of ξ's variance; parity coefficient π = "
+                in status(explorer)
+            )
         slider["prefix"].press("End")
         slider["suffix"].press("End")
         tokens = "".join(str(x) for x in run.tokens[-1].tolist())
@@ -46,7 +49,7 @@ def test_sliders_and_runs_by_keyboard(sandbox):
         assert f": {100 * share:.1f}% of its attention" in status(explorer)
         assert slider["prefix"].get_attribute("aria-valuetext") == tokens[:5]
         assert_finite(explorer)
-    assert explorer.get_by_role("radio", name="a training of your own", exact=True).is_visible()
+    assert explorer.get_by_role("radio", name="a run of your own", exact=True).is_visible()
     assert page.complaints == []
 
 

@@ -316,7 +316,9 @@ const clock = (time) => significant(time, 3);
 const three = (value) => show(value, 3);
 const listed = (
   values,
-) => (values.length > 1 ? `${values.slice(0, -1).map(three).join(", ")} and ${three(values.at(-1))}` : three(values[0]));
+) => (values.length > 1
+  ? `${values.slice(0, -1).map(three).join(", ")}${values.length > 2 ? "," : ""} and ${three(values.at(-1))}`
+  : three(values[0]));
 
 function timeAxis(state, label) {
   const bend = bendOf(state), last = Math.round(Math.log10(rowOf(state).horizon[state.layers - 1])), ticks = [0];
@@ -489,7 +491,7 @@ function ended(now, state) {
   const horizon = clock(now.times.at(-1));
   if (layers === 1) return `One layer has one critical point: from every start it ends at ${three(now.equal)}, the optimum.`;
   if (tied) {
-    return `One size for all ends at ${three(now.equal)} from every start, with ${
+    return `From every start, the shared size ends at ${three(now.equal)}, with ${
       times(above.equal)
     } the loss of the best ${layers} sizes.`;
   }
@@ -498,21 +500,21 @@ function ended(now, state) {
     return `Equal layers have equal gradients and stay equal: they end at ${three(end[0])}, the best equal size, with ${
       times(above.equal)
     } the least loss. ` +
-      `It is a saddle: a difference of two layers grows there as exp(${significant(now.rate, 2)} t).`;
+      `This point is a saddle: a difference between two layers grows there as exp(${significant(now.rate, 2)} t).`;
   }
   if (different < layers) {
-    return `Layers that start equal stay equal: they end at ${listed(end)}, a saddle with ${
+    return `Layers that start equal stay equal: the sizes end at ${listed(end)}, a saddle with ${
       times(above.end)
     } the least loss.`;
   }
-  if (slow) return `At time ${horizon} they have come to ${listed(end)}, on their way to the optimum, ${listed(goals)}.`;
+  if (slow) return `At time ${horizon} the sizes are ${listed(end)}, on their way to the optimum, ${listed(goals)}.`;
   const stay = now.times.filter((_, k) => Math.abs(now.losses[k] / now.level - 1) < 0.05),
     held = stay.length > 1 && stay.at(-1) > 2 * stay[0] && now.level > 1.2 * now.floor;
-  return `They end at the optimum, ${listed(goals)}: different starts keep their order. ` +
+  return `The sizes end at the optimum, ${listed(goals)}: different starts keep their order. ` +
     (held
       ? `From time ${clock(stay[0])} to ${clock(stay.at(-1))} the loss is within 5% of ${
         number(now.level)
-      }, that of the best equal size, a saddle, where differences grow as exp(${significant(now.rate, 2)} t).`
+      }, the loss of the best equal size; at this saddle, differences grow as exp(${significant(now.rate, 2)} t).`
       : "");
 }
 
@@ -521,7 +523,7 @@ function say(now, state) {
   if (!now) return `Python computes the spectrum for d = ${dim}, n = ${context} …`;
   const { away } = now, most = Math.max(...away);
   const shown = (values) => listed(one ? values.slice(0, 1) : values),
-    place = tied && layers > 1 ? "the best equal size" : "its place in the optimum";
+    place = tied && layers > 1 ? "the best equal size" : "its optimal size";
   return `d = ${dim}, n = ${context}, ${layers} ${layers === 1 ? "layer" : "layers"}${
     tied && layers > 1 ? " with one step size" : ""
   }, started at ${shown(startsOf(state))}. ` +
@@ -529,7 +531,7 @@ function say(now, state) {
       number(now.loss)
     }, ${times(now.times_floor.now)} the least loss; ` +
     (most < 5e-4
-      ? `${one ? "it has" : "all have"} reached ${one ? place : "their places in the optimum"}. `
+      ? `${one ? "it has" : "all have"} reached ${one ? place : "their optimal sizes"}. `
       : `${one ? "it" : `layer ${away.indexOf(most) + 1}`} is ${three(most)} from ${place}. `) +
     ended(now, state);
 }
@@ -539,7 +541,7 @@ const guess = {
   prompt: (state) =>
     `Layers start with the step sizes ${
       listed(startsOf(state))
-    } and follow the negative gradient of the exact loss. Where do they end?`,
+    }, which follow the negative gradient of the exact loss. Where do these sizes end?`,
   options: OPTIONS,
   reveal: (said, now, state) =>
     judged(
@@ -552,24 +554,24 @@ const tour = [
   {
     set: { starts: [0.3, 0.3, 0.9, 0], time: 1 },
     say:
-      "Equal starts: nothing distinguishes the layers, and they stay equal forever. They end on the dotted line, at a saddle.",
+      "Equal starts: nothing distinguishes the layers, and they stay equal forever. Their sizes end on the dotted line, at a saddle.",
   },
   {
     set: { starts: [0.3, 0.301, 0.9, 0], time: 0.55 },
     say: ({ tenfold }) =>
-      `A thousandth between them: they first reach the same plateau, then they separate. A tenth of the difference would make the plateau longer by log 10 over the rate, ${
+      `The starts differ by a thousandth: the sizes first reach the same plateau, then they separate. A tenth of the difference would make the plateau longer by log 10 over the rate, that is, by ${
         show(tenfold)
       }.`,
   },
   {
     set: { layers: 3, starts: [2.1, -0.3, 0.7, 0.1], time: 0.2 },
     say:
-      "Three layers from far away, one of them with a step uphill: they end at the three best sizes, in the order in which they started.",
+      "Three layers start far apart, one of them with a negative step size: they end at the three best sizes, in the order in which they started.",
   },
   {
     set: { layers: 3, n_context: 100, starts: [0.3, 0.31, 0.32, 0], time: 0.7 },
     say:
-      "More examples, a narrower spectrum: the best sizes lie closer, differences matter less, and training takes longer to separate the layers.",
+      "With more examples, the spectrum is narrower: the best sizes lie closer together, differences matter less, and training takes longer to separate the layers.",
   },
 ];
 

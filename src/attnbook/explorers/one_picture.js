@@ -120,7 +120,7 @@ const controls = [
   },
   {
     trait: "ones",
-    label: `tokens at ${MARKS[1]} (the rest of the five are at ${MARKS[0]})`,
+    label: `tokens at ${MARKS[1]}, of five at ${MARKS[0]} and ${MARKS[1]}`,
     hidden: ({ context }) => context <= 1.5,
   },
 ];

@@ -107,7 +107,7 @@ function say(now, { part }) {
 const OPTIONS = ["about half", "nearly all", "none"];
 const guess = {
   prompt:
-    "A transformer of two layers reads eight words and predicts a masked one; hollow bars show the posterior. How much of the prediction’s divergence from the posterior has the first layer removed?",
+    "A transformer of two layers reads eight words and predicts a masked one; hollow bars show the posterior. How much of the prediction’s divergence from the posterior does the first layer remove?",
   options: OPTIONS,
   reveal: (guessed, { divergence }) =>
     `${guessed === OPTIONS[1] ? "Yes" : "No, nearly all"}: the divergence from the posterior falls from ${
@@ -131,7 +131,7 @@ const tour = [
     say: ({ topics, divergence }) =>
       `Even if all eight words are word 8, so that the third topic has a posterior probability of ${
         show(topics[2], 3)
-      }, a divergence of ${show(divergence[2], 3)} nats remains.`,
+      }, a divergence of ${show(divergence[2], 3)} nats remains after the first layer.`,
   },
 ];
 

@@ -190,7 +190,7 @@ const settingsSaid = (state, names = Object.keys(USUAL)) =>
 const startSaid = ({ start, data }) => {
   if (start.startsWith("w:")) return "from your file";
   const [name, epoch] = start.split("@");
-  return start && `from the run “${data[name].title}” at ${numeral(Number(epoch))}`;
+  return start && `from the run “${data[name].title}” at ${data[name].axis} ${numeral(Number(epoch))}`;
 };
 const changesSaid = ({ edits }) => {
   const count = edits ? edits.split(";").length : 0;
@@ -296,7 +296,7 @@ function player(parent, link, { status, root }) {
     if (bench.playing) return pause();
     if (state.run !== OWN) link.update(continued(state), bench);
     else if (state.epoch >= state.goal) {
-      return link.warn(`It is trained to epoch ${state.goal}. “Train to epoch” below can be more.`);
+      return link.warn(`The run is trained to epoch ${state.goal}. To go on, raise “train to epoch” below.`);
     }
     bench.playing = true;
     view.known = bench.own?.last ?? 0;
@@ -349,13 +349,15 @@ function player(parent, link, { status, root }) {
       state = link.state(),
       left = ["run", "start", ...TRAINED].some((name) => name !== "goal" && state[name] !== latest[name]);
     if (latest.run === OWN && state.run === OWN && latest.start && !state.start && SHAPES.some((name) => name in changes)) {
-      lost.push("The weights that were given do not fit these sizes; the training starts from weights of its own.");
+      lost.push("The weights that were given do not fit these sizes, so the run starts from random ones.");
     }
     const resized = SHAPES.filter((name) => name in changes).length === 1; // by its field
     if (resized && latest.rule && !state.rule) {
-      lost.push("The labels were for other sequences and are empty now: the label is the sum of the first k tokens.");
+      lost.push(
+        "The labels were for other sequences, so the field is empty now: the label is the sum of the first k tokens.",
+      );
     }
-    if (lost.length) link.warn(`${lost.join(" ")} “The run before” goes back.`);
+    if (lost.length) link.warn(`${lost.join(" ")} “The run before” restores the old run.`);
     if (left && source !== former && latest.run === OWN && (latest.epoch > 0 || lost.length)) {
       view.former = [...view.former.slice(-19), latest];
     }
@@ -363,7 +365,7 @@ function player(parent, link, { status, root }) {
     const end = bench.own?.last ?? 0, live = bench.playing && latest.epoch * each(latest) >= view.known;
     if (!left && source !== former && latest.run === OWN && !live && end > changedAt(latest, state)) {
       view.former = [...view.former.slice(-19), { ...latest, epoch: end / each(latest) }];
-      link.warn(`The run as it was, to epoch ${numeral(end / each(latest))}, is kept: “the run before” goes back to it.`);
+      link.warn(`The old run, to epoch ${numeral(end / each(latest))}, is kept: “the run before” restores it.`);
     }
     latest = kept(state);
   });
@@ -399,30 +401,33 @@ const STAGES = [
   [
     "embeddings",
     () =>
-      "It normalizes each sum, so all lie on a circle. The closer one lies to the query, the arrow, the more attention it gets.",
+      "The model normalizes each sum. The closer its direction is to that of the query (arrow), the more attention the position gets.",
   ],
   [
     "attention",
     ({ shares, task }) =>
-      `Softmax turns the scores into attention: ${
+      `Softmax turns the scores, the scaled products with the query, into attention: ${
         percent(sum(shares.slice(0, task.k)), 0)
       } on the first ${task.k} positions.`,
   ],
-  ["values", () => "The value matrix maps each normalized embedding. Their average, weighted by attention, is ξ, the ring."],
+  [
+    "values",
+    () =>
+      "The value matrix maps each normalized sum to a value. The average of the values, weighted by attention, is ξ (ring).",
+  ],
   [
     "sequence",
-    ({ xi }) =>
-      `ξ = (${xi.map((one) => show(one, 2)).join(", ")}) is all that the rest of the model learns of the sequence.`,
+    ({ xi }) => `ξ = (${xi.map((one) => show(one, 2)).join(", ")}) is all that the rest of the model sees of the sequence.`,
   ],
   [
     "neurons",
     () =>
-      "Every neuron compares the direction of ξ, the dashed line, with its receptor, and adds its assembler as far as it fires.",
+      "Every neuron compares the direction of ξ (dashed line) with its receptor and adds its assembler in proportion to how strongly it fires.",
   ],
   [
     "regions",
     ({ logits, best, label }) =>
-      `The result is compared with the token embeddings: logits ${
+      `The model compares the result with the token embeddings. The logits are ${
         logits.map((one) => show(one, 2)).join(", ")
       }, so the answer is ${best}, ${best === label ? "which is right" : `but the label is ${label}`}.`,
   ],
@@ -528,7 +533,7 @@ function surgery(parent, link, { root }) {
   const list = element("span", { class: "ao-told" });
   node.append(
     element("label", { class: "ao-slider" }, element("span", {}, "query"), scale, said),
-    element("p", { class: "ao-about" }, "Press to switch off, or on again:"),
+    element("p", { class: "ao-about" }, "Press a number to switch a position or a neuron off, or on again:"),
     places,
     neurons,
     element("div", { class: "ao-buttons" }, undo, all, list),
@@ -617,9 +622,9 @@ function many(parent, link, { root }) {
     about = element(
       "p",
       { class: "ao-about" },
-      `The seeds begin with the one above; each is trained to the epoch above, with the start and the changes made so far. A success is right on more than ${
+      `The first seed is the one set above. Each run is trained to the epoch set above; it keeps the changes made so far, and initial weights that come from a file or a recorded run. A run succeeds if it is right on more than ${
         percent(SUCCESS, 0)
-      } of all sequences at the end. “From 28” means: loss first below 87% of log p, at epoch 28; the run had left the plateau.`,
+      } of all sequences at the end. “From 28” means that the run left the plateau at epoch 28, when its loss first fell below 87% of log p.`,
     ),
     said = element("p", { class: "ao-about", "aria-live": "polite" });
   const size = element("input", { type: "text", inputmode: "numeric", value: SEEDS, "aria-label": "number of seeds" });
@@ -645,7 +650,7 @@ function many(parent, link, { root }) {
             : ", then stopped"
         }`,
     ].filter(Boolean);
-    said.textContent = `${parts.join("; ")}.${n ? " A click opens a run." : ""}`;
+    said.textContent = `${parts.join("; ")}.${n ? " Click a run to open it." : ""}`;
     stop.disabled = !running;
   };
   const stop = button("stop", () => {
@@ -798,7 +803,7 @@ function files(parent, link, { bounds, root }) {
       element(
         "p",
         { class: "ao-about" },
-        "The page and Python agree to rounding at first; training magnifies rounding, so after some tens of epochs they can differ.",
+        "At first, the page and Python agree up to rounding, but training magnifies rounding errors, so after some tens of epochs they can differ.",
       ),
     );
   code.append(button("copy", async ({ target }) => {
@@ -833,7 +838,7 @@ function files(parent, link, { bounds, root }) {
     }),
     button("this run as Python", () => {
       const state = link.state();
-      if (state.run !== OWN) return link.warn("This is a recorded run; load_run(…) of the package gives it.");
+      if (state.run !== OWN) return link.warn("This is a recorded run; in the package, load_run(…) loads it.");
       code.firstChild.textContent = pythonOf(state);
       code.hidden = false;
     }),
@@ -858,7 +863,7 @@ function files(parent, link, { bounds, root }) {
         if (more.length) link.warn(more.join(" "));
       }
     } catch (error) {
-      link.warn(`${error.message} What was shown stays.`);
+      link.warn(`${error.message} Nothing was changed.`);
     }
     input.value = "";
   });
@@ -876,12 +881,12 @@ function labels(parent, link) {
     element(
       "p",
       { class: "ao-about" },
-      "Empty: the sum of the first k tokens modulo p. L whole numbers, such as 1 2 0 1 …: the sum of the tokens with these weights modulo p. All pᴸ labels as digits, with spaces or without, for at most 1024 sequences in lexicographic order: any rule. For a task of your own, try several seeds, and begin with a small L.",
+      "If the field is empty, the label is the sum of the first k tokens modulo p. If it holds L whole numbers, such as 1 2 0 1 …, the label is the sum of the tokens with these weights, modulo p. For any other rule on at most 1024 sequences, enter all pᴸ labels as digits, with spaces or without, in the lexicographic order of the sequences. For a task of your own, try several seeds, and begin with a small L.",
     ),
     element(
       "p",
       { class: "ao-about" },
-      "A setting that you change, also while the model trains, begins a new run at epoch 0; “the run before” goes back. To change the learning rate and the like in the middle of a run, use “Compare” below. Changing “train to epoch” does not start a new run.",
+      "Changing a setting, even during training, starts a new run at epoch 0; “the run before” restores the old one. To change the learning rate or a similar setting in the middle of a run, use “Compare” below. Changing “train to epoch” does not start a new run.",
     ),
   );
   let shown = null;
@@ -984,7 +989,7 @@ const controls = [
     kind: "choice",
     top: true,
     label: "show",
-    names: (run, { data }) => (run === OWN ? "a training of your own" : data[run].title),
+    names: (run, { data }) => (run === OWN ? "a run of your own" : data[run].title),
     put: (run, state) => ({
       run,
       prefix: 0,
@@ -1003,7 +1008,7 @@ const controls = [
   field("seed", "seed"),
   field("p", "tokens p"),
   field("length", "length L"),
-  field("k", "k that count"),
+  field("k", "prefix length k"),
   field("dim", "dimension d"),
   field("width", "neurons"),
   field("count", "training sequences"),
@@ -1048,10 +1053,10 @@ function draw([view], _, state) {
 
 function described(state) {
   const slot = benchOf(state)?.own, from = startSaid(state), changes = changesSaid(state);
-  const settings = `A training of your own: seed ${state.seed}, ${settingsSaid(state).join(", ") || "the usual settings"}.`,
+  const settings = `A run of your own: seed ${state.seed}, ${settingsSaid(state).join(", ") || "the usual settings"}.`,
     way = from
-      ? ` Starts ${[from, changes].filter(Boolean).join(", ")}; Adam starts anew.`
-      : ` Weights, data, and order are drawn from the seed${changes && `; ${changes}`}.`;
+      ? ` Starts ${[from, changes].filter(Boolean).join(", ")}; Adam's state starts at zero.`
+      : ` Weights, data, and order are drawn from the seed${changes && `; the run has ${changes}`}.`;
   const waits = slot && slot.last < Math.round(state.epoch * each(state))
     ? ` Training up to epoch ${numeral(state.epoch)} …`
     : "";
@@ -1090,21 +1095,21 @@ function say(numbers, state, [view]) {
   const right = loss === null
     ? `right on ${percent(all)} of all sequences`
     : `loss ${small(loss)}; right on ${percent(train)} of the training set${
-      known(unseen) ? `, ${percent(unseen)} of unseen` : ""
+      known(unseen) ? `, ${percent(unseen)} of unseen,` : ""
     } and ${percent(all)} of all sequences${known(unseen) ? "" : " (no unseen sequences)"}`;
   const count = m
     ? ` ${
       counts(m)
-        ? `m = ${inHalves(m, task, (part) => part.map((one) => show(one, 0)).join(" "), " | ")}, which explain ${
-          percent(explained)
-        } of ξ's variance`
+        ? `Weights of the count: m = ${
+          inHalves(m, task, (part) => part.map((one) => show(one, 0)).join(" "), " | ")
+        }, which explain ${percent(explained)} of ξ's variance`
         : "No count with small integer weights describes ξ here"
-    }${parity === null || parity === undefined ? "" : `; π = ${show(parity, 2)}`}.`
+    }${parity === null || parity === undefined ? "" : `; parity coefficient π = ${show(parity, 2)}`}.`
     : "";
   return `${where}: ${right}.${
     suffix === null || suffix === undefined
       ? ""
-      : ` Invariance: suffix ${show(suffix, 3)}, permutation ${show(permutation, 3)}.`
+      : ` Invariance of ξ: suffix ${show(suffix, 3)}, permutation ${show(permutation, 3)}.`
   }${count} ` +
     `Sequence ${inHalves(tokens, task, spelled, " ")}: ${percent(sum(shares.slice(0, task.k)))} of its attention on ${
       task.rule ? `the first ${task.k} tokens` : "the prefix"
@@ -1117,29 +1122,30 @@ const STEPS = [
     set: { run: "success", epoch: 0 },
     light: "ao-panel-sequence",
     say:
-      "Before training. Each dot is one of the 4096 sequences, at its sequence embedding ξ. The answer is read from where a dot lies: nothing is sorted yet.",
+      "Before training. Each dot is one of the 4096 sequences, at its sequence embedding ξ. The model's answer depends on where a dot lies, and nothing is sorted yet.",
   },
   {
     set: { run: "success", epoch: 1000 },
     light: "ao-panel-sequence",
     say:
-      "After it. Six clusters, one for each number of ones in the prefix: the model counts, and the dots of one cluster have one answer.",
+      "After training, there are six clusters, one for each number of ones in the prefix: the model counts, and all dots of a cluster get the same answer.",
   },
   {
     set: { run: "success", epoch: 1000 },
     light: "ao-panel-ladder",
-    say: "The ladder: level against position. The label alternates from rung to rung, so counting is enough.",
+    say:
+      "The ladder shows the level of each sequence against its ξ. The label alternates from rung to rung, so counting is enough.",
   },
   {
     set: { run: "partial_invariance", epoch: 1000 },
     light: "ao-panel-count",
     say:
-      "Another success: m has a minus one in the prefix and two minus twos in the suffix. Odd weights in the prefix, even weights in the suffix: the parity is still right.",
+      "Another success: m has a −1 in the prefix and two −2s in the suffix. The weights are odd in the prefix and even in the suffix, so the parity is still right.",
   },
   {
     set: { run: "failure", epoch: 1000 },
     light: "ao-panel-ladder",
-    say: "A failure: after as many epochs no small integers describe it, and half of the answers are wrong.",
+    say: "A failure: after the same number of epochs, no small integers m describe ξ, and half of the answers are wrong.",
   },
   {
     set: { run: OWN, epoch: 0 },

@@ -319,14 +319,14 @@ export function startOf(state) {
   } else {
     const [name, epoch] = start.split("@");
     if (!Object.hasOwn(data, name) || !(Number(epoch) >= 0)) {
-      throw new RangeError(`There is no run to start from that is called “${start.slice(0, 40)}”.`);
+      throw new RangeError(`There is no run “${start.slice(0, 40)}” to start from.`);
     }
     const run = unpack(data[name]);
     flat = run.flat(run.frameAt(Number(epoch)));
   }
   const wanted = sizeOf(state);
   if (flat.length !== wanted) {
-    throw new RangeError(`These settings ask for ${wanted} weights, and those to start from are ${flat.length}.`);
+    throw new RangeError(`These settings need ${wanted} weights, but the run would start from ${flat.length}.`);
   }
   if (!flat.every(Number.isFinite)) throw new RangeError("The weights to start from must be finite numbers.");
   return Array.from(flat);
@@ -347,7 +347,7 @@ export function editsOf(text, state) {
     if (!values.every(Number.isFinite)) bad("its numbers must be finite");
     const at = numbered ? values.shift() : null;
     if (numbered && !(Number.isInteger(at) && at >= 0 && at < state[NUMBERED[kind]])) {
-      bad(`it must be of 0 to ${state[NUMBERED[kind]] - 1}`);
+      bad(`its number must be from 0 to ${state[NUMBERED[kind]] - 1}`);
     }
     if (values.length !== (kind === "token" || kind === "position" ? state.dim : 1)) bad("it has another number of values");
     const [value] = values;
@@ -363,7 +363,7 @@ export function editsOf(text, state) {
   }
   const off = new Set();
   for (const { kind, at, values: [value] } of found) if (kind === "place") off[value ? "delete" : "add"](at);
-  if (off.size >= state.length) throw new RangeError("One position at least must stay on.");
+  if (off.size >= state.length) throw new RangeError("At least one position must stay on.");
   return found;
 }
 export const told = (edits) =>
@@ -383,7 +383,7 @@ export function fits(state, bounds) {
     editsOf(state.edits, state);
     const forks = editsOf(state.fork, state);
     if (forks.length > 1 || forks.some(({ kind }) => !FORKED.includes(kind))) {
-      return "A second run differs in one setting, and this is not a change of the model.";
+      return "A second run differs in one setting; it cannot change the model.";
     }
   } catch (error) {
     return error.message;
@@ -664,7 +664,7 @@ export function fromFile(text, state) {
   const firsts = Object.fromEntries(
     Object.entries(weights).map(([name, value]) => {
       if (!Array.isArray(value) || !value.length) {
-        throw new RangeError(`The file's ${name} must be a list, one entry a model.`);
+        throw new RangeError(`The file's ${name} must be a list with one entry per model.`);
       }
       return [name, value[0]];
     }),

@@ -78,19 +78,19 @@ const PANELS = [
   ],
   [
     "embeddings",
-    "normalized: Z(x, t), query q",
+    "normalized sums Z(x, t), query q",
     "Normalized embeddings of all tokens at all positions, with the query as an arrow",
     {},
   ],
   [
     "attention",
-    "what it attends to: a row per sequence, a column per position",
+    "attention: one row per sequence, one column per position",
     "Attention of every sequence to its tokens; that of the chosen sequence in percent",
     { canvas: true },
   ],
   [
     "values",
-    "values VZ(x, t), ◎ their mean ξ",
+    "values VZ(x, t), ◎ their weighted mean ξ",
     "Transformed embeddings; those of the chosen sequence joined to its sequence embedding",
     {},
   ],
@@ -102,24 +102,29 @@ const PANELS = [
   ],
   [
     "regions",
-    "each dot is a sequence; background: the answer at that place; ✕: wrong answer",
+    "answers: each dot is a sequence; the background shows the answer at each point; ✕ marks wrong ones",
     "Regions of the classes in the plane of sequence embeddings",
     { canvas: true },
   ],
   ["neurons", "receptors wᵢ ●, assemblers uᵢ ▲", "Receptors and assemblers; the two of a neuron have one color", {}],
   [
     "ladder",
-    "the ladder: level M against ξ",
-    "The level of every sequence against its sequence embedding along the main axis, colored by label",
+    "ladder: level M against ξ",
+    "The level of every sequence against its sequence embedding, along the line from the lowest to the highest level, colored by label",
     { canvas: true },
   ],
-  ["count", "m, what each position counts", "The integer that is read off for each position, prefix and suffix apart", {}],
-  ["loss", "how well it does: loss, accuracy", "Training loss and accuracy against the epoch", {
+  [
+    "count",
+    "m, the weight of each position in the count",
+    "The integer weight of each position, with a line between prefix and suffix",
+    {},
+  ],
+  ["loss", "loss and accuracy", "Training loss and accuracy against the epoch", {
     key: [["━", "training", HUES[0]], ["╍", "unseen", HUES[1]], OTHER],
   }],
   [
     "influences",
-    "influences ‖δ‖ (prefix bold), and π",
+    "influences ‖δ‖ (prefix bold), parity coefficient π",
     "Influence of each position, those of the prefix bold, and the parity coefficient against the epoch",
     { key: [OTHER] },
   ],
@@ -141,7 +146,7 @@ export function panels(root, link) {
     rest = element(
       "details",
       { class: "ao-fold ao-more" },
-      element("summary", {}, `${PANELS.length - FIRST.length} more panels: embeddings, values, neurons, what is counted`),
+      element("summary", {}, `${PANELS.length - FIRST.length} more panels: embeddings, values, neurons, the count`),
       more,
     );
   rest.addEventListener("toggle", link.redraw); // its panels have a size now
@@ -242,7 +247,7 @@ function cleared({ front }) {
   return front;
 }
 // A square plane about the origin, and the map into it from vectors, which are seen along the plane's axes.
-function planeOf(layer, reach, { axes: [u, w] }, note = `±${brief(reach)}${u.length > 2 ? ", main axes of ξ" : ""}`) {
+function planeOf(layer, reach, { axes: [u, w] }, note = `±${brief(reach)}${u.length > 2 ? ", principal axes of ξ" : ""}`) {
   const parent = cleared(layer), { size } = layer, half = size / 2;
   frameOf(parent, [0.5, 0.5, size - 0.5, size - 0.5]);
   line(parent, [0, half], [size, half], { opacity: 0.15 });
@@ -411,7 +416,7 @@ function build(view, state) {
     );
   } else {
     layers.gradients.span = [34, size - 6];
-    tiny(layers.gradients.behind, size / 2, size / 2, "of a training only");
+    tiny(layers.gradients.behind, size / 2, size / 2, "only for training runs");
   }
 }
 const brief3 = (value) => String(Number(value.toPrecision(3)));
@@ -543,7 +548,7 @@ function drawCount(layers, suffix, shown, state, chosen) {
       ],
       (n) => TOKENS[levels.labels[n]],
     );
-    tiny(group, (left + right) / 2, size - 6, "ξ along the main axis; color: label");
+    tiny(group, (left + right) / 2, size - 6, "ξ along the levels; color: label");
   } else {
     ladder.cloth.width = ladder.cloth.height = 1;
     tiny(group, (left + right) / 2, size / 2, m ? "no count with small integer weights" : "only for p = 2 and L ≤ 13");
