@@ -365,7 +365,7 @@ function draw([plane, numbers], now, state) {
 
 function say(now, state) {
   const { selected, axis, steps } = state,
-    row = now.attention[selected].map((value) => show(value)).join(", "),
+    row = now.attention[selected].map((value) => show(value)).join(", ").replace(/, (?=[^,]*$)/, ", and "),
     token = `token ${selected + 1}`;
   const pair = (z) => `(${z.map((value) => show(value)).join(", ")})`;
   return `${steps ? `After ${steps} ${steps === 1 ? "step" : "steps"}` : "Before the first step"}, ${token} is at ${

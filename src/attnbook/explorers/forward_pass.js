@@ -186,11 +186,11 @@ const subscript = (value) => String(value).replace(/\d/g, (digit) => "₀₁₂�
 function say(now, { layers, mask, examples: n }) {
   const w = now.path[layers], name = `w${subscript(layers)}`, entry = now.labels[layers].at(-1);
   const out = w.some((value) => Math.abs(value) > REACH) ? ", outside the picture" : "";
-  return `After ${layers} ${layers === 1 ? "layer" : "layers"} the query's entry is ${show(entry)}: the prediction is ${
+  return `After ${layers} ${layers === 1 ? "layer" : "layers"}, the query's entry is ${show(entry)}: the prediction is ${
     show(-entry)
   }, the label ${show(now.label)}. ` +
     `Each entry is its initial value minus ⟨${name}, x⟩, with ${name} = ${pair(w)}${out}. ` +
-    `The loss on the ${n === 1 ? "example" : `${n} examples`} is ${show(now.losses[layers], 3)}; at w = 0 it was ${
+    `The loss on the ${n === 1 ? "example" : `${n} examples`} is ${show(now.losses[layers], 3)}; at w = 0, it was ${
       show(now.losses[0], 3)
     }.` +
     (mask === "on"

@@ -120,7 +120,7 @@ const controls = [
   },
   {
     trait: "ones",
-    label: `tokens at ${MARKS[1]}, of five at ${MARKS[0]} and ${MARKS[1]}`,
+    label: `tokens at ${MARKS[1]} (of the five at ${MARKS[0]} and ${MARKS[1]})`,
     hidden: ({ context }) => context <= 1.5,
   },
 ];
@@ -271,7 +271,7 @@ const tour = [
   {
     set: { context: 2, ones: 4 },
     say: ({ attention }) =>
-      `Another sequence, with four of the five at ▲: attention is ${
+      `Another sequence: of the five tokens at ● and ▲, four are at ▲, and attention is ${
         pair(attention)
       }. Such a head passes on the ratio of the counts at ● and ▲, and loses the order of the tokens and almost everything about ■.`,
   },

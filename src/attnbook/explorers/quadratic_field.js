@@ -218,7 +218,7 @@ function say(now, { point }) {
     : formula
     ? "the gradient vanishes, but the paper's formula does not"
     : "both the gradient and the paper's formula vanish";
-  return `At (${point.map((value) => show(value)).join(", ")}) the cross-entropy is ${
+  return `At (${point.map((value) => show(value)).join(", ")}), the cross-entropy is ${
     show(now.loss, 3)
   }, and ${compared}. ` +
     `At time ${HORIZON}, the cross-entropy is ${ends(now.losses.true)[1]} along the negative gradient and ${

@@ -102,7 +102,7 @@ const PANELS = [
   ],
   [
     "regions",
-    "answers: each dot is a sequence; the background shows the answer at each point; ✕ marks wrong ones",
+    "answers: dots are sequences, ✕ wrong ones; the background is the answer there",
     "Regions of the classes in the plane of sequence embeddings",
     { canvas: true },
   ],
