@@ -69,7 +69,7 @@ const FIELD = [46, 26, 346, 262],
   ) => [FIELD[0] + (FIELD[2] - FIELD[0]) * Math.log10(n) / DECADES, FIELD[3] - (FIELD[3] - FIELD[1]) * value];
 const TITLES = {
   nothing: "all tokens (all examples vote)",
-  sequences: "all tokens (best matches vote)",
+  sequences: "all tokens (exact matches vote)",
   positions: "the relevant tokens",
   counts: "the count",
   parity: "the parity",
@@ -275,7 +275,7 @@ const tour = [
   {
     set: { knows: "sequences", decades: 3 },
     say:
-      "The head compares all tokens: 4,096 cells. After 1,000 examples, more than there are parities, most of the variance is unexplained.",
+      "The head compares all tokens: 4,096 cells. Even after 1,000 examples, although there are only 792 parities, most of the variance is unexplained.",
   },
   {
     set: { knows: "positions", decades: 1.7 },

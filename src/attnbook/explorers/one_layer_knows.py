@@ -31,7 +31,7 @@ class OneLayerKnowsExplorer(Explorer):
     alt = (
         "Left: unexplained variance against the number of examples on a logarithmic axis. Five curves "
         "fall from 1 to 0, one after the other: parity, count, positions, and, far to the right, all tokens, if only the "
-        "best matches vote and if all examples do. Right: ν against the inverse temperature, a valley, above a dashed "
+        "exact matches vote and if all examples do. Right: ν against the inverse temperature, a valley, above a dashed "
         "line at the number of rules."
     )
     knows = traitlets.Enum(list(NAMES), default_value="sequences").tag(sync=True)
