@@ -145,7 +145,7 @@ def usable() -> bool:
 
 
 def environment() -> None:
-    """Make `.venv`, or renew it; the stamp is written last, so an interrupted attempt is recognized and made anew.
+    """Make `.venv`, or renew it; the stamp is written last, so an interrupted attempt is recognized and made again.
 
     A `.venv` that is a link belongs to another checkout and is used as it is.
     """

@@ -116,7 +116,7 @@ def token_by_token(prompts: Tensor, targets: Tensor, A: Tensor) -> Tensor:
 
 
 def training() -> dict:
-    """Five runs of section 5.3 as one optimisation of reduced losses, against one evaluation on the tokens themselves."""
+    """Five runs of section 5.3 as one optimization of reduced losses, against one evaluation on the tokens themselves."""
     generators = [torch.Generator().manual_seed(100 + run) for run in range(RUNS)]
     grams = torch.stack([sample_grams(PROMPTS, DIM, CONTEXT, g) for g in generators])
     start = torch.stack([0.1 * torch.randn(LAYERS, DIM, DIM, generator=g) for g in generators])
@@ -125,19 +125,19 @@ def training() -> dict:
     def train() -> Tensor:
         nonlocal evaluations
         A, evaluations = start.clone().requires_grad_(), 0
-        optimiser = torch.optim.LBFGS(
+        optimizer = torch.optim.LBFGS(
             [A], max_iter=100, history_size=50, tolerance_grad=1e-4, tolerance_change=1e-9, line_search_fn="strong_wolfe"
         )
 
         def closure() -> Tensor:
             nonlocal evaluations
             evaluations += 1
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             total = reduced(grams, A).sum()
             total.backward()
             return total
 
-        optimiser.step(closure)
+        optimizer.step(closure)
         return A.detach()
 
     began = time.perf_counter()

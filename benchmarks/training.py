@@ -94,7 +94,7 @@ def plain_epoch(by_index: bool, translated: bool = False, **adam) -> Callable[[]
     generator = torch.Generator().manual_seed(0)
     data, test = (Task().sample(2048, generator) for _ in range(2))
     model = Plain()
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3, **adam)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, **adam)
     dataset = TensorDataset(*data)
     at_once = BatchSampler(RandomSampler(dataset), 32, drop_last=False)
     how = {"sampler": at_once, "batch_size": None} if by_index else {"batch_size": 32, "shuffle": True}
@@ -104,9 +104,9 @@ def plain_epoch(by_index: bool, translated: bool = False, **adam) -> Callable[[]
 
     def epoch() -> None:
         for tokens, targets in loader:
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss(tokens, targets).backward()
-            optimiser.step()
+            optimizer.step()
         with torch.no_grad():
             for tokens, targets in (data, test):
                 logits = model(tokens)
@@ -120,7 +120,7 @@ def mapped_epoch() -> Callable[[], None]:
     data, test = training_data(range(RUNS), Task()), training_data(range(RUNS, 2 * RUNS), Task())
     model, starts = Plain(), [named(at) for at in range(RUNS)]
     stacked = {name: torch.stack([start[name] for start in starts]).requires_grad_() for name in starts[0]}
-    optimiser = torch.optim.Adam(stacked.values(), lr=3e-3, fused=True)
+    optimizer = torch.optim.Adam(stacked.values(), lr=3e-3, fused=True)
 
     def loss(weights: dict[str, Tensor], tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         logits = functional_call(model, weights, (tokens,))
@@ -132,7 +132,7 @@ def mapped_epoch() -> Callable[[], None]:
         for batch in torch.randperm(2048).split(32):
             for name, found in step(stacked, data[0][:, batch], data[1][:, batch])[0].items():
                 stacked[name].grad = found
-            optimiser.step()
+            optimizer.step()
         with torch.no_grad():
             for tokens, targets in (data, test):
                 judge(stacked, tokens, targets)

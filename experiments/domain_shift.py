@@ -113,7 +113,7 @@ def part_of(rotation: Tensor, fraction: float) -> Tensor:
     return torch.from_numpy(expm(fraction * logm(rotation.numpy()).real))
 
 
-def centre(values: Tensor) -> dict[str, float]:
+def center(values: Tensor) -> dict[str, float]:
     """Median and mean."""
     return {"median": rounded(values.median().item(), 6), "mean": rounded(values.mean().item(), 6)}
 
@@ -150,7 +150,7 @@ def shifts() -> dict:
             for value in grid:
                 scale, n_context = (value, N_CONTEXT) if shift == "scaled" else (1.0, value)
                 row = {"scale": scale} if shift == "scaled" else {"n_context": n_context}
-                row |= centre(losses(*shifted(A, B, covariance, scale * covariance), n_context, PROMPTS, 11))
+                row |= center(losses(*shifted(A, B, covariance, scale * covariance), n_context, PROMPTS, 11))
                 if name in on_S:
                     row["exact"] = exact_loss(*on_S[name], scale, n_context)
                 rows.append({key: rounded(number, 6) for key, number in row.items()})
@@ -161,10 +161,10 @@ def shifts() -> dict:
                 V = part_of(rotation, fraction)
                 layers = shifted(A, B, covariance, V @ covariance @ V.mT)
                 seen.append(prompt_losses(prompts(N_CONTEXT, PROMPTS, 11).split(PROMPTS // ROTATIONS)[i], *layers))
-            turned.append({"fraction": fraction} | centre(torch.cat(seen)))
-        unrotated = {f"{key}_unrotated": value for key, value in centre(losses(A, B, N_CONTEXT, PROMPTS, 11)).items()}
-        lists = {f"{key}s": [centre(one)[key] for one in seen] for key in ("median", "mean")}
-        found["rotated"][name] = lists | centre(torch.cat(seen)) | unrotated
+            turned.append({"fraction": fraction} | center(torch.cat(seen)))
+        unrotated = {f"{key}_unrotated": value for key, value in center(losses(A, B, N_CONTEXT, PROMPTS, 11)).items()}
+        lists = {f"{key}s": [center(one)[key] for one in seen] for key in ("median", "mean")}
+        found["rotated"][name] = lists | center(torch.cat(seen)) | unrotated
     found["harmless_below"] = {
         name: rounded(brentq(lambda s: np.log(exact_loss(*of, s, N_CONTEXT) / DIM), 1, 10), 6)  # noqa: B023
         for name, of in on_S.items()

@@ -257,8 +257,8 @@ def overshoot(name: str, seed: int, **how) -> dict:
     gram = theta @ theta.T
     root = torch.linalg.cholesky(gram)
     found = {"squared operator norm of θ": rounded(torch.linalg.matrix_norm(theta, 2).item() ** 2, 5)}
-    centred = torch.linalg.matrix_norm(theta - theta.mean(0), 2).item() ** 2
-    found["squared operator norm of θ less its mean row"] = rounded(centred, 5)
+    centered = torch.linalg.matrix_norm(theta - theta.mean(0), 2).item() ** 2
+    found["squared operator norm of θ less its mean row"] = rounded(centered, 5)
     found["eigenvalues of θθᵀ"] = [rounded(value, 5) for value in torch.linalg.eigvalsh(gram).tolist()]
     for kind, start in products(images, theta).items():
         after = blocks(start, *model, onehot(truth))

@@ -21,23 +21,23 @@ NOISE, NEIGHBOURS = 1 / 3, 5
 LONG, SHORT = {"keep": (1, 3, 10, 30, 100)}, {"epochs": 30, "keep": (10, 30)}
 NEAREST = "noise, clipping, then pixels in [-1, 1]"
 VARIANTS = {
-    NEAREST: {"centre": 0.5, "spread": 0.5, "early": True, "clip": True, **LONG},
-    "noise, clipping, then pixels standardised": {"centre": 0.286, "spread": 0.353, "early": True, "clip": True, **LONG},
+    NEAREST: {"center": 0.5, "spread": 0.5, "early": True, "clip": True, **LONG},
+    "noise, clipping, then pixels standardised": {"center": 0.286, "spread": 0.353, "early": True, "clip": True, **LONG},
     "noisy images clipped": {"clip": True, **LONG},
-    "pixels in [-1, 1], noisy images clipped": {"centre": 0.5, "spread": 0.5, "clip": True, **LONG},
-    "pixels in [-1, 1]": {"centre": 0.5, "spread": 0.5, **SHORT},
+    "pixels in [-1, 1], noisy images clipped": {"center": 0.5, "spread": 0.5, "clip": True, **LONG},
+    "pixels in [-1, 1]": {"center": 0.5, "spread": 0.5, **SHORT},
     "as stated": {"epochs": 200, "keep": (1, 3, 10, 30, 200)},
     "weight decay 0.001": {"decay": 1e-3, **SHORT},
     "trained on clean images": {"noise": 0.0, **SHORT},
     "no bias": {"bias": False, **SHORT},
-    "pixels standardised": {"centre": 0.286, "spread": 0.353, **SHORT},
+    "pixels standardised": {"center": 0.286, "spread": 0.353, **SHORT},
 }
 
 
-def pixels(split: str, centre: float = 0.0, spread: float = 1.0) -> tuple[Tensor, Tensor]:
-    """All images of a file as float32 vectors, grey levels in [0, 1] before (x - centre) / spread; and their labels."""
+def pixels(split: str, center: float = 0.0, spread: float = 1.0) -> tuple[Tensor, Tensor]:
+    """All images of a file as float32 vectors, gray levels in [0, 1] before (x - center) / spread; and their labels."""
     images, labels = fashion_mnist(split)
-    return (images.flatten(1).float() / 255 - centre) / spread, labels
+    return (images.flatten(1).float() / 255 - center) / spread, labels
 
 
 def parts(seed: int) -> tuple[Tensor, Tensor]:
@@ -54,7 +54,7 @@ def train(
     noise: float = NOISE,
     bias: bool = True,
     decay: float = 0.0,
-    centre: float = 0.0,
+    center: float = 0.0,
     spread: float = 1.0,
     early: bool = False,
     clip: bool = False,
@@ -69,7 +69,7 @@ def train(
         noise: standard deviation of the noise.
         bias: whether layers have one.
         decay: weight of Adam's L2 term.
-        centre: subtracted from the grey levels in [0, 1].
+        center: subtracted from the gray levels in [0, 1].
         spread: what they are then divided by.
         early: whether the noise is added before the scaling, not after it.
         clip: whether noisy images are clipped to the range of clean ones.
@@ -78,7 +78,7 @@ def train(
         The parameters, each stacked over the kept epochs, and the seconds taken.
     """
     began = time.perf_counter()
-    x, y = pixels("train", centre, spread)
+    x, y = pixels("train", center, spread)
     members = parts(seed)[0]
     generator = torch.Generator().manual_seed(1000 + seed)
     sizes = [784, hidden, 10] if hidden else [784, 10]
@@ -93,7 +93,7 @@ def train(
     for epoch in range(1, epochs + 1):
         for batch in members[torch.randperm(len(members), generator=generator)].split(1024):
             images = x[batch] + deviation * torch.randn(len(batch), 784, generator=generator)
-            images = images.clamp(-centre / spread, (1 - centre) / spread) if clip else images
+            images = images.clamp(-center / spread, (1 - center) / spread) if clip else images
             adam.zero_grad()
             cross_entropy(model(images), y[batch]).backward()
             adam.step()
@@ -152,25 +152,25 @@ def noisy(images: Tensor, seed: int, deviation: float = NOISE) -> Tensor:
 
 
 def held(
-    part: str, seed: int, centre: float = 0.0, spread: float = 1.0, early: bool = False, clip: bool = False, **_
+    part: str, seed: int, center: float = 0.0, spread: float = 1.0, early: bool = False, clip: bool = False, **_
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Images of a part, clean and with one draw of noise, and their labels.
 
     Args:
         part: "validation" or "training" for a seed's part of the training file, "test" for the test file.
         seed: of the split and of the noise.
-        centre: as the other arguments, as in `train`.
+        center: as the other arguments, as in `train`.
         spread: see `train`.
         early: see `train`.
         clip: see `train`.
     """
-    x, y = pixels("test" if part == "test" else "train", centre, spread)
+    x, y = pixels("test" if part == "test" else "train", center, spread)
     if part != "test":
         members = parts(seed)[part == "validation"]
         x, y = x[members], y[members]
     first_seed = {"validation": 2000, "test": 4000, "training": 5000}[part]
     images = noisy(x, first_seed + seed, NOISE / spread if early else NOISE)
-    images = images.clamp(-centre / spread, (1 - centre) / spread) if clip else images
+    images = images.clamp(-center / spread, (1 - center) / spread) if clip else images
     return {"clean": x, "noisy": images}, y
 
 

@@ -35,10 +35,10 @@ FINAL = Watch(every=EPOCHS)
 
 def explained(points: Tensor, groups: Tensor) -> float:
     """Share of the variance of points (n, d) between groups, integers (n,)."""
-    centred = points - points.mean(0)
+    centered = points - points.mean(0)
     _, member, sizes = groups.unique(return_inverse=True, return_counts=True)
-    sums = points.new_zeros(len(sizes), points.shape[1]).index_add(0, member, centred)
-    total = centred.square().sum()
+    sums = points.new_zeros(len(sizes), points.shape[1]).index_add(0, member, centered)
+    total = centered.square().sum()
     return float((sums.square() / sizes.unsqueeze(1)).sum() / total) if total > 1e-12 else 0.0
 
 
@@ -63,9 +63,9 @@ def stages(model: Models, tokens: Tensor, p: int) -> dict[str, Tensor]:
 def arrangement(points: Tensor, tokens: Tensor, task: Task) -> tuple[float, float]:
     """The additive part at the positions of the prefix: the share on the best line, and at the best frequency."""
     line, pure, total = 0.0, 0.0, 0.0
-    centred = points - points.mean(0)
+    centered = points - points.mean(0)
     for t in range(task.k):
-        effects = torch.stack([centred[tokens[:, t] == value].mean(0) for value in range(task.p)])
+        effects = torch.stack([centered[tokens[:, t] == value].mean(0) for value in range(task.p)])
         line += float(torch.linalg.svdvals(effects)[0] ** 2)
         power = torch.fft.fft(effects, dim=0).abs().square().sum(1) / task.p
         pure += max(float(power[w] + (power[-w] if 2 * w != task.p else 0)) for w in range(1, task.p // 2 + 1))

@@ -4,9 +4,9 @@
 
 Writes results/labels_in_context.json.
 
-"tasks": two classes, x = y(μ + noise), DIM coordinates, EXAMPLES labelled points. "fixed": noise N(0, I), μ ~ N(0, ½I), so
+"tasks": two classes, x = y(μ + noise), DIM coordinates, EXAMPLES labeled points. "fixed": noise N(0, I), μ ~ N(0, ½I), so
 that one layer is the Bayes predictor. "random": noise N(0, Λ) with Λ new in every prompt, uniformly random eigenvectors,
-eigenvalues log-uniform from 1/10 to 10, and μ ~ N(0, I). Layers step by W ← W - h_i∇CE(W); their h_i, of any sign, minimise
+eigenvalues log-uniform from 1/10 to 10, and μ ~ N(0, I). Layers step by W ← W - h_i∇CE(W); their h_i, of any sign, minimize
 the cross-entropy at the query over FITTED prompts, its label averaged over what Bayes' rule that knows Λ says of it, by
 L-BFGS from a start drawn for each of SEEDS. For each task and number of layers: "excess", the cross-entropy on 10⁵ fresh
 prompts beyond that of this rule, to a millionth; "accuracy"; "steps". "bayes" is the accuracy of the rule.
@@ -93,7 +93,7 @@ def entropy(odds: Tensor, best: Tensor) -> Tensor:
 
 
 def trained_steps(task: str, layers: int, generator: torch.Generator, count: int = FITTED) -> Tensor:
-    """Steps that minimise the cross-entropy at the query, from a random start."""
+    """Steps that minimize the cross-entropy at the query, from a random start."""
     start = torch.rand(layers, generator=generator, dtype=torch.float64) * 2 / layers
     points, queries, best = draw(task, count, generator)
 
@@ -186,7 +186,7 @@ def ridge(context: Tensor, labels: Tensor, asked: Tensor, penalty: float) -> Ten
 
 
 def fit_layers(images: list[Tensor], classes: list[int], layers: int, learns: bool, generator: torch.Generator) -> tuple:
-    """Steps, and a preconditioner if it is learned, that minimise the cross-entropy at the queries."""
+    """Steps, and a preconditioner if it is learned, that minimize the cross-entropy at the queries."""
     logs = torch.full((layers,), 20.0).log().requires_grad_()
     factor = torch.eye(COMPONENTS).requires_grad_(learns)
     adam = torch.optim.Adam([{"params": [logs], "lr": 0.05}] + [{"params": [factor], "lr": 0.01}] * learns)

@@ -2,7 +2,7 @@
 
     python experiments/oracle_value.py
 
-Writes results/oracle_value.json. The features are an image with Gaussian noise of standard deviation NOISE (grey levels in
+Writes results/oracle_value.json. The features are an image with Gaussian noise of standard deviation NOISE (gray levels in
 [0, 1]), one draw for each image. For each of SEEDS, on the 48,000 training images of the seed's split, with noise drawn anew
 for every image and epoch: a linear classifier, and perceptrons 784-256-10 for images with noise NOISE, NOISE/2, NOISE/3 and
 0. Each model's number of epochs and then its temperature are those with the smallest cross-entropy on the 12,000 held-out

@@ -1,4 +1,4 @@
-"""Remedies for loss spikes that the paper names beside the smoothed normalization: other norms, regularisation, width.
+"""Remedies for loss spikes that the paper names beside the smoothed normalization: other norms, regularization, width.
 
     python experiments/spike_remedies.py
 

@@ -2,7 +2,7 @@
 
     python experiments/step_sizes_training.py
 
-Writes results/step_sizes_training.json. A prompt enters through its whitened Gram matrix alone. Each run is an optimisation
+Writes results/step_sizes_training.json. A prompt enters through its whitened Gram matrix alone. Each run is an optimization
 of its own, so that no run's line search and curvature depend on another's.
 """
 
@@ -48,12 +48,12 @@ def _train(grams: Tensor, roots: Tensor, scale: float, iterations: int, seed: in
     generator = torch.Generator().manual_seed(seed)
     A = (scale * torch.randn(1, LAYERS, DIM, DIM, generator=generator)).requires_grad_()
     whiten = roots[:, None]
-    optimiser = torch.optim.LBFGS(
+    optimizer = torch.optim.LBFGS(
         [A], max_iter=1, max_eval=20, tolerance_grad=0, tolerance_change=0, history_size=100, line_search_fn="strong_wolfe"
     )
 
     def closure() -> Tensor:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         total = losses(grams, whiten @ A @ whiten).sum()
         total.backward()
         return total
@@ -66,7 +66,7 @@ def _train(grams: Tensor, roots: Tensor, scale: float, iterations: int, seed: in
             records["dist_whitened"].append(dist(whitened))
             records["dist_plain"].append(dist(A))
         if iteration < iterations:
-            optimiser.step(closure)
+            optimizer.step(closure)
     gradient = A.grad.flatten(1).norm(dim=1)
     return {name: torch.stack(values) for name, values in records.items()} | {"A": A.detach(), "gradient": gradient}
 

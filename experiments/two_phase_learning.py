@@ -132,8 +132,8 @@ def events(training: Training) -> dict:
         seen: dict[str, list] = {name: [] for name in (*curves, *NAMES)}
         for run in late:
             escape = result["escape"][run]
-            centre = escape if kind == "aligned" else int(generator.integers(BEFORE, int(epochs[-1]) - max(AROUND)))
-            at = [(centre + offset) // step for offset in AROUND]
+            center = escape if kind == "aligned" else int(generator.integers(BEFORE, int(epochs[-1]) - max(AROUND)))
+            at = [(center + offset) // step for offset in AROUND]
             for name, curve in curves.items():
                 seen[name].append(curve[at, run].tolist())
             for name, gradient in gradients.items():

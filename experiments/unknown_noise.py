@@ -3,7 +3,7 @@
     python experiments/unknown_noise.py
 
 Writes results/unknown_noise.json. The task is "random" of labels_in_context.py in two dimensions: points x = y(μ + noise),
-EXAMPLES of them labelled; μ ~ N(0, I); the noise has uniformly random eigenvectors and eigenvalues that are log-uniform from
+EXAMPLES of them labeled; μ ~ N(0, I); the noise has uniformly random eigenvectors and eigenvalues that are log-uniform from
 1/10 to 10. Given the direction of an eigenvector, the density of all points is a product of two integrals over one
 eigenvalue each, so Bayes' rule takes Gauss-Legendre quadrature over the logarithms of the eigenvalues, NODES each, and
 equally spaced directions, ANGLES of them over a quarter turn.

@@ -87,7 +87,7 @@ def prepare(app: Sphinx, pagename: str, templatename: str, context: dict, doctre
 
 
 def renumber(app: Sphinx, env: BuildEnvironment) -> list[str]:
-    """Number theorems, equations and exercises anew on each page, as in its notebook, which does not number figures."""
+    """Number theorems, equations and exercises again on each page, as in its notebook, which does not number figures."""
     for kinds in env.toc_fignumbers.values():
         for kind, numbers in kinds.items():
             if kind != "figure":

@@ -63,7 +63,7 @@ def collapse_deltas(expression: sp.Expr) -> sp.Expr:
 def gaussian_expectation(
     polynomial: sp.Expr | sp.Matrix, variables: Iterable[sp.Symbol], variances: Iterable[sp.Expr]
 ) -> sp.Expr:
-    """Expectation of a polynomial, or of each entry of a matrix, in independent centred normal variables.
+    """Expectation of a polynomial, or of each entry of a matrix, in independent centered normal variables.
 
     A monomial's expectation is the product of its factors' moments: E x^{2m} = (2m - 1)!! v^m for variance v, odd ones 0.
     SymPy raises its PolynomialError for anything but a polynomial in the variables.

@@ -156,14 +156,14 @@ def token_effects(sequence: Tensor, tokens: Tensor, p: int) -> tuple[Tensor, Ten
     pairs = one_hot(tokens, p).flatten(1).to(sequence.dtype)
     if not pairs.any(0).all():
         raise ValueError("tokens must have every token at every position")
-    centred = sequence - sequence.mean(1, keepdim=True)
-    effects = (pairs / pairs.sum(0)).T @ centred
+    centered = sequence - sequence.mean(1, keepdim=True)
+    effects = (pairs / pairs.sum(0)).T @ centered
     axis = torch.linalg.svd(effects, full_matrices=False).Vh[:, 0]
-    along, seen = ((points @ axis.unsqueeze(-1)).squeeze(-1) for points in (effects, centred))
+    along, seen = ((points @ axis.unsqueeze(-1)).squeeze(-1) for points in (effects, centered))
     sign = torch.where(along[:, p - 1] < along[:, 0], -1.0, 1.0).to(along).unsqueeze(1)  # svd leaves it open
     along, seen = sign * along, sign * seen
     gained = seen.square().mean(1) - (seen - along @ pairs.T).square().mean(1)
-    return along.unflatten(1, (-1, p)), gained / centred.square().sum(-1).mean(1)
+    return along.unflatten(1, (-1, p)), gained / centered.square().sum(-1).mean(1)
 
 
 def cyclic_step(effects: Tensor, k: int) -> Tensor:

@@ -129,7 +129,7 @@ class Task:
             return (tokens * weights).sum(-1) % self.p
         return torch.tensor(self.rule, device=tokens.device)[indices(tokens, self.p)]
 
-    def labelled(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def labeled(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Sequences (n, L) and their labels (n,), int64.
 
         Raises:
@@ -145,14 +145,14 @@ class Task:
         """
         if self.size > LARGEST:
             raise ValueError(f"the sequences can not be listed, all {self.p}^{self.length} are more than {LARGEST}: sample")
-        return self.labelled(every(self.p, self.length))
+        return self.labeled(every(self.p, self.length))
 
     def sample(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Sequences drawn uniformly, with replacement, int64, shape (count, L), and their labels (count,)."""
         check_generator("generator", generator)
         shape = check_count("count", count), self.length
         tokens = torch.randint(self.p, shape, generator=generator, device=generator.device)
-        return self.labelled(tokens)
+        return self.labeled(tokens)
 
     def judged(self) -> tuple[Tensor, Tensor]:
         """The sequences that trained models are judged on: all, or the same 4096 if there are more than 8192; and labels."""

@@ -54,7 +54,7 @@ def gdpp_loss(steps: Tensor | Sequence[float], curvatures: Tensor | Sequence[flo
         steps: a_i, shape (..., k).
         curvatures: products a_i b_i of all layers but the last, shape (..., k - 1); empty for one layer.
         dim: the dimension d.
-        n_context: n, the labelled examples of a prompt.
+        n_context: n, the labeled examples of a prompt.
 
     Returns:
         The loss, not divided by d, shape (...); differentiable in both.
@@ -79,7 +79,7 @@ def gdpp_optimum(dim: int, n_context: int, n_layers: int) -> tuple[Tensor, Tenso
 
     Args:
         dim: the dimension d.
-        n_context: n, the labelled examples of a prompt.
+        n_context: n, the labeled examples of a prompt.
         n_layers: k, at most 4 (the loss has degree 3ᵏ - 1 in the Gram matrix).
 
     Returns:

@@ -22,7 +22,7 @@ def transverse_hessians(steps: Tensor | Sequence[float], dim: int, n_context: in
     Args:
         steps: a_i in the order of the layers, shape (k,).
         dim: d, at least 2 (in one dimension there is no other direction).
-        n_context: n, the labelled examples of a prompt.
+        n_context: n, the labeled examples of a prompt.
 
     Returns:
         The symmetric traceless and the antisymmetric block, float64, shape (k, k) each. At a critical point on the set

@@ -21,7 +21,7 @@ def layers_loss(A: Tensor, covariance: Tensor, n_context: int, weight_covariance
     Args:
         A: the matrices A_0 … A_{k-1} in the order of the layers, shape (..., k, d, d); k at most 4.
         covariance: Σ of the covariates, shape (..., d, d), positive definite.
-        n_context: n, the labelled examples of a prompt.
+        n_context: n, the labeled examples of a prompt.
         weight_covariance: Ω, shape (..., d, d), positive definite; the identity unless given.
 
     Returns:

@@ -1,4 +1,4 @@
-"""One layer: the exact in-context loss and its minimiser."""
+"""One layer: the exact in-context loss and its minimizer."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ def one_layer_optimum(covariance: Tensor, n_context: int) -> Tensor:
 
     Args:
         covariance: Σ, shape (..., d, d), positive definite.
-        n_context: n, the labelled examples of a prompt.
+        n_context: n, the labeled examples of a prompt.
 
     Returns:
         The upper block of the optimal A, negative definite, shape (..., d, d).
@@ -36,7 +36,7 @@ def one_layer_loss(
     Args:
         preconditioner: A, shape (..., d, d), any square matrix; negative definite for gradient descent.
         covariance: Σ of the covariates, shape (..., d, d), positive definite.
-        n_context: n, the labelled examples of a prompt.
+        n_context: n, the labeled examples of a prompt.
         weight_covariance: Ω, shape (..., d, d), positive definite; the identity unless given.
 
     Returns:
@@ -74,7 +74,7 @@ def attention_loss(b: Tensor, A: Tensor, covariance: Tensor, n_context: int) -> 
         b: last row of P, shape (..., d + 1).
         A: first d columns of Q, shape (..., d + 1, d).
         covariance: Σ of the covariates, shape (d, d), positive definite.
-        n_context: n, the labelled examples of a prompt.
+        n_context: n, the labeled examples of a prompt.
 
     Returns:
         E[((bᵀĈA + w⋆ᵀ)x)²], shape (...), a polynomial of degree 4 in the parameters.

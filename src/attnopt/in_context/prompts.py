@@ -18,7 +18,7 @@ def sample_prompts(
     Args:
         n_prompts: how many.
         covariance: Σ of the covariates x ~ N(0, Σ), shape (d, d), positive definite.
-        n_context: n, the labelled examples of each prompt.
+        n_context: n, the labeled examples of each prompt.
         generator: draws them, on the device of ``covariance``.
         weight_covariance: of w⋆, shape (d, d), positive definite; the identity unless given.
 
@@ -57,7 +57,7 @@ def sample_grams(
     Args:
         n_prompts: how many.
         dim: the dimension d.
-        n_context: n, the labelled examples of each prompt.
+        n_context: n, the labeled examples of each prompt.
         generator: draws them; its device is that of the result.
         dtype: of the result.
 

@@ -23,7 +23,7 @@ def valley_loss(angle: Tensor, eigenvalues: Tensor, n_context: int, direction: i
     Args:
         angle: θ in radians, any shape.
         eigenvalues: of Σ, positive, shape (d,).
-        n_context: n, the labelled examples of a prompt.
+        n_context: n, the labeled examples of a prompt.
         direction: j, the eigenvalue's index.
 
     Returns:
@@ -46,7 +46,7 @@ def valley_parameters(angle: Tensor, eigenvalues: Tensor, n_context: int, direct
     Args:
         angle: θ in radians, any shape.
         eigenvalues: of Σ, positive, shape (d,).
-        n_context: n, the labelled examples of a prompt.
+        n_context: n, the labeled examples of a prompt.
         direction: j, the eigenvalue's index.
 
     Returns:
@@ -72,7 +72,7 @@ def second_valley(eigenvalues: Tensor, n_context: int, direction: int = 0) -> tu
 
     Args:
         eigenvalues: of Σ, positive, float64, shape (d,), d at least 2.
-        n_context: n, the labelled examples of a prompt.
+        n_context: n, the labeled examples of a prompt.
         direction: j, the eigenvalue's index.
 
     Returns:

@@ -42,7 +42,7 @@ def step_loss(steps: Tensor | Sequence[float], dim: int, n_context: int) -> Tens
     Args:
         steps: a_i (negative for gradient descent), shape (..., k).
         dim: the dimension d.
-        n_context: n, the labelled examples of a prompt.
+        n_context: n, the labeled examples of a prompt.
 
     Returns:
         The loss, shape (...), d where all steps are 0; differentiable in ``steps``.
@@ -65,7 +65,7 @@ def optimal_step_sizes(dim: int, n_context: int, n_layers: int) -> tuple[Tensor,
 
     Args:
         dim: the dimension d.
-        n_context: n, the labelled examples of a prompt.
+        n_context: n, the labeled examples of a prompt.
         n_layers: how many layers, k.
 
     Returns:

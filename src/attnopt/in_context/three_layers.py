@@ -24,7 +24,7 @@ def three_layer_loss(n_context: int) -> dict[tuple[int, ...], Fraction]:
     independent, chi-distributed with n and n - 1 degrees of freedom on the diagonal and normal below it.
 
     Args:
-        n_context: n, the labelled examples of a prompt.
+        n_context: n, the labeled examples of a prompt.
 
     Returns:
         For the exponents of (A_0)₁₁, (A_0)₁₂, (A_0)₂₂, (A_1)₁₁, ... the coefficient; none is 0.
@@ -68,7 +68,7 @@ def three_layer_certificate(n_context: int, gram: Tensor, share: Fraction) -> Fr
     the bound everywhere, whatever rounding ``gram`` has suffered.
 
     Args:
-        n_context: n, the labelled examples of a prompt.
+        n_context: n, the labeled examples of a prompt.
         gram: close to such a Q, shape (64, 64).
         share: below 1.
 

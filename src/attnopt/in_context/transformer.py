@@ -21,7 +21,7 @@ def linear_transformer(prompts: Tensor, P: Tensor, Q: Tensor) -> Tensor:
     """
     check_matrices(prompts=prompts, P=P, Q=Q)
     if prompts.shape[-2] < 2:
-        raise ValueError(f"prompts must have a labelled example and a query, got shape {tuple(prompts.shape)}")
+        raise ValueError(f"prompts must have a labeled example and a query, got shape {tuple(prompts.shape)}")
     width = prompts.shape[-1]
     _check_layers(width, P=P, Q=Q)
     check_broadcast({"prompts": 2, "P": 3, "Q": 3}, prompts=prompts, P=P, Q=Q)

@@ -1,4 +1,4 @@
-"""Two plain layers: the exact loss of diagonal weights, and a certificate that multiples of Σ⁻¹ are the only minimisers."""
+"""Two plain layers: the exact loss of diagonal weights, and a certificate that multiples of Σ⁻¹ are the only minimizers."""
 
 import math
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def two_layer_bound(dim: int, n_context: int) -> tuple[sp.Expr, sp.Expr, sp.Expr
 
     Args:
         dim: the dimension d.
-        n_context: n, the labelled examples of a prompt.
+        n_context: n, the labeled examples of a prompt.
 
     Returns:
         U(p), L(p, m), W(p, m) and the symbols (p, m).
@@ -75,7 +75,7 @@ def two_layer_certificate(dim: int, n_context: int) -> dict[str, sp.Expr]:
 
     Args:
         dim: d, at least 2.
-        n_context: n, the labelled examples of a prompt.
+        n_context: n, the labeled examples of a prompt.
 
     Returns:
         "loss" (f⋆), "steps" (the polynomial in m whose roots are a_0 and a_1), "slope" s(m) and "difference" N(p, m).

@@ -1,4 +1,4 @@
-"""The point-wise cross-entropy that Part I minimises over features."""
+"""The point-wise cross-entropy that Part I minimizes over features."""
 
 from torch import Tensor
 

@@ -46,7 +46,7 @@ def sinkhorn_value(scores: Tensor) -> Tensor:
     Raises:
         ValueError: as `sinkhorn_attention`.
     """
-    # The dual: the least value over f of Σ exp(A + f + fᵀ) - S - 2 Σ f. At the minimiser its derivative in f vanishes,
+    # The dual: the least value over f of Σ exp(A + f + fᵀ) - S - 2 Σ f. At the minimizer its derivative in f vanishes,
     # so f may be held fixed when the value is differentiated.
     log_scaling = _log_scaling(scores)
     return _scaled(scores, log_scaling).sum((-2, -1)) - scores.shape[-1] - 2 * log_scaling.sum(-1)
@@ -71,7 +71,7 @@ def _check_row_sums(row_sums: Tensor, scores: Tensor) -> None:
 
 
 def _log_scaling(scores: Tensor) -> Tensor:
-    """The logarithm f of the scaling D, shape (..., S), detached: the minimiser of the convex ½ Σ exp(A + f + fᵀ) - Σ f.
+    """The logarithm f of the scaling D, shape (..., S), detached: the minimizer of the convex ½ Σ exp(A + f + fᵀ) - Σ f.
 
     Newton's method, damped as Sun and Tran-Dinh (2019) prove to converge from anywhere for sums of exponentials.
     """

@@ -1,4 +1,4 @@
-"""When the linear model's cross-entropy has a finite minimiser, and how fast features leave when it has none."""
+"""When the linear model's cross-entropy has a finite minimizer, and how fast features leave when it has none."""
 
 import numpy as np
 from scipy.optimize import linprog, nnls
@@ -12,7 +12,7 @@ RESOLUTION = 1e-7  # the tolerance to which HiGHS satisfies the equations
 def stationary_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
     """How far inside the normalized matrices some P with Pθ = Cθ can lie: the largest possible smallest entry of P.
 
-    The linear model has a finite minimiser Z, that is σ(Zθᵀ)θ = Cθ has a solution, exactly when this is positive.
+    The linear model has a finite minimizer Z, that is σ(Zθᵀ)θ = Cθ has a solution, exactly when this is positive.
 
     Args:
         weights: θ, shape (K, F).

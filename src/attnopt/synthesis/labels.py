@@ -76,7 +76,7 @@ def bayes_layer(noise: Tensor, prior: Tensor, examples: int) -> Tensor:
     Args:
         noise: Λ, symmetric positive definite, shape (..., d, d).
         prior: Ω, likewise.
-        examples: n, the labelled examples of a prompt.
+        examples: n, the labeled examples of a prompt.
 
     Returns:
         A, symmetric, shape (..., d, d).
@@ -103,7 +103,7 @@ def own_label_accuracy(dim: int, examples: int, variance: float = 0.0) -> float:
 
     Args:
         dim: the dimension d.
-        examples: n, the labelled tokens among which the token is.
+        examples: n, the labeled tokens among which the token is.
         variance: τ², of the mean's coordinates.
 
     Returns:
@@ -124,7 +124,7 @@ def context_accuracy_bound(dim: int, examples: int, variance: float) -> float:
 
     Args:
         dim: the dimension d.
-        examples: n, the labelled examples of a prompt.
+        examples: n, the labeled examples of a prompt.
         variance: τ², of the mean's coordinates.
 
     Returns:

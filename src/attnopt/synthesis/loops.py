@@ -34,7 +34,7 @@ def tied_optimum(dim: int, examples: int, layers: int) -> tuple[float, float]:
 
     Args:
         dim: the dimension d.
-        examples: n, the labelled examples of a prompt.
+        examples: n, the labeled examples of a prompt.
         layers: how many layers, k.
 
     Returns:
@@ -58,7 +58,7 @@ def tied_rates(dim: int, examples: int, layers: int) -> tuple[float, float]:
 
     Args:
         dim: the dimension d.
-        examples: n, the labelled examples of a prompt.
+        examples: n, the labeled examples of a prompt.
         layers: how many layers, k, at least 2 (one layer has no differences).
 
     Returns:
@@ -84,7 +84,7 @@ def grouped_optimum(groups: Sequence[int], dim: int, examples: int) -> tuple[Ten
     Args:
         groups: how many layers each group has, in the order of increasing size of their steps.
         dim: the dimension d.
-        examples: n, the labelled examples of a prompt.
+        examples: n, the labeled examples of a prompt.
 
     Returns:
         The groups' steps, all negative, in the order of increasing magnitude, float64, shape (groups,), and the loss there.
@@ -126,7 +126,7 @@ def step_flow(starts: Tensor | Sequence[float], dim: int, examples: int, times: 
     Args:
         starts: a_i at time 0 (negative for gradient descent), shape (..., layers).
         dim: the dimension d.
-        examples: n, the labelled examples of a prompt.
+        examples: n, the labeled examples of a prompt.
         times: when to look, one-dimensional, strictly increasing, not negative.
 
     Returns:
@@ -166,7 +166,7 @@ def plateau_time(starts: Tensor | Sequence[float], dim: int, examples: int, reac
     Args:
         starts: a_i at time 0 (negative for gradient descent), not all equal, shape (..., layers), at least two layers.
         dim: the dimension d.
-        examples: n, the labelled examples of a prompt.
+        examples: n, the labeled examples of a prompt.
         reached: the spread, largest less smallest step, at which the tie counts as broken, larger than that of the starts
             and smaller than that to which the flow leads.
 

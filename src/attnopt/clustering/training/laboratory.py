@@ -88,7 +88,7 @@ def sample(seed: int, task: Task, count: int) -> tuple[Tensor, Tensor]:
     """The training sequences (count, L) of a seed, and their labels (count,)."""
     stream = Stream(seed, DATA)
     tokens = [[stream.below(task.p) for _ in range(task.length)] for _ in range(count)]
-    return task.labelled(torch.tensor(tokens))
+    return task.labeled(torch.tensor(tokens))
 
 
 class Orders:

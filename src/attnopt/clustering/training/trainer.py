@@ -52,7 +52,7 @@ def train(
 ) -> Training:
     """Train one model per seed, all at once, with Adam on shuffled mini-batches.
 
-    A model's initial weights and data follow from its seed alone; the order of the mini-batches is drawn anew each epoch,
+    A model's initial weights and data follow from its seed alone; the order of the mini-batches is drawn again each epoch,
     the same for all models, whose data are independent. The other models in the ensemble do not change a model's numbers,
     not by a bit, at the paper's sizes, on the processors tried; in plain steps at other sizes, and beside wider models,
     products are rounded by the shapes of matrices and by how they happen to be aligned in memory. Compiled steps use as many
