@@ -221,9 +221,9 @@ function say({ probabilities, predicted, moved, shares, start_norm: norm, impose
   const held = chosen < 0 ? "its own softmax at the start" : `${classes[chosen]}${source}`;
   const share = shares
     ? `, ${digits(100 * shares[iteration], 3)}% of the start's norm ${show(norm)}`
-    : "; the norm of the start is 0";
+    : "; its norm at the start was 0";
   const travel = chosen < 0
-    ? `The label is the classifier's own prediction, so the update is exactly zero, and the image does not move from its start of norm ${
+    ? `The label is the vector of the classifier's own probabilities, so the update is exactly zero, and the image does not move from its start of norm ${
       show(norm)
     }`
     : `It has moved by ${digits(moved[iteration], 3)}${share}`;
@@ -233,7 +233,7 @@ function say({ probabilities, predicted, moved, shares, start_norm: norm, impose
 
 const guess = {
   prompt:
-    "The bars show what a classifier sees in the image. Five blocks are now given the starred label and change the image. What does the classifier see then?",
+    "The bars show what the classifier sees in the image. Five blocks, given the starred label, now change the image. What does the classifier see then?",
   tells: true,
   options: ["what it sees now", "the starred label", "something else"],
   reveal(answer, { probabilities, predicted, imposed }, { classes, label }) {

@@ -281,7 +281,7 @@ function say({ everyone, limit, between, within, pull, gradient, count, effectiv
     }. ` +
     `The ${tokens} tokens count like ${show(count, 1)} equally weighted ones (${
       show(effective, 1)
-    } expected); if many tokens count, about nine of ten contexts land in the shaded ellipse.`;
+    } expected); if many tokens count, attention's output lies in the shaded ellipse for about nine of ten contexts.`;
 }
 
 const guess = {
@@ -299,7 +299,7 @@ const tour = [
   {
     set: {},
     say:
-      "Three clusters. Gray, Part I's step: from the average of the class vectors under the query's belief to the vector of its class. Dotted, the shift Σq that both ends get within the clusters. Green, what 200 tokens make of it.",
+      "Three clusters. Gray: Part I's step, from the average of the class vectors under the query's belief to the vector of its class. Dotted: the shift Σq, the term within the clusters, which moves both ends. Green: the same arrow, computed from 200 tokens.",
   },
   {
     set: { axis: [0, 0], tokens: 2000 },
@@ -309,7 +309,7 @@ const tour = [
   {
     set: { clusters: 1, tokens: 2000 },
     say:
-      "One cluster: the belief is settled, and attention returns the mean and Σq, as linear attention of Part II does. There is nothing to learn from classmates.",
+      "One cluster: the belief is settled, and attention returns the mean plus Σq; the term Σq is Part II's linear attention. There is nothing to learn from classmates.",
   },
   {
     set: { tokens: 2000, axis: [0.9, 0.1] },
