@@ -130,12 +130,12 @@ const controls = [
     label: "the oracle",
     place: "ao-tokens",
     top: true,
-    names: { witness: "names the class", hint: "says if it is □", own: "own belief" },
+    names: { witness: "names the class", hint: "says whether it is □", own: "the token’s own belief" },
   },
   { trait: "reliability", label: "reliability", hidden: isOwn },
   { trait: "temperature", label: "temperature τ", hidden: (state) => !isOwn(state) },
   { trait: "step", label: "step h" },
-  { trait: "truth", label: "world’s temperature" },
+  { trait: "truth", label: "true temperature" },
 ];
 
 function drawPlane(plane, now, { tokens }, asking) {
@@ -236,35 +236,43 @@ function draw([plane, right], now, state, bounds, asking) {
 function say(now, { oracle, step, truth, temperature, reliability }) {
   const [off, own, left] = now.parts, calibrated = Math.abs(truth - 1) < 0.005;
   const who = oracle === "own"
-    ? `Labels are the own belief at temperature ${show(temperature)}: a function of the features. `
-    : `The oracle ${oracle === "witness" ? "names the class" : "says if the class is □"}, with reliability ${
-      show(reliability)
-    }. `;
+    ? `The labels are the token’s own belief at temperature ${show(temperature)}, which is a function of the features. `
+    : `With probability ${show(reliability)}, the oracle ${
+      oracle === "witness"
+        ? "names the class; otherwise, it names one"
+        : "says whether the class is □; otherwise, it answers"
+    } at random. `;
   const worth =
-    `The label is worth ${show(now.label, 3)}${
-      calibrated ? ", which equals the trace" : `; the trace is ${show(now.trace, 3)}, so the belief is not calibrated`
-    }. ` +
-    `Of this, ${show(own, 3)} comes from the oracle and ${show(off, 3)} from miscalibration; ${show(left, 3)} remains. `;
+    (calibrated
+      ? `The label is worth ${show(now.label, 3)}, which equals the trace. `
+      : `The trace is ${show(now.trace, 3)}, but the label is worth ${
+        show(now.label, 3)
+      }, so the belief is not calibrated. `) +
+    `Of what the label is worth, ${show(own, 3)} comes from the oracle and ${show(off, 3)} from miscalibration; ${
+      show(left, 3)
+    } remains. `;
   const [low, high] = now.bounds.map((bound) => show(bound, 3)),
     between = oracle === "own" ? `between ${low} and ${high}` : `between h(1 − ⅝h)V = ${low} and hV = ${high}`;
   const falls = now.gain > -5e-4 ? "lowers" : "raises";
   return `${who}${worth}A step of ${show(step)} ${falls} the expected cross-entropy by ${
     show(Math.abs(now.gain), 3)
   }: the gain is ${between}. ` +
-    `The flow gains ${show(now.limit, 3)} in the end${
+    `In the end, the flow gains ${show(now.limit, 3)}${
       oracle === "own"
         ? ""
-        : `, ${show(now.entropies[1], 3)} of information and ${show(now.entropies[2], 3)} of miscalibration`
+        : `: ${show(now.entropies[1], 3)} from the oracle’s information and ${
+          show(now.entropies[2], 3)
+        } from correcting miscalibration`
     }.`;
 }
 
 const guess = {
   prompt:
-    "Each token’s predicted probabilities are calibrated. An oracle computes its labels from the token’s own features, by a program as clever as you like. How much of the true label’s value can these labels have?",
-  options: ["all of it", "about a half", "nothing"],
+    "Each token’s predicted probabilities are calibrated. An oracle computes its labels from the token’s own features, by a program as clever as you like. Compared with the true label, how much can a small step with these labels lower the mean cross-entropy?",
+  options: ["just as much", "about half as much", "not at all"],
   reveal: (guessed, { label }) =>
     `${
-      guessed === "nothing" ? "Right" : "Not quite"
+      guessed === "not at all" ? "Right" : "Not quite"
     }: such labels gain nothing, because the belief already uses all that the features say. The true label is worth ${
       show(label, 3)
     }, and only information beyond the features can supply a part of it.`,
@@ -284,16 +292,17 @@ const tour = [
   },
   {
     set: { oracle: "witness", reliability: 1 },
-    say: "The label itself: all is the oracle’s, and all of it equals the trace. The flow removes all cross-entropy.",
+    say:
+      "The label itself. The oracle’s part is now the label’s whole value, which equals the trace. The flow removes the entire cross-entropy.",
   },
   {
     set: { oracle: "own", temperature: 2, truth: 2 },
     say:
-      "The world is less certain than the belief: the two bars differ. Now the own belief at temperature 2 is worth something, without an oracle, since it corrects the miscalibration.",
+      "The world is less certain than the belief: the two bars differ. Now the token’s own belief at temperature 2 is worth something, without an oracle, since it corrects the miscalibration.",
   },
   {
     set: { oracle: "witness", reliability: 0.6, step: 3 },
-    say: "A step far beyond 2/L = 8/5: the lower bound says nothing any more, and the gain is past its best.",
+    say: "A step far beyond 2/L = 8/5: the lower bound is negative and no longer useful, and the gain is past its maximum.",
   },
 ];
 
