@@ -1,7 +1,7 @@
-"""The code behind the book *Attention as Optimization*: one subpackage per part, and what the parts share.
+"""The code behind the book *Attention as Optimization*: one subpackage per part, and the modules that the parts share.
 
 A bad argument raises a `TypeError` (wrong type) or a `ValueError` (a shape, dtype, device, or value that does not fit) that
-names the argument, what was expected, and what came. Docstrings list only what else a function raises.
+names the argument, what was expected, and what was given. Docstrings list only the other errors that a function raises.
 """
 
 from importlib import import_module
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The parts, each imported when it is first asked for, and the version that is installed."""
+    """Import a part when it is first used, or look up the installed version."""
     if name == "__version__":
         return version("attnopt")
     if name in __all__:

@@ -1,4 +1,4 @@
-"""Checks at the edge of the package: each names the argument, what was expected and what came."""
+"""Checks of arguments: each error names the argument, what was expected, and what was given."""
 
 import numbers
 import operator
@@ -13,30 +13,30 @@ Axis = Literal["sequence", "class"]
 
 
 def axis_dim(axis: Axis) -> int:
-    """The tensor dimension that an axis of an (..., S, K) array names: -2 for "sequence", -1 for "class"."""
+    """The tensor dimension of an axis of an (..., S, K) array: -2 for "sequence", -1 for "class"."""
     check_word("axis", axis, get_args(Axis))
     return -2 if axis == "sequence" else -1
 
 
 def check_word(name: str, value: str, words: Sequence[str]) -> None:
-    """Require one of some words."""
+    """Require one of the given words."""
     if not isinstance(value, str) or value not in words:
         *others, last = (f'"{word}"' for word in words)
         raise ValueError(f"{name} must be {', '.join(others)} or {last}, got {value!r}")
 
 
 def check_matrices(**arguments: Tensor) -> None:
-    """Require finite real matrices (any leading dimensions), none empty, of one dtype and device."""
+    """Require finite, nonempty, real matrices (any leading dimensions) of one dtype and device."""
     _check_arrays(2, "a matrix or a batch of matrices", arguments)
 
 
 def check_vectors(**arguments: Tensor) -> None:
-    """Require what `check_matrices` does of vectors (any leading dimensions)."""
+    """Require finite, nonempty, real vectors (any leading dimensions) of one dtype and device."""
     _check_arrays(1, "a vector or a batch of vectors", arguments)
 
 
 def _check_arrays(least: int, kind: str, arguments: dict[str, Tensor]) -> None:
-    """Require entries, all of them finite, in at least so many dimensions."""
+    """Require nonempty tensors with finite entries and at least ``least`` dimensions."""
     check_tensors(**arguments)
     for name, value in arguments.items():
         if value.ndim < least:
@@ -45,7 +45,7 @@ def _check_arrays(least: int, kind: str, arguments: dict[str, Tensor]) -> None:
 
 
 def check_tensors(**arguments: Tensor) -> None:
-    """Require tensors of real floating-point numbers, of one dtype and device, whatever they hold."""
+    """Require tensors of real floating-point numbers, of one dtype and device, with any values."""
     first_name, first = next(iter(arguments.items()))
     for name, value in arguments.items():
         if not isinstance(value, Tensor):
@@ -60,7 +60,7 @@ def check_tensors(**arguments: Tensor) -> None:
 
 
 def check_dense(name: str, value: Tensor) -> None:
-    """Require a tensor that holds its numbers, all of them."""
+    """Require a tensor that stores all its numbers: dense, and not on the device meta."""
     if value.is_meta:
         raise ValueError(f"{name} must hold numbers, got a tensor on the device meta")
     if value.layout != torch.strided:
@@ -68,7 +68,7 @@ def check_dense(name: str, value: Tensor) -> None:
 
 
 def as_numbers(name: str, value: Tensor | Sequence[float]) -> Tensor:
-    """A tensor of finite real numbers of at least one dimension, float64 unless it comes as a tensor."""
+    """A tensor of finite real numbers with at least one dimension, float64 unless a tensor is given."""
     if not isinstance(value, Tensor):
         try:
             truths = has_truth(value if isinstance(value, Sequence) else torch.as_tensor(value))
@@ -83,7 +83,7 @@ def as_numbers(name: str, value: Tensor | Sequence[float]) -> Tensor:
 
 
 def check_entries(name: str, value: Tensor) -> None:
-    """Require entries, all of them finite."""
+    """Require a nonempty tensor with finite entries."""
     if 0 in value.shape:
         raise ValueError(f"{name} must not be empty, got shape {tuple(value.shape)}")
     if not torch.isfinite(value).all():
@@ -91,7 +91,7 @@ def check_entries(name: str, value: Tensor) -> None:
 
 
 def as_column(vector: Tensor) -> Tensor:
-    """A vector as a matrix of one column, for these checks; anything else stays, to be refused by them."""
+    """A vector as a matrix of one column, for these checks; a non-tensor is returned unchanged, for them to reject."""
     return vector.unsqueeze(-1) if isinstance(vector, Tensor) else vector
 
 
@@ -102,7 +102,7 @@ def check_matrix_shape(name: str, value: Tensor, expected: Sequence[int], why: s
 
 
 def check_broadcast(own: int | dict[str, int] = 2, /, **arguments: Tensor) -> None:
-    """Require the leading dimensions to broadcast, those before the last two of each, or before as many as ``own`` says."""
+    """Require leading dimensions to broadcast: all except the last two of each tensor, or the last ``own``."""
     counts = own if isinstance(own, dict) else dict.fromkeys(arguments, own)
     try:
         torch.broadcast_shapes(*(value.shape[: value.ndim - counts[name]] for name, value in arguments.items()))
@@ -115,9 +115,9 @@ def check_symmetric(name: str, value: Tensor, factored: bool = True) -> None:
     """Require symmetric matrices, up to the square root of the dtype's epsilon relative to the largest entry.
 
     Args:
-        name: of the argument.
+        name: the argument's name.
         value: the matrices.
-        factored: whether they are to be factored, which PyTorch does in float32 and float64 only.
+        factored: whether they will be factored, which PyTorch does only in float32 and float64.
     """
     if factored and value.dtype not in (torch.float32, torch.float64):
         raise TypeError(f"{name} must be of dtype torch.float32 or torch.float64, got {value.dtype}")
@@ -129,7 +129,7 @@ def check_symmetric(name: str, value: Tensor, factored: bool = True) -> None:
 
 
 def check_labels(labels: Tensor, axis: Axis, name: str = "labels") -> None:
-    """Require non-negative labels, or other shares, that sum to 1 along ``axis``, within the square root of the epsilon."""
+    """Require non-negative labels, or other shares, that sum to 1 along ``axis``, to within √epsilon."""
     if (labels < 0).any():
         raise ValueError(f"{name} must be non-negative, got {labels.min().item():.3g}")
     sums = labels.sum(axis_dim(axis))
@@ -140,7 +140,7 @@ def check_labels(labels: Tensor, axis: Axis, name: str = "labels") -> None:
 
 
 def check_count(name: str, value: int, least: int = 1) -> int:
-    """Require a whole number, no truth value, that is at least 1 or what is given, and return it as an `int`."""
+    """Require a whole number of at least ``least`` (not a truth value), and return it as an `int`."""
     try:
         if is_truth(value):
             raise TypeError
@@ -154,7 +154,7 @@ def check_count(name: str, value: int, least: int = 1) -> int:
 
 
 def check_flag(name: str, value: bool) -> None:
-    """Require True or False, and nothing that merely counts as one."""
+    """Require True or False itself, not a value that merely counts as one."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False, got {value!r}")
 
@@ -181,11 +181,11 @@ def has_truth(value: object) -> bool:
     return any(map(has_truth, value)) if isinstance(value, (list, tuple)) else is_truth(value)
 
 
-MOST_SECONDS, MOST_GIB = 300.0, 4.0  # of one core and of memory that a call may take
+MOST_SECONDS, MOST_GIB = 300.0, 4.0  # most seconds on one core, and most memory, that a call may take
 
 
 def check_cost(names: str, got: object, seconds: float = 0.0, gib: float = 0.0) -> None:
-    """Require a call to take no more than `MOST_SECONDS` and `MOST_GIB`, as far as it can be estimated before it begins."""
+    """Require a call to take no more than `MOST_SECONDS` and `MOST_GIB`, as estimated before it begins."""
     for cost, most, unit in ((seconds, MOST_SECONDS, "seconds"), (gib, MOST_GIB, "GiB")):
         if cost > most:
             raise ValueError(f"{names} must be such that a call takes at most {most:g} {unit}, got {got}: about {cost:.2g}")
@@ -214,7 +214,7 @@ def check_device(name: str, value: torch.device | str) -> None:
 
 
 def check_integers(name: str, value: Tensor, below: int | None = None) -> None:
-    """Require a tensor of whole numbers, in 0 … below - 1 if that is given, of any shape."""
+    """Require a tensor of whole numbers, of any shape; if ``below`` is given, in 0 … below - 1."""
     if not isinstance(value, Tensor) or is_truth(value) or value.is_floating_point() or value.is_complex():
         found = value.dtype if isinstance(value, Tensor) else type(value).__name__
         raise TypeError(f"{name} must be a tensor of integers, got {found}")

@@ -1,7 +1,7 @@
-"""Fashion-MNIST, real and verified: from a folder, the user's cache, Debian's package, or the dataset's own servers.
+"""Load Fashion-MNIST from a folder, the user's cache, Debian's package, or the dataset's own servers, and verify it.
 
-Every file is checked against a pinned SHA-256 whenever it is read, wherever it comes from. What is downloaded goes into
-the user's cache, or into the folder that the environment variable ``ATTNOPT_DATA`` names.
+Every file is checked against a pinned SHA-256 hash whenever it is read, wherever it comes from. Downloads go into the
+user's cache, or into the folder named by the environment variable ``ATTNOPT_DATA``.
 """
 
 import gzip
@@ -35,10 +35,10 @@ CLASSES = (
 
 
 class Published(NamedTuple):
-    """What is known of one of the dataset's files.
+    """Shape and hashes of one of the dataset's files.
 
-    Debian ships the publisher's compressed streams under other gzip headers (no name, another time), so the archives
-    differ and the contents do not: the contents' hash is checked on every load, the archive's on a download.
+    Debian ships the publisher's compressed streams with other gzip headers (no name, another time), so the archives
+    differ, but their contents do not. The contents' hash is checked on every load, the archive's hash on a download.
     """
 
     shape: tuple[int, ...]
@@ -81,21 +81,21 @@ SAMPLE = Path(__file__).with_name("data") / "fashion_mnist_sample.npz"
 def fashion_mnist(split: Split, folder: str | os.PathLike[str] | None = None) -> tuple[Tensor, Tensor]:
     """Images and labels of Fashion-MNIST, in the published order.
 
-    Looks in the user's cache, then in the folder of Debian's package ``dataset-fashion-mnist``; what neither has is
-    downloaded into the cache.
+    Looks in the user's cache, then in the folder of Debian's package ``dataset-fashion-mnist``; files that are in neither
+    are downloaded into the cache.
 
     Args:
-        split: "train" (60,000 images, 6,000 a class) or "test" (10,000, 1,000 a class).
-        folder: the one place to look instead; it must hold the two files of the split, under their published names.
+        split: "train" (60,000 images, 6,000 per class) or "test" (10,000 images, 1,000 per class).
+        folder: the only folder to search instead; it must hold the two files of the split, under their published names.
 
     Returns:
         Gray levels from 0 to 255, torch.uint8 of shape (n, 28, 28); labels, torch.int64 of shape (n,), that index
         `CLASSES`.
 
     Raises:
-        ValueError: if a file is not the published one; it is not used.
+        ValueError: if a file differs from the published one; such a file is not used.
         FileNotFoundError: if ``folder`` is given and lacks a file.
-        RuntimeError: if a file is nowhere on this machine and cannot be downloaded.
+        RuntimeError: if a file is not found on this machine and cannot be downloaded.
 
     Source: Xiao, Rasul, Vollgraf (2017).
     """
@@ -130,10 +130,10 @@ def parse_idx(contents: bytes, shape: tuple[int, ...]) -> np.ndarray:
 
     Args:
         contents: the whole file, decompressed: a magic number, the dimensions, the bytes in C order.
-        shape: the dimensions that it must have.
+        shape: the dimensions that the file must have.
 
     Returns:
-        A new array, uint8 of that shape.
+        A new array, uint8, of that shape.
 
     Source: the header of MNIST's files, LeCun, Cortes, Burges (1998).
     """
@@ -149,12 +149,12 @@ def parse_idx(contents: bytes, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _cache() -> Path:
-    """The folder that downloads go to."""
+    """The folder for downloads."""
     return Path(os.environ.get("ATTNOPT_DATA") or pooch.os_cache("attnopt")).expanduser() / "fashion-mnist"
 
 
 def _locate(name: str, folder: str | os.PathLike[str] | None = None) -> Path | None:
-    """Where a file is: in the folder and nowhere else if one is named; None if no place of this machine has it."""
+    """The path of a file: in ``folder``, if given, or else in the cache or Debian's folder (None if in neither)."""
     if folder is None:
         return next((place / name for place in (_cache(), DEBIAN) if (place / name).is_file()), None)
     if not (Path(folder) / name).is_file():
@@ -180,16 +180,16 @@ def _contents(path: Path) -> bytes:
 
 
 def _download(name: str) -> Path:
-    """Fetch a file into the cache; pooch puts it in its place only if it is whole and its hash is right."""
+    """Fetch a file into the cache; pooch keeps it only if it is complete and its hash is right."""
     folder, fetch = _cache(), pooch.HTTPDownloader(progressbar=True, timeout=30)
     reason: Exception | None = None
     for mirror in MIRRORS:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with FileLock(folder / "download.lock"):  # a second caller waits, and finds the file there
+            with FileLock(folder / "download.lock"):  # a second caller waits, and then finds the file
                 # pyrefly: ignore[bad-argument-type]  # pooch's own class takes keywords that its protocol does not name
                 return Path(pooch.retrieve(mirror + name, FILES[name].archive, name, folder, downloader=fetch))
-        except (OSError, ValueError) as error:  # the network, the disk; a wrong hash
+        except (OSError, ValueError) as error:  # network or disk errors, or a wrong hash
             reason = error
     raise RuntimeError(
         f"Fashion-MNIST's {name} is not on this machine and could not be downloaded to {folder} ({reason}). Install "

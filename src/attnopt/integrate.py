@@ -1,4 +1,4 @@
-"""Flows, integrated to a tight tolerance by one solver with one set of refusals."""
+"""Integrate flows to a tight tolerance, all with the same solver and the same errors."""
 
 import itertools
 from collections.abc import Callable
@@ -12,14 +12,14 @@ MOST_EVALUATIONS = 10**6
 def follow(
     velocity: Callable[[np.ndarray], np.ndarray], start: np.ndarray, times: np.ndarray, relative: float, absolute: float
 ) -> np.ndarray:
-    """Where a flow leads, by LSODA in float64.
+    """The states of a flow at given times, computed by LSODA in float64.
 
     Args:
-        velocity: of a state, both of shape (n,).
+        velocity: function from a state to its velocity, both of shape (n,).
         start: the state at time 0, shape (n,).
-        times: when to look, increasing from 0 or later, shape (t,).
-        relative: tolerance.
-        absolute: tolerance.
+        times: the times of the returned states, increasing from 0 or later, shape (t,).
+        relative: relative tolerance.
+        absolute: absolute tolerance.
 
     Returns:
         The states, shape (t, n).
@@ -30,14 +30,14 @@ def follow(
     evaluations = itertools.count(1)
 
     def watched(time: float, state: np.ndarray) -> np.ndarray:
-        if next(evaluations) > MOST_EVALUATIONS:  # entries of 10^30 ask for steps of 10^-60
+        if next(evaluations) > MOST_EVALUATIONS:  # entries of 10^30 require steps of 10^-60
             raise RuntimeError(f"the flow was not solved: {MOST_EVALUATIONS} evaluations led only to time {time:.3g}")
         found = velocity(state)
-        if not np.isfinite(found).all():  # the solver would look for a smaller step for ever
+        if not np.isfinite(found).all():  # otherwise, the solver would try smaller steps forever
             raise RuntimeError("the flow was not solved: the velocity is not finite in float64")
         return found
 
-    span = 0.0, max(times[-1], 1e-100)  # the first step of a shorter way would vanish
+    span = 0.0, max(times[-1], 1e-100)  # in a shorter span, the first step would vanish
     solution = solve_ivp(watched, span, start, method="LSODA", t_eval=times, rtol=relative, atol=absolute)
     if not solution.success:
         raise RuntimeError(f"the flow was not solved: {solution.message}")

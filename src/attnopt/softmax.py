@@ -1,7 +1,7 @@
 """Softmax and log-sum-exp with the axis spelled out, the Jacobian of softmax, and the smooth maximum.
 
 Rows of a matrix are tokens, columns are classes (or keys): the "sequence" axis runs down a column, the "class" axis
-along a row. Nothing here has a default axis: which one is meant is the first question of the book.
+along a row. No function here has a default axis, because the book's first question is which axis is meant.
 """
 
 import torch
@@ -19,7 +19,7 @@ def softmax(logits: Tensor, axis: Axis) -> Tensor:
             over keys of scaled dot-product attention).
 
     Returns:
-        Numbers of the logits' shape, positive where they do not underflow to 0.
+        Softmax values, in the shape of the logits; they are positive unless they underflow to 0.
 
     Source: Actor, Gruber, Cyr (2025), after eq. (1).
     """
@@ -29,10 +29,10 @@ def softmax(logits: Tensor, axis: Axis) -> Tensor:
 
 
 def logsumexp(logits: Tensor, axis: Axis) -> Tensor:
-    """Logarithm of the sum of exponentials of the logits along one axis, by the shifted form.
+    """Logarithm of the sum of exponentials of the logits along one axis, computed in shifted form.
 
     Its error is a few units of rounding relative to the largest absolute logit or the result, whichever is larger. It can
-    be large relative to a result near zero, where one logit is close to zero and dominates.
+    be large relative to a result near zero, if one logit is close to zero and dominates.
 
     Args:
         logits: real scores, shape (..., S, K).
@@ -49,12 +49,12 @@ def logsumexp(logits: Tensor, axis: Axis) -> Tensor:
 
 
 def softmax_jacobian(probabilities: Tensor) -> Tensor:
-    """Jacobian of the softmax of a vector, written in the softmax itself: diag(s) - s sᵀ.
+    """Jacobian of the softmax of a vector, in terms of the softmax s itself: diag(s) - s sᵀ.
 
     It is also the Hessian of log-sum-exp, and the covariance of a one-hot draw from s.
 
     Args:
-        probabilities: values s of a softmax, shape (..., n), n ≥ 1.
+        probabilities: the softmax s, shape (..., n), n ≥ 1.
 
     Returns:
         The symmetric positive semidefinite Jacobian, shape (..., n, n).
@@ -71,7 +71,7 @@ def softmax_jacobian(probabilities: Tensor) -> Tensor:
 
 
 def smooth_maximum(scores: Tensor, temperature: float) -> Tensor:
-    """Maximum of the scores, smoothed: T · LSE(scores / T), between the maximum and the maximum plus T log n.
+    """Smoothed maximum of the scores, T · LSE(scores / T): at least the maximum, and at most T log n more.
 
     Args:
         scores: real scores, shape (..., n), n ≥ 1.

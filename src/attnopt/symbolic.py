@@ -18,7 +18,7 @@ def symmetric_matrix(name: str, size: int) -> sp.Matrix:
 
 
 def logsumexp_matrix(logits: sp.Matrix, axis: Axis) -> sp.Matrix:
-    """Log-sum-exp of each column ("sequence", a row comes out) or each row ("class", a column comes out)."""
+    """Log-sum-exp of each column ("sequence"; the result is a row) or each row ("class"; the result is a column)."""
     exponentials = logits.applyfunc(sp.exp)
     if axis_dim(axis) == -2:
         return sp.Matrix(1, logits.cols, lambda _, j: sp.log(sum(exponentials[:, j])))
@@ -41,8 +41,8 @@ def gradient(value: sp.Expr, variables: sp.Matrix) -> sp.Matrix:
 def is_zero(expression: sp.Expr | sp.Matrix) -> bool:
     """Whether an expression, or every entry of a matrix, is identically zero, as far as SymPy can tell.
 
-    A numerator over one common denominator that expands to zero is a proof, found several times as fast as by `simplify`,
-    which is asked only where that fails.
+    If the numerator over a common denominator expands to zero, this is a proof, several times as fast as by `simplify`,
+    which is called only otherwise.
     """
     entries = expression if isinstance(expression, sp.MatrixBase) else [expression]
     return all(sp.expand(sp.numer(sp.together(entry))) == 0 or sp.simplify(entry) == 0 for entry in entries)
@@ -51,7 +51,7 @@ def is_zero(expression: sp.Expr | sp.Matrix) -> bool:
 def collapse_deltas(expression: sp.Expr) -> sp.Expr:
     """Evaluate sums over Kronecker deltas whose free indices lie in the range of summation.
 
-    SymPy answers with a `Piecewise` that also covers indices out of range; its first branch is the one meant here.
+    SymPy returns a `Piecewise` that also covers indices out of range; its first branch, for indices in the range, is kept.
     """
     while True:
         evaluated = expression.doit().replace(lambda part: isinstance(part, sp.Piecewise), lambda part: part.args[0].expr)
@@ -65,13 +65,13 @@ def gaussian_expectation(
 ) -> sp.Expr:
     """Expectation of a polynomial, or of each entry of a matrix, in independent centered normal variables.
 
-    A monomial's expectation is the product of its factors' moments: E x^{2m} = (2m - 1)!! v^m for variance v, odd ones 0.
-    SymPy raises its PolynomialError for anything but a polynomial in the variables.
+    A monomial's expectation is the product of its factors' moments: E x^{2m} = (2m - 1)!! v^m for variance v, and odd
+    moments are 0. SymPy raises its PolynomialError for anything other than a polynomial in the variables.
 
     Args:
-        polynomial: in the ``variables``, with any other symbols as constants.
+        polynomial: a polynomial in the ``variables``, or a matrix of polynomials; other symbols are constants.
         variables: the normal variables.
-        variances: one for each variable, symbols or numbers.
+        variances: the variance of each variable, a symbol or a number.
     """
     variables, variances = list(variables), list(variances)
     if len(variables) != len(variances):

@@ -1,7 +1,7 @@
-"""Part III: sparse modular addition, the clustering head and how it is learned.
+"""Sparse modular addition, the clustering head, and how it is learned.
 
-The common workflow imports from here: a `Task`, `Settings`, `train` or `ensemble`, and the `Models` that they train;
-200 trained models by `load_models`, recorded runs by `load_run`; a head built by hand, `ideal_circuit`.
+Most scripts import from here: `Task`, `Settings`, and `train` or `ensemble`, which train `Models`. `load_models` loads 200
+trained models and `load_run` a recorded run; `ideal_circuit` builds a head by hand.
 """
 
 from attnopt.clustering.anatomy import (

@@ -11,14 +11,15 @@ from attnopt.clustering.task import Task, check_all_sequences
 
 
 def attention_by_pair(attention: Tensor, tokens: Tensor) -> Tensor:
-    """The attention that each token gets at each position where it stands, as a mean over sequences.
+    """Mean attention on each token at each position, over the sequences that have the token there.
 
     Args:
-        attention: on each token of the sequences, shape (M, n, L), as from `Models.stages`.
+        attention: attention on each token of the sequences, shape (M, n, L), as from `Models.stages`.
         tokens: sequences, shape (n, L); each of the tokens 0 … p - 1 must occur at each position in one of them.
 
     Returns:
-        Shape (M, p, L). Over all sequences, its mean over the tokens is the attention on each position.
+        Means, shape (M, p, L). If the sequences are all pᴸ, averaging over the tokens gives the mean attention on each
+        position.
 
     Raises:
         ValueError: if a token never occurs at some position.
@@ -27,7 +28,7 @@ def attention_by_pair(attention: Tensor, tokens: Tensor) -> Tensor:
     check_integers("tokens", tokens)
     if attention.ndim != 3 or attention.shape[1:] != tokens.shape or not tokens.numel():
         raise ValueError(f"attention must have shape (M, *{tuple(tokens.shape)}), got {tuple(attention.shape)}")
-    check_integers("tokens", tokens, len(tokens))  # of more tokens one would be missing somewhere
+    check_integers("tokens", tokens, len(tokens))  # if there were more tokens, one would be missing somewhere
     there = torch.stack([tokens == token for token in range(int(tokens.max()) + 1)]).to(attention.dtype)
     if (there.sum(1) == 0).any():
         raise ValueError("tokens must have every token at every position, got none of one of them somewhere")
@@ -35,14 +36,14 @@ def attention_by_pair(attention: Tensor, tokens: Tensor) -> Tensor:
 
 
 def activation_sparsity(activations: Tensor, thresholds: Sequence[float]) -> Tensor:
-    """Share of the activations σ(Wξ̄ + b), over sequences and neurons, whose size lies below each threshold.
+    """Share of activations after the GELU, over sequences and neurons, whose absolute value is below each threshold.
 
     Args:
-        activations: before the GELU, shape (M, n, h), as from `Models.stages`.
-        thresholds: ε, E of them, in any order.
+        activations: activations before the GELU, shape (M, n, h), as from `Models.stages`.
+        thresholds: E thresholds ε, in any order.
 
     Returns:
-        Shape (M, E), in their order, 1 if all activations are within ε of 0, 0 if none is.
+        Shares, shape (M, E), in the order of the thresholds, 1 if all absolute values are below ε and 0 if none is.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.2.
     """
@@ -61,14 +62,14 @@ def activation_sparsity(activations: Tensor, thresholds: Sequence[float]) -> Ten
 
 
 def position_effects(sequence: Tensor, task: Task) -> Tensor:
-    """The share of the variance of ξ that remains if all other tokens are known, for each position: E Var(ξ | others)/Var ξ.
+    """For each position, the share E Var(ξ | other tokens)/Var ξ of the variance of ξ that the other tokens do not explain.
 
     Args:
         sequence: ξ of all pᴸ sequences in lexicographic order, shape (M, pᴸ, d).
-        task: whose.
+        task: the task that the sequences belong to.
 
     Returns:
-        Shape (M, L). The total-effect index of sensitivity analysis.
+        Shares, shape (M, L), which are the total-effect indices of sensitivity analysis.
     """
     check_all_sequences(sequence, task)
     total = (sequence - sequence.mean(1, keepdim=True)).square().sum(-1).mean(1)
@@ -80,22 +81,23 @@ def position_effects(sequence: Tensor, task: Task) -> Tensor:
 
 
 def counting_form(sequence: Tensor, task: Task) -> tuple[Tensor, Tensor]:
-    """The integer weights m for which ξ is most nearly a function of Σ m_t x_t, and how nearly, for p = 2.
+    """Integer weights m such that ξ is nearly a function of Σ m_t x_t, and the share of its variance explained, for p = 2.
 
-    Sizes are the roots of the positions' total effects, in units of the least at a relevant position, rounded; signs are
-    those of E[ξ | x_t = 1] - E[ξ | x_t = 0] along the axis on which these differences are longest. A label
-    that is the sum of the relevant tokens modulo 2 is Σ m_t x_t modulo 2 if their weights are odd and the others even.
+    The absolute value of a weight is the square root of its position's total effect (`position_effects`), in units of the
+    smallest one at a relevant position, rounded. Its sign is that of E[ξ | x_t = 1] - E[ξ | x_t = 0] along the main axis of
+    these differences. A label that is the sum of the relevant tokens modulo 2 equals Σ m_t x_t modulo 2 if their weights are
+    odd and the others even.
+
+    A share near 1 means counting only if the weights are small: with large weights, almost every sequence has a sum of its
+    own, which explains any ξ.
 
     Args:
         sequence: ξ of all 2ᴸ sequences in lexicographic order, shape (M, 2ᴸ, d).
-        task: whose, with p = 2; see `Task.relevant` for the positions that count.
-
-    A share near 1 means counting only where the weights are small: with large ones almost every sequence has a sum of its
-    own, which explains whatever ξ is.
+        task: the task that the sequences belong to, with p = 2; `Task.relevant` gives its relevant positions.
 
     Returns:
-        Weights, shape (M, L), that of the first relevant position positive, and the share of the variance of ξ that
-        Σ m_t x_t explains, shape (M,). Where the token at some relevant position has no effect, both are 0.
+        Weights, shape (M, L), with a positive one at the first relevant position, and the share of the variance of ξ that
+        Σ m_t x_t explains, shape (M,). If the token at some relevant position has no effect, both are 0.
 
     Raises:
         ValueError: if the label depends on no position.
@@ -125,7 +127,7 @@ def counting_form(sequence: Tensor, task: Task) -> tuple[Tensor, Tensor]:
 
 
 def level_means(sequence: Tensor, level: Tensor) -> Tensor:
-    """For each sequence the mean of ξ over those of its level, both of shape (M, n, …)."""
+    """For each sequence, the mean of ξ (M, n, d) over the sequences of the same level (M, n)."""
     means = torch.empty_like(sequence)
     for at, (xi, own) in enumerate(zip(sequence, level, strict=True)):
         values, member = own.unique(return_inverse=True)
@@ -135,16 +137,16 @@ def level_means(sequence: Tensor, level: Tensor) -> Tensor:
 
 
 def token_effects(sequence: Tensor, tokens: Tensor, p: int) -> tuple[Tensor, Tensor]:
-    """What each token at each position adds to ξ along its main axis: the best f in ξ ≈ a Σ f_t(x_t) + constant.
+    """Effects f of each token at each position on ξ along its main axis a: the best fit ξ ≈ a Σ f_t(x_t) + constant.
 
     Args:
         sequence: ξ of sequences whose tokens are independent and uniform, shape (M, n, d).
-        tokens: these sequences, shape (n, L), integers in 0 … p - 1, every token at every position.
+        tokens: these sequences, shape (n, L), integers in 0 … p - 1; every token must occur at every position.
         p: size of the vocabulary.
 
     Returns:
         f, of mean 0 at each position, shape (M, L, p), and the share of the variance of ξ that its sum explains, shape (M,).
-        The axis points such that at the first position the last token adds no less than the first one.
+        The axis is oriented so that, at the first position, the last token adds at least as much as the first one.
 
     Source: the chapter "What decides success".
     """
@@ -160,21 +162,21 @@ def token_effects(sequence: Tensor, tokens: Tensor, p: int) -> tuple[Tensor, Ten
     effects = (pairs / pairs.sum(0)).T @ centered
     axis = torch.linalg.svd(effects, full_matrices=False).Vh[:, 0]
     along, seen = ((points @ axis.unsqueeze(-1)).squeeze(-1) for points in (effects, centered))
-    sign = torch.where(along[:, p - 1] < along[:, 0], -1.0, 1.0).to(along).unsqueeze(1)  # svd leaves it open
+    sign = torch.where(along[:, p - 1] < along[:, 0], -1.0, 1.0).to(along).unsqueeze(1)  # the SVD does not fix it
     along, seen = sign * along, sign * seen
     gained = seen.square().mean(1) - (seen - along @ pairs.T).square().mean(1)
     return along.unflatten(1, (-1, p)), gained / centered.square().sum(-1).mean(1)
 
 
 def cyclic_step(effects: Tensor, k: int) -> Tensor:
-    """The u for which the ranks r_t of f_t at each of the first k positions are u x + c_t modulo p, 0 if there is none.
+    """The step u for which, at each of the first k positions t, the rank of f_t(x) is u x + c_t modulo p; 0 if none exists.
 
     Args:
         effects: f from `token_effects`, shape (M, L, p).
         k: length of the prefix.
 
     Returns:
-        Integers in 0 … p - 1, shape (M,).
+        Steps u, integers in 0 … p - 1, shape (M,).
 
     Source: the chapter "What decides success".
     """

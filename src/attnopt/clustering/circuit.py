@@ -13,18 +13,18 @@ from attnopt.clustering.model import Models
 from attnopt.clustering.task import Task, check_sums
 
 WIDEST = math.pi / 3  # the clusters' directions spread between minus and plus this angle
-FARTHEST = 1e8  # no position need lie further out: there, scores of unit tokens agree to rounding
+FARTHEST = 1e8  # no position needs to be farther out: there, the scores of unit tokens agree up to rounding
 
 
 def cluster_counts(p: int, k: int) -> Tensor:
-    """How often each token occurs in a prefix, for every multiset of k tokens, shape (C(k + p - 1, k), p).
+    """Number of occurrences of each token in a prefix, for every multiset of k tokens, shape (C(k + p - 1, k), p).
 
     Raises:
         ValueError: if a call would take longer than 300 s or 4 GiB.
     """
     p, k = check_count("p", p, 2), check_count("k", k)
     check_cost("p and k", f"{p} and {k}", gib=24 * (p + 8) * math.comb(k + p - 1, k) / 2**30)
-    bars = torch.tensor(list(itertools.combinations(range(k + p - 1), p - 1)))  # between one token's stars and the next's
+    bars = torch.tensor(list(itertools.combinations(range(k + p - 1), p - 1)))  # stars and bars: where one token's stars end
     return torch.nn.functional.pad(bars, (0, 1), value=k + p - 1).diff(prepend=torch.full((len(bars), 1), -1)) - 1
 
 
@@ -36,28 +36,28 @@ def ideal_circuit(
     clusters: Literal["counts", "sums"] = "counts",
     dim: Literal[2, 3] = 2,
 ) -> Models:
-    """Weights that attend to the first k tokens alike, average their heights, and map each mean to its class.
+    """A model that attends equally to the first k tokens, averages their heights, and maps each mean to its class.
 
-    Positions are two opposite points, one for the first k and one for the rest; the query points at the first. With
-    "counts" the tokens' heights are 0, 1, k + 1, (k + 1)², … up to scale, so that no two multisets of k tokens have the
-    same mean; with "sums" they are 0, 1, 2, …, so that two have if their sums agree. The value matrix spreads the means
-    over an arc of 120 degrees; one neuron between neighboring clusters, and one always on, take each to ``scale`` times
-    its class embedding.
+    The position embeddings are two opposite points, one for the first k positions and one for the rest; the query points to
+    the first. A token's height is one coordinate of its embedding. With "counts", the heights are 0, 1, k + 1, (k + 1)², …
+    up to shift and scale, so no two multisets of k tokens have the same mean; with "sums", they are 0, 1, 2, …, so two
+    multisets do if their sums agree. The value matrix spreads the means over an arc of 120 degrees. One neuron between
+    neighboring clusters, and one that is always on, take each mean to ``scale`` times its class embedding.
 
-    In three dimensions the first k embeddings lie on a circle about the query and get exactly the same attention. In the
-    plane they nearly do, from positions 2 exp(sharpness) away.
+    In three dimensions, the first k embeddings lie on a circle around the query and get exactly the same attention. In the
+    plane they nearly do, because the position embeddings have length 2 exp(sharpness).
 
     Args:
-        task: that it solves.
-        sharpness: of the attention, positive: the length of the query; 10 is plenty for short sequences. A spurious token
-            gets about exp(-√2 sharpness) of the attention of another, or exactly exp(-√(2/3) sharpness) in three dimensions.
+        task: the task to solve.
+        sharpness: length of the query, positive; 10 is plenty for short sequences. A token after the first k gets about
+            exp(-√2 sharpness) times the attention of one of these, in three dimensions exactly exp(-√(2/3) sharpness) times.
         scale: length of the output, positive.
-        clusters: what the clusters stand for, C(k + p - 1, k) "counts" or k (p - 1) + 1 "sums".
-        dim: d, 2 or 3.
+        clusters: what the clusters represent, C(k + p - 1, k) "counts" or k (p - 1) + 1 "sums".
+        dim: dimension of the embeddings, d, 2 or 3.
 
     Returns:
-        One model, float64, of the paper's norm "unit", with as many neurons as there are clusters. It solves a linear system
-        of that size; 5000 clusters take 6 seconds, 12,000 a minute and a half.
+        An ensemble of one model in float64, with the paper's norm "unit" and as many neurons as there are clusters. The call
+        solves a linear system of that size; 5000 clusters take 6 seconds, 12,000 a minute and a half.
 
     Raises:
         ValueError: if the task's labels are not sums, or a call would take longer than 300 s or 4 GiB.

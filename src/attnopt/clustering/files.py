@@ -1,4 +1,4 @@
-"""Arrays and texts in files, each written in one move: nobody ever sees half of one."""
+"""Arrays and texts in files, each written atomically, so nobody ever sees a partial file."""
 
 import glob
 import os
@@ -14,12 +14,12 @@ import numpy as np
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a text."""
+    """Write a text to a file."""
     write_bytes(file, f"{text}\n".encode())
 
 
 def write_bytes(file: Path, content: bytes) -> None:
-    """Write bytes."""
+    """Write bytes to a file."""
     with _in_one_move(file) as partial:
         partial.write_bytes(content)
 
@@ -31,7 +31,7 @@ def write_arrays(file: Path, arrays: dict[str, Any], description: str) -> None:
 
 
 def read_arrays(file: Path) -> tuple[dict[str, np.ndarray], str]:
-    """What `write_arrays` wrote: the arrays, and the description.
+    """Read the arrays and the description that `write_arrays` wrote.
 
     Raises:
         ValueError: if the file cannot be read, or something else wrote it.
@@ -47,13 +47,13 @@ def read_arrays(file: Path) -> tuple[dict[str, np.ndarray], str]:
                 arrays = {name: archive[name] for name in archive.files}
         return arrays, arrays.pop("description").tobytes().decode()
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError) as error:
-        reason = "it holds Python objects" if "allow_pickle" in str(error) else error  # which NumPy advises to load
+        reason = "it holds Python objects" if "allow_pickle" in str(error) else error  # NumPy would advise loading them
         raise ValueError(f"{file} cannot be read ({reason}); if it is a checkpoint, remove it and start again") from error
 
 
 @contextmanager
 def _in_one_move(file: Path) -> Iterator[Path]:
-    """A file of this process to write to, which then replaces the one next to it, whose folder is made."""
+    """A temporary file for this process, which replaces ``file`` after it is written; the folder is created."""
     file.parent.mkdir(parents=True, exist_ok=True)
     mine = f".{socket.gethostname()}-"
     for left in file.parent.glob(f"{glob.escape(file.stem + mine)}*.partial"):
@@ -68,7 +68,7 @@ def _in_one_move(file: Path) -> Iterator[Path]:
 
 
 def _ended(process: str) -> bool:
-    """Whether a process of this machine is known to have ended; on Windows, asking would end it."""
+    """Whether a process of this machine is known to have ended; on Windows, the test would end it."""
     if os.name != "posix" or not process.isdecimal():
         return False
     try:

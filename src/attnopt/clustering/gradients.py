@@ -13,19 +13,20 @@ GELU_SLOPE = (1 + math.erf(1)) / 2 + math.exp(-1) / math.sqrt(math.pi)  # the la
 
 
 def gelu_derivative(x: Tensor) -> Tensor:
-    """Derivative of the GELU xΦ(x): Φ(x) + xφ(x), of a real floating-point tensor."""
+    """Derivative Φ(x) + xφ(x) of the GELU xΦ(x), with the standard normal distribution function Φ and density φ."""
     check_tensors(x=x)
     return torch.special.ndtr(x) + x * torch.exp(-x.square() / 2) / math.sqrt(2 * math.pi)
 
 
 def closed_form_gradients(models: Models, tokens: Tensor, targets: Tensor) -> Params:
-    """Gradients of the mean cross-entropy in query, value, receptors and assemblers, from their formulas.
+    """Gradients of the mean cross-entropy in query, value, receptors, and assemblers, from their formulas.
 
-    With s the attention, C_x = Σ_j (p̂(j|x) - 1{y = j}) E(j), M = (I - ξ̄ξ̄ᵀ)/‖ξ‖ and Q = U diag(σ′(Wξ̄)) W M they are the
-    means of z(diag s - ssᵀ)(Vz)ᵀ(I + Qᵀ)C_x/√d, (I + Qᵀ)C_x (zs)ᵀ, diag(σ′(Wξ̄))UᵀC_x ξ̄ᵀ and C_x σ(Wξ̄)ᵀ.
+    Let s be the attention, ξ̄ the normalized ξ, p̂ the predicted probabilities, and σ the GELU (see `Models`). With
+    C_x = Σ_j (p̂(j|x) - 1{y = j}) E(j), M = (I - ξ̄ξ̄ᵀ)/‖ξ‖, and Q = U diag(σ′(Wξ̄)) W M, the gradients are the means of
+    z(diag s - ssᵀ)(Vz)ᵀ(I + Qᵀ)C_x/√d, (I + Qᵀ)C_x (zs)ᵀ, diag(σ′(Wξ̄))UᵀC_x ξ̄ᵀ, and C_x σ(Wξ̄)ᵀ over sequences.
 
     Args:
-        models: without biases, of the paper's norm "unit".
+        models: models without biases, with the paper's norm "unit".
         tokens: sequences, shape (n, L) or (M, n, L).
         targets: labels 0 … p - 1, shape (n,) or (M, n).
 
@@ -33,7 +34,7 @@ def closed_form_gradients(models: Models, tokens: Tensor, targets: Tensor) -> Pa
         A dict with the keys ``query``, ``value``, ``receptors``, ``assemblers``, each shaped like the parameter.
 
     Raises:
-        ValueError: if the models have biases or another norm than "unit".
+        ValueError: if the models have biases or a norm other than "unit".
 
     Source: Odonnat, Bouaziz, Cabannes (2025), lemma after (5), Appendix D.1.
     """
@@ -59,22 +60,23 @@ def closed_form_gradients(models: Models, tokens: Tensor, targets: Tensor) -> Pa
 
 
 def gradient_bound_terms(models: Models, tokens: Tensor, targets: Tensor) -> Params:
-    """True bounds on the norm of each of the four gradients, as means over the sequences.
+    """True bounds on the norms of the four gradients of `closed_form_gradients`, as means over the sequences.
 
-    With c = max σ′, κ = 1 + c‖U‖‖W‖/‖ξ‖ and δ = d_TV(p̂, p) · max_ij ‖E(i) - E(j)‖ they are the means of ‖V‖κδ/√d, κδ, c‖U‖δ
-    and ‖W‖δ (operator norms).
+    The bounds are the means of ‖V‖κδ/√d, κδ, c‖U‖δ, and ‖W‖δ, with operator norms, c = max σ′ for the GELU σ,
+    κ = 1 + c‖U‖‖W‖/‖ξ‖, and δ = d_TV(p̂, p) · max_ij ‖E(i) - E(j)‖, where d_TV(p̂, p) is the total variation distance
+    between predicted probabilities and label.
 
     Args:
-        models: without biases, of the paper's norm "unit".
+        models: models without biases, with the paper's norm "unit".
         tokens: sequences, shape (n, L) or (M, n, L).
         targets: labels 0 … p - 1, shape (n,) or (M, n).
 
     Returns:
-        A dict with the keys ``query``, ``value``, ``receptors``, ``assemblers``, each of shape (M,); the first two are
-        infinite where some ξ is 0 and δ is not, unless U or W is 0; the first is 0 if V is.
+        A dict with the keys ``query``, ``value``, ``receptors``, ``assemblers``, each of shape (M,). The first two are
+        infinite if some sequence has ξ = 0 and δ > 0, unless U or W is 0; the first is 0 if V is.
 
     Raises:
-        ValueError: if the models have biases or another norm than "unit".
+        ValueError: if the models have biases or a norm other than "unit".
 
     Source: the chapter "Gradients and their bound".
     """
@@ -95,10 +97,10 @@ def gradient_bound_terms(models: Models, tokens: Tensor, targets: Tensor) -> Par
 
 
 def gradient_bound(models: Models, tokens: Tensor, targets: Tensor) -> Tensor:
-    """A true bound on ‖∇L‖ over query, value, receptors and assemblers: the norm of `gradient_bound_terms`.
+    """A true bound on ‖∇L‖ over query, value, receptors, and assemblers: the norm of `gradient_bound_terms`.
 
     Args:
-        models: without biases, of the paper's norm "unit".
+        models: models without biases, with the paper's norm "unit".
         tokens: sequences, shape (n, L) or (M, n, L).
         targets: labels 0 … p - 1, shape (n,) or (M, n).
 
@@ -106,7 +108,7 @@ def gradient_bound(models: Models, tokens: Tensor, targets: Tensor) -> Tensor:
         The bound on the norm, not squared, shape (M,).
 
     Raises:
-        ValueError: if the models have biases or another norm than "unit".
+        ValueError: if the models have biases or a norm other than "unit".
 
     Source: the chapter "Gradients and their bound".
     """
@@ -115,10 +117,12 @@ def gradient_bound(models: Models, tokens: Tensor, targets: Tensor) -> Tensor:
 
 
 def gradient_bound_of_paper(models: Models, tokens: Tensor, targets: Tensor) -> Tensor:
-    """The paper's bound on ‖∇L‖, which is false: √(B̃ E d_TV) with B̃ from (33) and the line below it.
+    """The paper's bound on ‖∇L‖, which is false: √(B̃ E d_TV), with B̃ from the paper's (33) and the line below it.
+
+    For d_TV, see `gradient_bound_terms`.
 
     Args:
-        models: without biases, of the paper's norm "unit".
+        models: models without biases, with the paper's norm "unit".
         tokens: sequences, shape (n, L) or (M, n, L).
         targets: labels 0 … p - 1, shape (n,) or (M, n).
 
@@ -126,7 +130,7 @@ def gradient_bound_of_paper(models: Models, tokens: Tensor, targets: Tensor) -> 
         The paper's bound on the norm, not squared, shape (M,).
 
     Raises:
-        ValueError: if the models have biases or another norm than "unit".
+        ValueError: if the models have biases or a norm other than "unit".
 
     Source: Odonnat, Bouaziz, Cabannes (2025), (29)-(33).
     """
@@ -139,10 +143,11 @@ def gradient_bound_of_paper(models: Models, tokens: Tensor, targets: Tensor) -> 
 def gradient_bound_terms_of_paper(models: Models, tokens: Tensor, targets: Tensor) -> Params:
     """The paper's bounds on the norm of each of the four gradients; those for query and value are false.
 
-    They are √(E‖C_x‖²) times 2L√d‖V‖(1 + √(2/π)‖W‖²‖U‖), √d(1 + 2‖W‖‖U‖), 2‖U‖ and ‖W‖ (operator norms).
+    The bounds are √(E‖C_x‖²) times 2L√d‖V‖(1 + √(2/π)‖W‖²‖U‖), √d(1 + 2‖W‖‖U‖), 2‖U‖, and ‖W‖, with operator norms and
+    with C_x as in `closed_form_gradients`.
 
     Args:
-        models: without biases, of the paper's norm "unit".
+        models: models without biases, with the paper's norm "unit".
         tokens: sequences, shape (n, L) or (M, n, L).
         targets: labels 0 … p - 1, shape (n,) or (M, n).
 
@@ -150,7 +155,7 @@ def gradient_bound_terms_of_paper(models: Models, tokens: Tensor, targets: Tenso
         A dict with the keys ``query``, ``value``, ``receptors``, ``assemblers``, each of shape (M,).
 
     Raises:
-        ValueError: if the models have biases or another norm than "unit".
+        ValueError: if the models have biases or a norm other than "unit".
 
     Source: Odonnat, Bouaziz, Cabannes (2025), (29)-(32).
     """
@@ -160,7 +165,7 @@ def gradient_bound_terms_of_paper(models: Models, tokens: Tensor, targets: Tenso
 
 
 def _printed_factors(models: Models) -> Params:
-    """The factors of (29)-(32), not squared, each of shape (M,)."""
+    """The factors in the paper's (29)-(32), not squared, each of shape (M,)."""
     value, receptors, assemblers = (torch.linalg.matrix_norm(models.weights[name], 2) for name in TRAINED[1:])
     length, dim = models.length, models.dim
     return {

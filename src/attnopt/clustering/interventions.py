@@ -1,4 +1,4 @@
-"""What a trained model's answers do when a part of what it holds is replaced: is the count what it uses?"""
+"""Does a trained model use the count? Its accuracy when part of its computation is replaced or removed."""
 
 from collections.abc import Callable
 
@@ -13,11 +13,11 @@ from attnopt.clustering.task import Task
 
 
 def levels(weights: Tensor, task: Task) -> Tensor:
-    """M(x) = Σ m_t x_t of all sequences, for the integers m of each model, shape (M, pᴸ).
+    """The level Σ m_t x_t of every sequence x, for the integer weights m of each of M models, shape (M, pᴸ).
 
     Args:
-        weights: m, shape (M, L), as from `Models.count`.
-        task: whose sequences.
+        weights: integer weights m, shape (M, L), as from `Models.count`.
+        task: the task that the sequences belong to.
     """
     check_integers("weights", weights)
     if weights.ndim != 2 or weights.shape[1] != task.length:
@@ -27,24 +27,24 @@ def levels(weights: Tensor, task: Task) -> Tensor:
 
 
 def right(models: Models, sequence: Tensor, targets: Tensor) -> Tensor:
-    """How often models give the targets (n,) or (M, n), from sequence embeddings ξ (M, n, d); shape (M,)."""
+    """Accuracies (M,) of models for targets (n,) or (M, n), from sequence embeddings ξ (M, n, d)."""
     return agreement(answers(models, sequence), targets)
 
 
 def agreement(said: Tensor, targets: Tensor) -> Tensor:
-    """How often answers, tokens of shape (M, n), are the targets (n,) or (M, n)."""
+    """The share (M,) of answers, tokens of shape (M, n), that equal the targets (n,) or (M, n)."""
     return (said == targets).double().mean(1)
 
 
 def answers(models: Models, sequence: Tensor) -> Tensor:
-    """The tokens with the largest logits (M, n), from sequence embeddings ξ (M, n, d); a tie with 0 is answered with 0."""
+    """The tokens with the largest logits (M, n), from sequence embeddings ξ (M, n, d); a tie with token 0 gives 0."""
     return _largest(_margins(models, models.feed_forward(sequence)))
 
 
 def _margins(models: Models, output: Tensor) -> Tensor:
     """ζ_x - ζ₀ for x = 1 … p - 1, from ψ (M, n, d), shape (M, n, p - 1).
 
-    As one product: where the embeddings nearly agree, a difference of logits would cancel.
+    They are one product, because a difference of logits would cancel where the embeddings nearly agree.
     """
     token = models.weights["token"]
     return torch.einsum("mnd,mkd->mnk", output, token[:, 1:] - token[:, :1])
@@ -57,13 +57,14 @@ def _largest(margins: Tensor) -> Tensor:
 
 
 def donors(level: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """For each sequence another of the same level, and one of any other level, both drawn uniformly; indices (M, n).
+    """For each sequence, the index of another one of the same level and of one of another level, drawn uniformly, (M, n).
 
-    A sequence that is alone on its level is its own donor; where there is one level only, each is, of the second kind.
+    A sequence that is alone on its level gets itself as the first; if there is only one level, each gets itself as the
+    second.
 
     Args:
-        level: of each sequence, integers, shape (M, n).
-        generator: draws them.
+        level: level of each sequence, integers, shape (M, n).
+        generator: random generator that draws the indices.
     """
     check_integers("level", level)
     check_generator("generator", generator)
@@ -83,25 +84,25 @@ def donors(level: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def replacements(models: Models, task: Task, weights: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-    """Accuracies over all sequences when ξ is replaced, in whole or in part, by what a count says or by another sequence's.
+    """Accuracies over all sequences when the sequence embedding ξ, or part of it, is replaced.
 
-    ξ is split into the mean of its level of M = Σ m_t x_t and the rest.
+    ξ is split into its mean over the sequences with the same count Σ m_t x_t (its level) and the remainder.
 
     Args:
-        models: with as many tokens as the task.
-        task: whose sequences and labels are meant.
-        weights: m, shape (M, L), as from `Models.count`.
-        generator: draws the other sequences.
+        models: models with as many tokens as the task.
+        task: the task that defines sequences and labels.
+        weights: integer weights m, shape (M, L), as from `Models.count`.
+        generator: random generator that draws the other sequences.
 
     Returns:
-        A dict of shares, each of shape (M,).
+        A dict of accuracies, each of shape (M,), measured against the sequence's own label except for ``other``.
 
-        - ``none``: accuracy as it is;
-        - ``mean``: ξ replaced by the mean of its level, the rest thrown away;
-        - ``rest``: the rest alone from a sequence of any other level, against the own label;
-        - ``same``: ξ of another sequence of the same level, against the own label;
-        - ``other``: the level's mean alone from a sequence of another level, the rest its own, against the *donor's* label;
-        - ``kept``: the same, against the own label.
+        - ``none``: nothing is replaced;
+        - ``mean``: ξ is replaced by its level's mean, without the remainder;
+        - ``rest``: the remainder is taken from a sequence of another level;
+        - ``same``: ξ is taken from another sequence of the same level;
+        - ``other``: the level's mean is taken from a sequence of another level, whose label is the target;
+        - ``kept``: the same replacement as in ``other``, measured against the sequence's own label.
     """
     _check(models, task)
     check_generator("generator", generator)
@@ -122,20 +123,20 @@ def replacements(models: Models, task: Task, weights: Tensor, generator: torch.G
 
 
 def removals(models: Models, task: Task, generator: torch.Generator) -> dict[str, Tensor]:
-    """Accuracies over all sequences when a part of the model is taken out.
+    """Accuracies over all sequences when a part of the model is removed.
 
     Args:
-        models: with as many tokens as the task.
-        task: whose sequences and labels are meant.
-        generator: draws the other sequence whose attention is taken.
+        models: models with as many tokens as the task.
+        task: the task that defines sequences and labels.
+        generator: random generator that permutes the sequences for ``attention``.
 
     Returns:
-        A dict of shares.
+        A dict of accuracies.
 
-        - ``query`` (M,): the query set to 0, so that attention is the same everywhere;
-        - ``attention`` (M,): the attention that another random sequence gets;
-        - ``positions`` (M, L): at one position all tokens get the mean of their normalized embeddings;
-        - ``neurons`` (M, h): one neuron held at its mean over all sequences.
+        - ``query`` (M,): the query is set to 0, so attention is uniform;
+        - ``attention`` (M,): the sequences' attention is exchanged by a random permutation;
+        - ``positions`` (M, L): at one position, all tokens get the mean of their normalized embeddings;
+        - ``neurons`` (M, h): one neuron is held at its mean over all sequences.
     """
     _check(models, task)
     check_generator("generator", generator)
@@ -192,7 +193,10 @@ def _check(models: Models, task: Task) -> None:
 
 
 def in_parts(models: Models, function: Callable[[Models, int], dict[str, Tensor]], size: int = 10) -> dict[str, Tensor]:
-    """What a function of a few models at a time, and of the first one's number, returns for all of them, joined."""
+    """Apply a function to at most ``size`` models at a time, and join the results.
+
+    The function takes these models and the index of the first one.
+    """
     check_models(models)
     size = check_count("size", size)
     parts = [function(models[at : at + size], at) for at in range(0, len(models), size)]

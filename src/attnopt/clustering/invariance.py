@@ -1,4 +1,4 @@
-"""How invariant a model's sequence embedding is to the suffix and to the order of the prefix, and what attention leaks."""
+"""Invariance of a sequence embedding to the suffix and to the prefix's order, and attention on irrelevant tokens."""
 
 import torch
 from torch import Tensor
@@ -8,21 +8,21 @@ from attnopt.clustering.task import Task, check_all_sequences, every, indices
 
 
 def invariance(models: Models, task: Task) -> dict[str, Tensor]:
-    """Shares of the variance of ξ over all pᴸ sequences that a change of suffix, or of the prefix's order, leaves alone.
+    """Shares of the variance of ξ over all pᴸ sequences that are not due to the suffix, or not to the prefix's order.
 
-    The prefix is the tokens at the task's relevant positions, the first k unless it has a rule, and the suffix is all other
-    tokens; see `Task.relevant`. By the law of total variance
-    Var ξ = E Var(ξ | prefix) + E Var(E[ξ | prefix] | counts) + Var E[ξ | counts], where counts says how often each token
-    is in the prefix. Suffix invariance is one minus the first share, permutation invariance one minus the second. Under
-    a rule, the label itself may depend on the order of the prefix.
+    The prefix consists of the tokens at the task's relevant positions (see `Task.relevant`; without a rule, the first k) and
+    the suffix of all other tokens. By the law of total variance,
+    Var ξ = E Var(ξ | prefix) + E Var(E[ξ | prefix] | counts) + Var E[ξ | counts], where the counts are the numbers of
+    occurrences of each token in the prefix. Suffix invariance is one minus the first term's share of Var ξ, permutation
+    invariance one minus the second term's. Under a rule, the label itself may depend on the order of the prefix.
 
     Args:
-        models: with at least p tokens.
-        task: whose sequences and relevant positions are used.
+        models: models with at least p tokens.
+        task: the task that defines the sequences and their relevant positions.
 
     Returns:
-        A dict with the keys ``suffix`` and ``permutation`` and shares from 0 to 1, each of shape (M,). Where ξ does not vary
-        both are 1; where it is not finite both are NaN.
+        A dict with the keys ``suffix`` and ``permutation`` and shares from 0 to 1, each of shape (M,). If ξ does not vary,
+        both are 1; if it is not finite, both are NaN.
 
     Raises:
         ValueError: if pᴸ exceeds 2²⁴.
@@ -36,11 +36,11 @@ def invariance(models: Models, task: Task) -> dict[str, Tensor]:
 
 
 def variance_shares(sequence: Tensor, task: Task) -> dict[str, Tensor]:
-    """What `invariance` returns, from sequence embeddings that are at hand.
+    """The shares that `invariance` returns, computed from given sequence embeddings.
 
     Args:
         sequence: ξ of all pᴸ sequences in lexicographic order, shape (M, pᴸ, d).
-        task: whose.
+        task: the task that the sequences belong to.
     """
     check_all_sequences(sequence, task)
     by_token = sequence.unflatten(1, (task.p,) * task.length)
@@ -62,21 +62,21 @@ def variance_shares(sequence: Tensor, task: Task) -> dict[str, Tensor]:
 
 
 def spurious_attention(models: Models, task: Task) -> tuple[Tensor, Tensor]:
-    """The least and the most attention that all irrelevant tokens get together, over all sequences, exactly.
+    """The smallest and the largest total attention on irrelevant tokens over all sequences, exactly.
 
-    They are those after the first k, or at the other positions than `Task.relevant`. Their share grows with each of their
-    scores and falls with each score of the others, and every position's token is free, so the extremes are reached position
-    by position.
+    Irrelevant tokens are those at positions not in `Task.relevant`; without a rule, those after the first k. Their total
+    attention increases with each of their scores and decreases with each score of a relevant token. Tokens can be chosen
+    independently, so each position is optimized separately.
 
     Args:
-        models: with p tokens.
-        task: whose tokens and relevant positions are meant.
+        models: models with at least p tokens.
+        task: the task that defines the tokens and the relevant positions.
 
     Returns:
-        Least and most, each of shape (M,); both 0 if all positions are relevant, and 1 if none is.
+        Smallest and largest total attention, each of shape (M,); both are 0 if all positions are relevant, 1 if none is.
 
     Raises:
-        ValueError: if pᴸ exceeds 2²⁴ and the rule is a function.
+        ValueError: if pᴸ exceeds 2²⁴ and `Task.relevant` must compute all labels.
 
     Source: the chapter "The ideal circuit".
     """

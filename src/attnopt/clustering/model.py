@@ -21,9 +21,9 @@ Params = dict[str, Tensor]
 Norm = Literal["unit", "rms", "smooth"]
 TRAINED = ("query", "value", "receptors", "assemblers")  # the weights of the paper's theory
 BIASES = ("receptor_biases", "assembler_bias")
-NEAR = 0.01  # so near to 0, and to 1, the smooth step is 0, and 1, up to e⁻⁹⁸
+NEAR = 0.01  # within this distance of 0 or 1, the smooth step is 0 or 1 up to e⁻⁹⁸
 STAGES = ("embeddings", "scores", "attention", "values", "mixture", "sequence", "direction", "activations", "output")
-FILES = ".npz", ".json", ".safetensors"  # in which models are kept
+FILES = ".npz", ".json", ".safetensors"  # formats in which models can be saved
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,9 +31,10 @@ class Models:
     """An ensemble of M small transformers: their weights and the normalization that both layers use.
 
     Attributes:
-        weights: ``token`` E (M, p, d), ``position`` P (M, L, d), ``query`` q (M, d), ``value`` V (M, d, d), ``receptors`` W
-            (M, h, d), ``assemblers`` U (M, d, h), with or without ``receptor_biases`` (M, h) and ``assembler_bias`` (M, d).
-        norm: "unit", the paper's formula, "rms", its released code, or "smooth"; see `normalize`.
+        weights: a dict of ``token`` E (M, p, d), ``position`` P (M, L, d), ``query`` q (M, d), ``value`` V (M, d, d),
+            ``receptors`` W (M, h, d), ``assemblers`` U (M, d, h), and optionally ``receptor_biases`` (M, h) and
+            ``assembler_bias`` (M, d); `Models.random` explains the sizes.
+        norm: the normalization, "unit" (the paper's formula), "rms" (its released code), or "smooth"; see `normalize`.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), section 2.2, Appendix C.2.
     """
@@ -59,18 +60,18 @@ class Models:
         biases: bool = False,
         dtype: torch.dtype = torch.float64,
     ) -> "Models":
-        """Models with random weights: embeddings N(0, 1), the rest uniform in ± 1/√(inputs).
+        """Models with random weights: embeddings from N(0, 1), all others uniform in ± 1/√(number of inputs).
 
         Args:
-            count: how many, M.
-            p: tokens with an embedding, at least 2.
-            length: L, tokens per sequence.
-            dim: d, the width of the embeddings.
-            width: h, neurons of the feed-forward layer.
-            norm: their normalization.
-            generator: draws them, on its device.
-            biases: whether the feed-forward layer has them (section 2.2 and the released code do, the theory does not).
-            dtype: of the weights.
+            count: number of models, M.
+            p: number of tokens with an embedding, at least 2.
+            length: tokens per sequence, L.
+            dim: dimension of the embeddings, d.
+            width: neurons in the feed-forward layer, h.
+            norm: the models' normalization.
+            generator: random generator, whose device the weights are on.
+            biases: whether the feed-forward layer has biases (yes in section 2.2 and the released code, no in the theory).
+            dtype: dtype of the weights.
 
         Source: Odonnat, Bouaziz, Cabannes (2025), section 2.2; the initialization is that of their released code.
         """
@@ -99,7 +100,7 @@ class Models:
 
     @classmethod
     def join(cls, parts: Sequence["Models"]) -> "Models":
-        """The models of several ensembles of the same sizes and norm as one."""
+        """Join several ensembles of the same sizes and norm into one."""
         kinds = {(part.norm, *((name, value.shape[1:]) for name, value in part.weights.items())) for part in parts}
         if len(kinds) != 1:
             raise ValueError(f"parts must be ensembles of one norm and of the same sizes, got {', '.join(map(str, parts))}")
@@ -110,7 +111,7 @@ class Models:
         return len(self.weights["token"])
 
     def __getitem__(self, which: int | slice | Sequence[int] | Tensor) -> "Models":
-        """The models of a slice, of indices or of a mask; of a number, an ensemble of that one."""
+        """The models that a slice, indices, or a mask select; a single index gives an ensemble of one model."""
         if isinstance(which, int):
             if not -len(self) <= which < len(self):
                 raise IndexError(f"there are {len(self)} models, got number {which}")
@@ -127,31 +128,31 @@ class Models:
 
     @property
     def vocabulary(self) -> int:
-        """Tokens with an embedding."""
+        """Number of tokens with an embedding."""
         return self.weights["token"].shape[1]
 
     @property
     def length(self) -> int:
-        """L, tokens per sequence."""
+        """Number of tokens per sequence, L."""
         return self.weights["position"].shape[1]
 
     @property
     def dim(self) -> int:
-        """d, the width of the embeddings."""
+        """Dimension of the embeddings, d."""
         return self.weights["token"].shape[2]
 
     @property
     def width(self) -> int:
-        """h, neurons of the feed-forward layer."""
+        """Number of neurons in the feed-forward layer, h."""
         return self.weights["receptors"].shape[1]
 
     @property
     def biased(self) -> bool:
-        """Whether the feed-forward layer has biases, one kind or both."""
+        """Whether the feed-forward layer has biases of one or both kinds."""
         return any(name in self.weights for name in BIASES)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Models":
-        """The models with every weight changed by a function."""
+        """The models with a function applied to every weight tensor."""
         return changed(self, weights={name: change(value) for name, value in self.weights.items()})
 
     def double(self) -> "Models":
@@ -159,11 +160,11 @@ class Models:
         return self.map(Tensor.double)
 
     def replace(self, **weights: Tensor) -> "Models":
-        """The models with some weights replaced."""
+        """The models with some weight tensors replaced."""
         return changed(self, weights=self.weights | weights)
 
     def moved(self, direction: Params, by: float | Tensor = 1.0) -> "Models":
-        """The models moved along a direction, given as one tensor per weight."""
+        """The models with ``by`` times a direction, given as a dict of one tensor per weight, added to their weights."""
         return self.replace(**{name: value + by * direction[name] for name, value in self.weights.items()})
 
     def table(self) -> Tensor:
@@ -171,7 +172,7 @@ class Models:
         return normalize(self.weights["token"].unsqueeze(-2) + self.weights["position"].unsqueeze(-3), self.norm)
 
     def scores(self, embeddings: Tensor | None = None) -> Tensor:
-        """Attention scores (M, …) of embeddings (M, …, d), those of the table unless given."""
+        """Attention scores qᵀz/√d, shape (M, …), of embeddings z (M, …, d); by default, of those in the table."""
         embeddings = self.table() if embeddings is None else embeddings
         self.check_vectors("embeddings", embeddings)
         return torch.einsum("m...d,md->m...", embeddings, self.weights["query"]) / self.dim**0.5
@@ -181,28 +182,28 @@ class Models:
         return (embeddings.flatten(1, -2) @ self.weights["value"].mT).view_as(embeddings)
 
     def summands(self, embeddings: Tensor | None = None) -> Tensor:
-        """(eˢVz, eˢ) of embeddings (M, …, d), those of the table unless given, shape (M, …, d + 1).
+        """The terms (eˢVz, eˢ) that embeddings z (M, …, d) add to the numerator and denominator of ξ, shape (M, …, d + 1).
 
-        What each adds to the numerator and the denominator of ξ. Nothing is subtracted from a score s before exponentiating.
+        By default, the embeddings are those in the table. Nothing is subtracted from a score s before exponentiating.
         """
         embeddings = self.table() if embeddings is None else embeddings
         powers = self.scores(embeddings).exp().unsqueeze(-1)
         return torch.cat([powers * self.values(embeddings), powers], -1)
 
     def activations(self, direction: Tensor) -> Tensor:
-        """What the neurons are before the GELU (M, n, h), from ξ normalized (M, n, d)."""
+        """Neurons before the GELU (M, n, h), from normalized sequence embeddings ξ (M, n, d)."""
         activations = direction @ self.weights["receptors"].mT
         return (
             activations + self.weights["receptor_biases"].unsqueeze(1) if "receptor_biases" in self.weights else activations
         )
 
     def output(self, sequence: Tensor, activations: Tensor) -> Tensor:
-        """ψ (M, n, d), from ξ (M, n, d) and the neurons before the GELU (M, n, h)."""
+        """Output ψ (M, n, d) of the feed-forward layer, from ξ (M, n, d) and the neurons before the GELU (M, n, h)."""
         output = sequence + gelu(activations) @ self.weights["assemblers"].mT
         return output + self.weights["assembler_bias"].unsqueeze(1) if "assembler_bias" in self.weights else output
 
     def feed_forward(self, sequence: Tensor) -> Tensor:
-        """ψ from sequence embeddings ξ, both (M, n, d): the feed-forward layer with its residual connection."""
+        """Output ψ of the feed-forward layer with its residual connection, from sequence embeddings ξ, both (M, n, d)."""
         self.check_vectors("sequence", sequence)
         return self.output(sequence, self.activations(normalize(sequence, self.norm)))
 
@@ -215,24 +216,24 @@ class Models:
         return self.stages(tokens)["logits"]
 
     def stages(self, tokens: Tensor, patch: Params | None = None) -> dict[str, Tensor]:
-        """What each stage holds, on the way from sequences to logits.
+        """The value of every stage of the computation, from sequences to logits.
 
-        Normalized, the zero vector stays zero: ξ = 0 gives the logits of the feed-forward layer at 0, and with "unit" its
-        gradient comes through the residual connection alone (likewise where ‖ξ‖² underflows to 0). A model with weights that
-        are not finite has such logits; the others of the ensemble are not affected.
+        Normalization leaves the zero vector at zero: if ξ = 0, the logits are those of the feed-forward layer at 0, and with
+        "unit" the gradient passes only through the residual connection (also if ‖ξ‖² underflows to 0). A model whose weights
+        are not finite has logits that are not finite; the other models of the ensemble are not affected.
 
         Args:
             tokens: sequences, integers in 0 … p - 1, shape (n, L), the same for all models, or (M, n, L).
-            patch: what stages before the logits shall hold instead of what is computed, of their shapes or broadcast to
-                them, and of the models' dtype (see `double`); whatever a stage enters follows. The sequence embedding
-                follows from the mixture, or from the values if these are patched, so a patch may not name both.
+            patch: values that replace the computed ones at stages before the logits; they must broadcast to the stages'
+                shapes and have the models' dtype (see `double`). All later stages are computed from them. The sequence
+                embedding follows from the mixture, or from the values if these are patched, so a patch may not name both.
 
         Returns:
-            ``embeddings`` z (M, n, L, d); from them ``scores``, from these ``attention`` s (M, n, L); from the embeddings
-            ``values`` Vz, the value vectors that attention mixes (M, n, L, d); from attention and embeddings ``mixture`` zs,
-            the mean embedding (M, n, d); from it ``sequence`` ξ = V(zs) = (Vz)s (M, n, d); from it ``direction``, ξ
-            normalized (M, n, d); from it ``activations`` (M, n, h) before the GELU; from ξ and these ``output`` ψ
-            (M, n, d); from it ``logits`` ζ (M, n, p).
+            A dict of the stages. ``embeddings`` z (M, n, L, d) determine ``scores``, which determine ``attention`` s, both
+            (M, n, L); the embeddings also determine ``values`` Vz, the value vectors that attention mixes (M, n, L, d).
+            Attention and embeddings give ``mixture`` zs, the mean embedding (M, n, d), and this gives ``sequence``
+            ξ = V(zs) = (Vz)s (M, n, d). Then follow ``direction``, ξ normalized (M, n, d), ``activations`` (M, n, h) before
+            the GELU, ``output`` ψ (M, n, d), computed from ξ and the activations, and ``logits`` ζ (M, n, p).
         """
         self.check_tokens(tokens)
         patch, held = {} if patch is None else patch, {}
@@ -251,12 +252,12 @@ class Models:
         return held
 
     def _flow(self, tokens: Tensor, keep: Callable[[str, Tensor], Tensor], replaced: Collection[str]) -> None:
-        """Hand every stage to a function, and go on with what it returns.
+        """Compute all stages, pass each to a function, and continue with what it returns.
 
         Args:
             tokens: as for `stages`.
-            keep: of a stage's name and value, returns the value to go on with.
-            replaced: stages whose values ``keep`` may change; the others may be looked up in a table instead.
+            keep: function of a stage's name and value that returns the value to continue with.
+            replaced: stages whose values ``keep`` may change; the others may be looked up in a table.
         """
         table = self.table()
         tokens = (tokens.expand(len(self), -1, -1) if tokens.ndim == 2 else tokens).long()
@@ -264,7 +265,7 @@ class Models:
         flat = at.flatten(1)
 
         def of_pairs(rows: Tensor) -> Tensor:
-            """What a table (M, p, L, d) has for the pairs of token and position."""
+            """Entries of a table (M, p, L, d) for the pairs of token and position in the sequences."""
             places = flat.unsqueeze(-1).expand(-1, -1, self.dim)
             return rows.flatten(1, 2).gather(1, places).unflatten(1, at.shape[1:])
 
@@ -285,14 +286,14 @@ class Models:
         keep("logits", output @ self.weights["token"].mT)
 
     def module(self) -> "Module":
-        """One model as a `torch.nn.Module`, with a copy of its weights: for hooks, optimizers, and other libraries."""
+        """The model of an ensemble of one as a `torch.nn.Module` with copied weights: for hooks, optimizers, and so on."""
         return Module(self)
 
     def sequences(self, tokens: Tensor) -> Tensor:
-        """The sequence embeddings ξ of `stages` as one matrix product for all models and sequences, shape (M, n, d).
+        """The sequence embeddings ξ of `stages`, shape (M, n, d), from one matrix product for all models and sequences.
 
-        A sequence, as a row of L ones among pL zeros, times the table with the rows (eˢVZ, eˢ) gives numerator and
-        denominator of ξ. Nothing is subtracted from a score s before exponentiating.
+        A sequence is encoded as a row of pL entries, L of them 1 and the rest 0. Its product with the table of the rows
+        (eˢVz, eˢ) gives the numerator and the denominator of ξ. Nothing is subtracted from a score s before exponentiating.
 
         Args:
             tokens: sequences, integers in 0 … p - 1, shape (n, L).
@@ -319,18 +320,19 @@ class Models:
         return sums[..., :-1] / sums[..., -1:]
 
     def count(self, task: Task) -> tuple[Tensor, Tensor]:
-        """The integers m for which ξ is most nearly a function of Σ m_t x_t, (M, L), and how nearly, (M,); `counting_form`.
+        """Integer weights m (M, L), as in `counting_form`, and the share (M,) of the variance of ξ that Σ m_t x_t explains.
 
-        They are in units of the least effect of a token at one of the task's relevant positions; see `Task.relevant`.
-        A share near 1 means counting only where the integers are small: with large ones every sequence has a sum of its own.
+        The weights are in units of the smallest effect of a token at one of the task's relevant positions; see
+        `Task.relevant`. A share near 1 means counting only if they are small: with large weights, almost every sequence has
+        a sum of its own.
         """
         self.check_task(task)
         return counting_form(self.sequences(task.all()[0]), task)
 
     def save(self, file: Path | str) -> None:
-        """Write the models in one move, as ``.npz``, as ``.json`` with all digits, or as ``.safetensors``.
+        """Write the models atomically to a file that ends in ``.npz``, ``.json`` (with all digits), or ``.safetensors``.
 
-        The last needs the package safetensors. Its metadata hold the norm.
+        The last format needs the package safetensors and stores the norm in its metadata.
         """
         file = _model_file(file)
         if file.suffix == ".safetensors":
@@ -347,7 +349,7 @@ class Models:
 
     @classmethod
     def load(cls, file: Path | str) -> "Models":
-        """What `save` wrote, the same to the last bit.
+        """Load models that `save` wrote; they are identical to the last bit.
 
         Raises:
             ValueError: if the file cannot be read.
@@ -364,16 +366,16 @@ class Models:
 
     @classmethod
     def from_json(cls, text: str, name: str = "text") -> "Models":
-        """The models of a JSON text, as `save` and the laboratory write it.
+        """Load models from a JSON text that `save` or the laboratory wrote.
 
-        The assemblers of neurons that were switched off in the laboratory are zero.
+        The assemblers of neurons that were switched off in the laboratory become zero.
 
         Args:
-            text: the JSON.
-            name: what a message calls it.
+            text: the JSON text.
+            name: name of the text in error messages.
 
         Raises:
-            ValueError: if the text holds no models, or a model with a position switched off, which `Models` cannot express.
+            ValueError: if the text holds no models, or a model with a position switched off, which `Models` cannot hold.
         """
         if not isinstance(text, str):
             raise TypeError(f"{name} must be the text of a JSON file, got {type(text).__name__}")
@@ -402,7 +404,7 @@ class Models:
         return models
 
     def check_tokens(self, tokens: Tensor) -> None:
-        """Require sequences of tokens that the models know."""
+        """Require sequences of the models' length, made of tokens that have embeddings."""
         check_integers("tokens", tokens, self.vocabulary)
         if tokens.ndim in (2, 3) and 0 in tokens.shape:
             raise ValueError(f"tokens must not be empty, got shape {tuple(tokens.shape)}")
@@ -428,7 +430,7 @@ class Models:
 
 
 def in_place_of(value: Tensor, name: str, other: Tensor) -> Tensor:
-    """Another tensor broadcast to the shape of a stage's value, if it can be and has its dtype."""
+    """A replacement for a stage's value, broadcast to its shape; it must have the value's dtype."""
     check_tensors(**{name: other})
     if other.dtype != value.dtype:
         raise ValueError(f"{name} must have the models' dtype, {value.dtype}, got {other.dtype}")
@@ -439,12 +441,12 @@ def in_place_of(value: Tensor, name: str, other: Tensor) -> Tensor:
 
 
 def normalize(vectors: Tensor, norm: Norm) -> Tensor:
-    """Vectors of length 1 ("unit"), or divided by 1e-5 plus their root mean square ("rms"), or smoothed ("smooth").
+    """Normalize vectors to length 1 ("unit"), divide them by 1e-5 plus their root mean square ("rms"), or use "smooth".
 
-    The paper's formula is "unit"; its released code is "rms", with vectors of length √d. "smooth" is √d σ(r) x/r
-    for a vector x of length r, as section 4.2 proposes (without √d) for a smooth σ with σ(0) = 0 that is 1 from 1 on. Ours
-    goes over from r to 1 as `smooth_step` does, and has derivatives of every order. The zero vector stays zero. There "unit"
-    has no derivative, and gets the derivative 0; "rms" has the derivative 10⁵ times the identity, "smooth" √d times.
+    The paper's formula is "unit"; its released code uses "rms", which gives vectors of length about √d. "smooth" maps a
+    vector x of length r to √d σ(r) x/r, as section 4.2 proposes (without √d), where σ is smooth, σ(0) = 0, and σ(r) = 1 for
+    r ≥ 1. Our σ changes from r to 1 by `smooth_step` and has derivatives of every order. The zero vector stays zero. There,
+    "unit" has no derivative, and 0 is used; the derivative of "rms" is 10⁵ times the identity, that of "smooth" is √d times the identity.
     """
     check_word("norm", norm, get_args(Norm))
     check_tensors(vectors=vectors)
@@ -461,20 +463,23 @@ def normalize(vectors: Tensor, norm: Norm) -> Tensor:
 
 
 def smooth_step(values: Tensor) -> Tensor:
-    """e(r)/(e(r) + e(1 - r)) with e(r) = exp(-1/r): 0 up to 0, 1 from 1 on, all derivatives 0 at both; 1/2 at 1/2."""
+    """The smooth step e(r)/(e(r) + e(1 - r)) with e(r) = exp(-1/r).
+
+    It is 0 for r ≤ 0, 1/2 at 1/2, and 1 for r ≥ 1, and all its derivatives are 0 at 0 and at 1.
+    """
     inner = values.clamp(NEAR, 1 - NEAR)
     return torch.sigmoid((2 * inner - 1) / (inner * (1 - inner)))
 
 
 def marks(tokens: Tensor, p: int, dtype: torch.dtype) -> Tensor:
-    """Sequences (…, L) as rows of ones and zeros over the p·L pairs of token and position, (…, pL)."""
+    """Sequences (…, L) as rows (…, pL) with 1 for each pair of token and position that occurs in them and 0 elsewhere."""
     length = tokens.shape[-1]
     at = tokens.long() * length + torch.arange(length, device=tokens.device)
     return torch.zeros(*tokens.shape[:-1], p * length, dtype=dtype, device=tokens.device).scatter_(-1, at, 1.0)
 
 
 def check_weights(weights: Params) -> None:
-    """Require the weights of an ensemble, each shaped to fit ``token`` (M, p, d), ``position`` (M, L, d) and h."""
+    """Require the weights of an ensemble, each shaped to fit ``token`` (M, p, d), ``position`` (M, L, d), and width h."""
     if not isinstance(weights, dict):
         raise TypeError(f"weights must be a dict as those of Models.random, got {type(weights).__name__}")
     missing = [name for name in ("token", "position", *TRAINED) if name not in weights]
@@ -508,7 +513,7 @@ def check_models(models: Models, name: str = "models") -> None:
 
 
 def _model_file(file: Path | str) -> Path:
-    """The path, if its name ends as it may."""
+    """The path, whose suffix must be one of `FILES`."""
     file = Path(file)
     if file.suffix not in FILES:
         raise ValueError(f"file must end in {', '.join(FILES)}, got {file.name!r}")
@@ -533,11 +538,11 @@ def _read_safetensors(file: Path) -> tuple[Params, Norm]:
 class Module(torch.nn.Module):
     """One model of an ensemble as a `torch.nn.Module`, from tokens (n, L) to logits (n, p).
 
-    Its parameters are copies of the weights, with the names and, without the dimension of the ensemble, the shapes of
-    `Models.weights`. For each stage of `Models.stages` except ``mixture`` there is a submodule of that name through which
-    the stage's value passes (without the dimension of the ensemble), so a forward hook reads or replaces it; what a hook
-    returns must have the models' dtype and broadcast to the stage's shape. No check reads the entries of a tensor, so
-    `torch.func`, `torch.export`, and parametrizations work; PyTorch itself refuses tokens that have no embedding.
+    Its parameters are copies of the weights, with the names of `Models.weights` and the shapes there without the ensemble
+    dimension M. Each stage of `Models.stages` except ``mixture`` has a submodule of that name. The stage's value, without M,
+    passes through it, so a forward hook can read or replace the value; what a hook returns must have the models' dtype and
+    broadcast to the stage's shape. No check reads the entries of a tensor, so `torch.func`, `torch.export`, and
+    parametrizations work; PyTorch itself rejects tokens that have no embedding.
 
     Args:
         model: an ensemble of one.
@@ -552,7 +557,7 @@ class Module(torch.nn.Module):
         for name, value in model.weights.items():
             self.register_parameter(name, torch.nn.Parameter(value[0].detach().clone()))
         for stage in (*STAGES, "logits"):
-            if stage != "mixture":  # V(zs) = (Vz)s: the way leads through the values
+            if stage != "mixture":  # V(zs) = (Vz)s: ξ is computed from the values
                 self.add_module(stage, torch.nn.Identity())
 
     def models(self) -> Models:

@@ -1,4 +1,4 @@
-"""What a model knows of the parity before its loss shows it: Walsh coefficients, curvature, drops of a loss."""
+"""Progress on the parity before the loss shows it, and after: Walsh coefficients, curvature, and drops of a loss."""
 
 import math
 
@@ -10,20 +10,20 @@ from attnopt.checks import check_count, check_integers, check_number, check_tens
 from attnopt.clustering.model import Models, check_models, marks
 from attnopt.clustering.task import Task
 
-SUCCESS = 0.9  # a model that is right on more of all sequences has learned its task
+SUCCESS = 0.9  # a model has learned its task if its accuracy on all sequences exceeds this
 
 
 def margins(models: Models, factors: Tensor | None = None) -> Tensor:
-    """ζ₁ - ζ₀ of every model on all 2ᴸ sequences in lexicographic order, shape (M, 2ᴸ).
+    """Differences ζ₁ - ζ₀ of every model's logits on all 2ᴸ sequences in lexicographic order, shape (M, 2ᴸ).
 
     Args:
-        models: with two tokens.
-        factors: multiply the differences δ_t of `influences`, shape (M, L) or (L,), as if the tokens of a position differed
-            by so much more or less; their means over the two tokens and all other weights stay.
+        models: models with two tokens.
+        factors: factors that multiply, at each position, the difference δ_t between the two tokens (see `influences`), shape
+            (M, L) or (L,). The mean over the two tokens and all other weights are kept.
 
     Raises:
-        ValueError: if 2ᴸ exceeds 2²⁴, or ``factors`` are so large that the weights of a sequence no longer have a positive,
-            finite sum.
+        ValueError: if 2ᴸ exceeds 2²⁴, or if ``factors`` are so large that the attention weights of a sequence no longer have
+            a positive, finite sum.
     """
     check_models(models)
     if models.vocabulary != 2:
@@ -54,9 +54,10 @@ def margins(models: Models, factors: Tensor | None = None) -> Tensor:
 
 
 def influences(models: Models) -> Tensor:
-    """‖δ_t‖, the largest distance between what two tokens at a position add to the sums whose ratio is ξ, shape (M, L).
+    """The influence ‖δ_t‖ of each position, shape (M, L), which is 0 exactly at blind positions.
 
-    It is 0 exactly at blind positions.
+    ξ is the ratio of two sums over positions, to which the tokens at position t add vectors; δ_t is the difference between
+    two such vectors, the longest if p > 2.
 
     Source: the chapter "How training leaves the plateau".
     """
@@ -66,15 +67,15 @@ def influences(models: Models) -> Tensor:
 
 
 def escape_level(p: int) -> float:
-    """The loss below which a model has left the plateau: 0.6 log₂ p nats, 87% of the log p of a model that knows nothing."""
+    """Loss below which a model has left the plateau: 0.6 log₂ p nats, 87% of log p, the loss of uniform predictions."""
     return 0.6 * math.log2(check_count("p", p, 2))
 
 
 def escape_epochs(history: dict[str, Tensor], p: int) -> Tensor:
-    """The first evaluated epochs with a training loss below `escape_level`, (M,); -1 where there is none.
+    """The first evaluated epoch at which each model's training loss is below `escape_level`, (M,); -1 if there is none.
 
     Args:
-        history: as from `Training`, or as ``each`` of `train` gets it.
+        history: history of a `Training`, or as passed to ``each`` of `train`.
         p: size of the task's vocabulary.
     """
     below = _of_history(history, "loss") < escape_level(p)
@@ -82,10 +83,10 @@ def escape_epochs(history: dict[str, Tensor], p: int) -> Tensor:
 
 
 def successes(history: dict[str, Tensor]) -> Tensor:
-    """Which models are right on more than 90% of all sequences at the last evaluation, (M,); those that diverged are not.
+    """Whether each model is right on more than 90% of all sequences at the last evaluation, (M,); False if it diverged.
 
     Args:
-        history: as from `Training`, or as ``each`` of `train` gets it.
+        history: history of a `Training`, or as passed to ``each`` of `train`.
     """
     return _of_history(history, "accuracy_all")[-1] > SUCCESS
 
@@ -98,13 +99,14 @@ def _of_history(history: dict[str, Tensor], name: str) -> Tensor:
 
 
 def walsh(values: Tensor) -> Tensor:
-    """Mean of the values times (-1)^(sum of the tokens in S), for every set S of positions.
+    """Walsh coefficients: the mean of the values times (-1)^(sum of the tokens in S), for every set S of positions.
 
     Args:
-        values: on all 2ᴸ sequences in lexicographic order, shape (…, 2ᴸ).
+        values: values on all 2ᴸ sequences in lexicographic order, shape (…, 2ᴸ).
 
     Returns:
-        Coefficients, shape (…, 2ᴸ), at S as a number whose binary digits say, as a sequence does, which positions it holds.
+        Coefficients, shape (…, 2ᴸ). The index of the coefficient of S has binary digits that are, read like a sequence, 1 at
+        the positions in S.
     """
     count, half = 2 ** _length("values", values), 1
     while half < count:
@@ -115,15 +117,18 @@ def walsh(values: Tensor) -> Tensor:
 
 
 def parity_coefficient(margin: Tensor, k: int) -> Tensor:
-    """π = E[(2y - 1)(ζ₁ - ζ₀)] over all sequences, y the parity of the first k tokens; shape (…) from (…, 2ᴸ)."""
+    """The parity coefficient π = E[(2y - 1)(ζ₁ - ζ₀)] over all sequences, where y is the parity of the first k tokens.
+
+    From ``margin`` ζ₁ - ζ₀, as from `margins`, of shape (…, 2ᴸ), it has shape (…).
+    """
     sign = 2 * Task(2, _length("margin", margin), k).all()[1].to(margin.dtype) - 1
     return (margin * sign).mean(-1)
 
 
 def log_cosh_half(margin: Tensor) -> Tensor:
-    """log cosh(m/2), without overflow; the loss of two classes is log 2 plus this minus (2y - 1)m/2.
+    """log cosh(m/2) of margins m, without overflow; the loss of two classes is log 2 plus this minus (2y - 1)m/2.
 
-    Up to 0.01 in size by its series, where the difference of the formula would cancel; the error is below 1e-15.
+    For |m| below 0.01, where the formula's difference would cancel, a series is used; the error is below 1e-15.
     """
     check_tensors(margin=margin)
     size, square = margin.abs(), margin.square()
@@ -132,18 +137,17 @@ def log_cosh_half(margin: Tensor) -> Tensor:
 
 
 def curvature(model: Models, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradient (n,) and Hessian (n, n) of the mean cross-entropy of one model, in all its weights, in their order.
+    """Gradient (n,) and Hessian (n, n) of one model's mean cross-entropy in all n weights, ordered as in ``model.weights``.
 
-    Sequences that occur several times are computed once, and attention as one product with the table of pairs of token and
-    position.
+    Repeated sequences are computed once, and attention as one product with the table of pairs of token and position.
 
     Args:
-        model: one.
-        tokens: sequences (N, L).
-        targets: their labels (N,).
+        model: an ensemble of one.
+        tokens: sequences, shape (N, L).
+        targets: their labels, shape (N,).
 
     Raises:
-        ValueError: if the scores span so much that exponentials vanish.
+        ValueError: if weights are not finite, or if the scores span so much that exponentials vanish.
     """
     check_models(model)
     model.check_tokens(tokens)
@@ -181,14 +185,15 @@ def curvature(model: Models, tokens: Tensor, targets: Tensor) -> tuple[Tensor, T
 def find_drops(loss: Tensor, fall: float = 0.1, window: int = 20, smooth: int = 9) -> list[tuple[int, int]]:
     """Stretches of a loss curve over which it falls by at least ``fall`` within ``window`` steps.
 
-    The curve is first replaced by its running median, so that spikes count neither as rise nor as drop. Windows that fall
-    far enough are joined where they overlap; each stretch is then cut to between its largest and its least value.
+    The curve is first replaced by its running median, so spikes count neither as rises nor as drops. Windows over which it
+    falls far enough are joined if they overlap. Each stretch is then shortened to run from its largest value to the smallest
+    one after it.
 
     Args:
-        loss: one curve, shape (T,).
-        fall: least fall.
-        window: steps within which it must happen.
-        smooth: steps of the running median, odd.
+        loss: loss curve, shape (T,).
+        fall: smallest fall that counts.
+        window: number of steps within which it must happen.
+        smooth: number of steps of the running median, odd.
 
     Returns:
         First and last step of each drop, in order.
@@ -219,7 +224,7 @@ def find_drops(loss: Tensor, fall: float = 0.1, window: int = 20, smooth: int = 
 
 
 def _length(name: str, values: Tensor) -> int:
-    """L, of values on all 2ᴸ sequences."""
+    """The length L of the sequences, from values on all 2ᴸ of them."""
     check_tensors(**{name: values})
     count = values.shape[-1] if values.ndim else 0
     if count == 0 or count & (count - 1):

@@ -1,4 +1,4 @@
-"""Runs that the laboratory shows: models frame by frame, histories, and what the stages do with a set of sentences."""
+"""Runs that the laboratory shows: models frame by frame, histories, and the stages' values on a set of sequences."""
 
 import dataclasses
 import functools
@@ -26,29 +26,30 @@ LAYERS = ("token", "position", *TRAINED)  # whose gradients are recorded; recept
 LARGEST = 2**15 - 1  # parameters are kept as 16-bit integers
 RECORDED = {"loss": "loss", "train": "accuracy", "unseen": "accuracy_unseen", "all": "accuracy_all"}  # as `train` calls them
 WITH_BIAS = {"receptors": "receptor_biases", "assemblers": "assembler_bias"}
-MULTISETS = 40  # of a prefix that are shown, about; every second, third, … of more
+MULTISETS = 40  # at most this many multisets are shown; if there are more, every second, third, …
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Run:
-    """Models in a row that a reader goes through: a recorded training, or an ensemble, one model per frame.
+    """A series of models to step through, one per frame: a recorded training, or an ensemble.
 
     Attributes:
-        name: of the run.
-        title: a few words for a chooser.
-        description: one sentence.
-        task: what is learned.
-        norm: the model's normalization.
-        settings: of the training.
-        epochs: of the frames, shape (F,), increasing.
-        packed: each parameter as 16-bit integers, shape (F, …), and the step that they count.
-        frames: what `read_frames` says of each frame.
-        history: ``epoch`` and, at these, ``loss``, ``train``, ``unseen`` and ``all`` (accuracies), and the gradient norms
-            ``token`` … ``assemblers``, as far as they are known; every frame's epoch is among them.
-        axis: what ``epochs`` are, "epoch", or "model" for the numbers of an ensemble's models.
+        name: name of the run.
+        title: a few words for a menu.
+        description: one sentence about the run.
+        task: the task that is learned.
+        norm: the models' normalization.
+        settings: settings of the training.
+        epochs: epochs of the F frames, shape (F,), increasing.
+        packed: for each parameter, numbers of shape (F, …), 16-bit integers in recorded runs, and the factor that turns them
+            into weights.
+        frames: the results of `read_frames` for each frame.
+        history: a dict of ``epoch`` (every frame's is among them) and, as far as known, ``loss``, the accuracies ``train``,
+            ``unseen``, and ``all``, and the gradient norms ``token`` … ``assemblers`` at these epochs.
+        axis: meaning of ``epochs``, "epoch", or "model" for the indices of an ensemble's models.
 
     Raises:
-        ValueError: if the task's labels are not those of `Task`, which the page computes from p and k.
+        ValueError: if the labels are not the sum of the first k tokens modulo p, which the page computes.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Run:
 
     @classmethod
     def of_models(cls, models: Models, task: Task, name: str = "models", description: str = "") -> "Run":
-        """The models of an ensemble, float32, one per frame; without biases they get biases of zero.
+        """A run with the models of an ensemble as frames, in float32; missing biases are set to zero.
 
         Raises:
             ValueError: if the norm is "smooth", or the task's labels are not sums.
@@ -77,7 +78,7 @@ class Run:
 
     @classmethod
     def of_training(cls, training: Training, task: Task, model: int = 0, name: str = "training") -> "Run":
-        """One model of a training: its snapshots and its end as frames, with the training's history.
+        """A run with one model's snapshots and final state in a training as frames, and with the training's history.
 
         Raises:
             IndexError: if there is no such model.
@@ -129,37 +130,37 @@ class Run:
 
     @functools.cached_property
     def models(self) -> Models:
-        """The model of every frame, as an ensemble, float64; weights are kept to 16 bits."""
+        """The models of all frames as an ensemble in float64; recorded runs store weights with 16 bits."""
         return Models(
             {name: torch.from_numpy(values.astype(np.float64) * step) for name, (values, step) in self.packed.items()},
             self.norm,
         )
 
     def at(self, epoch: int) -> Models:
-        """The model after an epoch, or of the last frame before it, as an ensemble of one; frames are at ``epochs``."""
+        """The model after an epoch, or at the last frame before it, as an ensemble of one; ``epochs`` lists the frames."""
         return self.models[self.frame(check_count("epoch", epoch, 0))]
 
     def frame(self, epoch: int) -> int:
-        """The last frame not after an epoch."""
+        """The index of the last frame at or before an epoch."""
         return max(0, int(np.searchsorted(self.epochs, epoch, side="right")) - 1)
 
     @functools.cached_property
     def sentences(self) -> tuple[Tensor, Tensor]:
-        """The prefixes and suffixes whose combinations are shown, see `sentence_parts`."""
+        """The prefixes and suffixes whose combinations are shown; see `sentence_parts`."""
         return sentence_parts(self.task)
 
     @functools.cached_property
     def tokens(self) -> Tensor:
-        """The sentences shown, each prefix with every suffix, shape (n, L)."""
+        """The sequences that are shown, each prefix with every suffix, shape (n, L)."""
         prefixes, suffixes = self.sentences
         return torch.cat([prefixes.repeat_interleave(len(suffixes), 0), suffixes.repeat(len(prefixes), 1)], 1)
 
     def stages(self, frame: int) -> dict[str, Tensor]:
-        """What the stages hold at a frame.
+        """The values of the stages at a frame.
 
         Returns:
-            ``embeddings`` Z (p, L, d), ``values`` VZ (p, L, d), and for the n sentences ``attention`` (n, L), ``sequence`` ξ
-            (n, d) and ``probabilities`` (n, p).
+            A dict with, for each token and position, ``embeddings`` z and ``values`` Vz, both (p, L, d), and for the n
+            sequences that are shown, ``attention`` (n, L), ``sequence`` ξ (n, d), and ``probabilities`` (n, p).
         """
         model = self.models[frame]
         table, held = model.table()[0], model.stages(self.tokens)
@@ -172,13 +173,13 @@ class Run:
         }
 
     def classify(self, frame: int, points: Tensor) -> Tensor:
-        """Probabilities that the feed-forward layer of a frame gives to sequence embeddings, shape (…, d) to (…, p)."""
+        """Class probabilities (…, p) from sequence embeddings (…, d), by the feed-forward layer of a frame."""
         logits = self.models[frame].classify(points.reshape(1, -1, points.shape[-1]))
         return logits.softmax(-1).view(*points.shape[:-1], -1)
 
     @functools.cached_property
     def reaches(self) -> dict[str, np.ndarray]:
-        """Half the width of each plane at each frame, such that it holds all that is drawn there and changes slowly."""
+        """Half the width of each picture at each frame, chosen so that it holds all that is drawn and changes slowly."""
         weights = self.models.weights
         drawn = {
             "embeddings": [weights["token"], weights["position"]],
@@ -191,16 +192,16 @@ class Run:
 
 
 def read_frames(models: Models, task: Task) -> dict[str, np.ndarray]:
-    """What the frames of a run show of the task, over all sequences; nothing where there are more than 8192.
+    """Results over all sequences for each frame of a run; an empty dict if there are more than 8192 sequences.
 
     Args:
-        models: one per frame, F of them, float64.
-        task: whose sequences.
+        models: the models of the F frames, in float64.
+        task: the task that defines the sequences.
 
     Returns:
-        ``all``, the accuracy, ``suffix`` and ``permutation``, the invariances, each (F,); for p = 2 also ``m`` (F, L) and
-        ``explained`` (F,), see `Models.count`, ``parity`` π (F,) and ``influences`` ‖δ_t‖ (F, L), see `parity_coefficient`
-        and `influences`; rounded to four digits.
+        A dict, rounded to four decimals, with the accuracy ``all`` and the invariances ``suffix`` and ``permutation``, each
+        (F,). For p = 2 it also has ``m`` (F, L) and ``explained`` (F,), see `Models.count`, ``parity`` π (F,), see
+        `parity_coefficient`, and ``influences`` ‖δ_t‖ (F, L), see `influences`.
     """
     if task.size > LISTED:
         return {}
@@ -220,10 +221,10 @@ def read_frames(models: Models, task: Task) -> dict[str, np.ndarray]:
 
 
 def sentence_parts(task: Task) -> tuple[Tensor, Tensor]:
-    """Prefixes and suffixes of the sentences that are shown.
+    """Prefixes and suffixes of the sequences that are shown.
 
-    Every multiset of k tokens, or of more than 40 some, is there in up to three orders (two if p > 2), and there are four
-    suffixes (two if p > 2), the first two of which differ everywhere, or as many as there are.
+    The prefixes are all multisets of k tokens, or at most 40 of them, each in up to three orders (two if p > 2). There are
+    up to four suffixes (two if p > 2), the first two of which differ at every position.
 
     Returns:
         Prefixes, sorted by multiset, shape (n, k), and suffixes, shape (m, L - k).
@@ -241,7 +242,7 @@ def sentence_parts(task: Task) -> tuple[Tensor, Tensor]:
 
 
 def pack(weights: Params) -> dict[str, tuple[np.ndarray, float]]:
-    """Weights of a run, shape (F, …) each, as 16-bit integers and the step that they count."""
+    """Weights of a run, each of shape (F, …), as 16-bit integers and the factor that turns them into weights."""
     packed = {}
     for name in PARTS:
         values = weights[name].double().numpy()
@@ -258,7 +259,7 @@ def run_names() -> list[str]:
 
 @functools.cache
 def load_run(name: str) -> Run:
-    """A recorded run."""
+    """Load the recorded run of this name, one of `run_names`."""
     if name not in run_names():
         raise ValueError(f"name must be one of the recorded runs {', '.join(run_names())}, got {name!r}")
     with np.load(DATA, allow_pickle=False) as arrays:
@@ -293,6 +294,6 @@ def save_runs(path: Path, runs: list[Run], provenance: dict[str, Any]) -> None:
 
 
 def _slowly(extents: np.ndarray, window: int = 4) -> np.ndarray:
-    """A little more than the extents: the mean, over neighboring frames, of the largest among their neighbors."""
+    """Slightly enlarged extents that change slowly: the mean, over nearby frames, of the largest extent near each."""
     around = lambda values: np.lib.stride_tricks.sliding_window_view(np.pad(values, window, "edge"), 2 * window + 1)  # noqa: E731
     return 1.15 * np.maximum(around(around(extents).max(1)).mean(1), 1e-6)

@@ -1,4 +1,4 @@
-"""The largest eigenvalue of the training loss's Hessian, as gradient descent and as Adam feel it, many models at once."""
+"""The largest eigenvalue of the training loss's Hessian, with or without a preconditioner, for many models at once."""
 
 import torch
 from torch import Tensor
@@ -7,11 +7,11 @@ from attnopt.checks import check_count
 from attnopt.clustering.model import Norm
 from attnopt.clustering.training.backward import Layout, loss_and_gradients
 
-CHUNK = 2**22  # activations at a time
+CHUNK = 2**22  # activations computed at a time
 
 
 def gradients(layout: Layout, rows: Tensor, marked: Tensor, truth: Tensor, norm: Norm) -> Tensor:
-    """Gradients of the mean loss of M models, one per row, on the sequences of their marks (M, n, pL), labels (M, n, p)."""
+    """Gradients of the mean loss of M models, one per row, on marks (M, n, pL) with one-hot labels (M, n, p)."""
     found, (receptors, _) = torch.zeros_like(rows), layout.shapes["receptors"]
     chunk = max(1, CHUNK // (marked.shape[1] * receptors))
     for at in range(0, len(rows), chunk):
@@ -34,20 +34,20 @@ def sharpness(
 ) -> Tensor:
     """Largest eigenvalue of the Hessian of every model's mean loss, by Lanczos's method.
 
-    Products with the Hessian are central differences of the gradient in float64.
+    Products with the Hessian H are central differences of the gradient in float64.
 
     Args:
-        layout: of the rows.
-        rows: weights, shape (M, n), as `Layout.rows` makes them.
-        marked: the training sequences, as from `marks`, shape (M, n, pL).
-        truth: ones at the labels, shape (M, n, p).
+        layout: layout of the rows.
+        rows: weights, one row per model, as from `Layout.rows`.
+        marked: n training sequences per model, as from `marks`, shape (M, n, pL).
+        truth: one-hot labels, shape (M, n, p).
         norm: the models' normalization.
-        preconditioner: positive diagonal P, shape (M, n); with it, the largest eigenvalue of P⁻¹H.
-        iterations: of Lanczos's method; more than there are parameters are useless.
+        preconditioner: positive diagonal P, of the shape of ``rows``; if given, the result is for P⁻¹H instead of H.
+        iterations: number of iterations of Lanczos's method, at most one per parameter.
         step: relative length of the differences.
 
     Returns:
-        Shape (M,).
+        Eigenvalues, shape (M,).
     """
     check_count("iterations", iterations)
     rows, marked, truth = rows.double(), marked.double(), truth.double()

@@ -1,4 +1,4 @@
-"""Loss spikes: finding them in a record, training through them again step by step, and asking what each came from."""
+"""Loss spikes: finding them in a record, training through them again step by step, and testing what caused each."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -20,9 +20,9 @@ from attnopt.clustering.training.step import Pace, Plain, State, order_of
 class Spike(NamedTuple):
     """A rise of a run's loss.
 
-    ``model``, which run; ``start``, the first evaluation with a loss above the threshold; ``peak``, that with the largest
-    loss before the end; ``end``, the first one back below the threshold, None if that takes longer than the patience, a
-    collapse; ``low``, the running low before the start; ``height``, the loss at the peak.
+    ``model`` is the index of the run; ``start`` the first evaluation with a loss above the threshold; ``peak`` the one with
+    the largest loss before the end; ``end`` the first one no longer above the threshold, or None if that takes longer than
+    the patience (a collapse); ``low`` the running minimum before the start; and ``height`` the loss at the peak.
     """
 
     model: int
@@ -34,18 +34,18 @@ class Spike(NamedTuple):
 
 
 def find_spikes(loss: Tensor, factor: float = 2.0, rise: float = 0.02, window: int = 20, patience: int = 50) -> list[Spike]:
-    """The spikes and collapses of every run.
+    """The spikes and collapses of every run's loss.
 
-    A rise starts where the loss exceeds ``factor`` times its low over the last ``window`` evaluations, and that low by
-    more than ``rise``; it ends where the loss no longer does, the low being held. Rises that neither end before the record
-    does nor last longer than the patience are left out.
+    A rise starts where the loss exceeds its minimum over the last ``window`` evaluations both by the ``factor`` and by more
+    than ``rise``. That minimum is then held fixed, and the rise ends where either condition fails. A rise is left out if the
+    record ends before the rise does and within the patience.
 
     Args:
-        loss: of every run at every evaluation, shape (evaluations, M).
-        factor: of the running low, more than 1.
-        rise: above the running low, so that the flutter of tiny losses does not count; 0 or more.
-        window: evaluations that the low is taken over.
-        patience: evaluations within which a spike is over.
+        loss: loss of every run at every evaluation, shape (evaluations, M).
+        factor: factor by which the loss must exceed the running minimum, more than 1.
+        rise: amount by which it must exceed the minimum, 0 or more, so that fluctuations of tiny losses do not count.
+        window: evaluations over which the minimum is taken.
+        patience: evaluations within which a spike must end.
     """
     check_matrices(loss=loss)
     if loss.ndim != 2:
@@ -76,10 +76,11 @@ class Course:
     """Training runs step by step, each in an epoch of its own; the steps are those of `train` with ``compiled=False``.
 
     Args:
-        seeds: of the M models, one may come again.
-        settings: with neither weight decay nor clipping, and one value for all models.
-        dtype: of all arithmetic. The ensembles were trained in float32; in float64 a course is the same on every machine,
-            to many digits, for as long as it does not magnify a difference 10¹⁰ times.
+        seeds: seeds of the M models, which may repeat.
+        settings: settings with one value for all models and the default ``draws``, without mlp_discount, weight decay, or
+            clipping.
+        dtype: dtype of all arithmetic. The ensembles were trained in float32; in float64, a course agrees to many digits
+            on all machines, as long as it does not magnify a difference 10¹⁰ times.
     """
 
     def __init__(self, seeds: Sequence[int], settings: Settings = PAPER, dtype: torch.dtype = torch.float32) -> None:
@@ -106,32 +107,33 @@ class Course:
         return State.of(self.start.clone())
 
     def epoch(self, state: State) -> Iterator[Tensor]:
-        """Step through every model's own next epoch, updating the state; after each step, the mini-batches' losses."""
+        """Step through each model's own next epoch, changing the state; after each step, yield the mini-batches' losses."""
         total = self.settings.n_train
         number = (state.steps // math.ceil(total / self.pace.size)).tolist()
         orders = {epoch: order_of(epoch, total) for epoch in set(number)}
         yield from self.engine.steps(state, torch.stack([orders[epoch] for epoch in number]), self.pace)
 
     def models(self, rows: Tensor) -> Models:
-        """The models of rows, in float64."""
+        """The models in a matrix of rows, in float64."""
         return Models(self.layout.views(rows), self.norm).double()
 
 
 def stages(
     models: Models, marked: Tensor, held: dict[str, Tensor] | None = None, how: dict[str, str] | None = None
 ) -> dict[str, Tensor]:
-    """What each stage of the models holds on sequences given by their marks (M, n, pL).
+    """The values of the models' stages on sequences given by their marks (M, n, pL).
 
     Args:
-        models: M of them.
+        models: the M models.
         marked: the sequences, as from `marks`.
-        held: the stages at another moment.
-        how: what the normalization does with the change of ``sums`` or ``sequence`` since then. "far": the change is carried
-            out as if vectors shorter than 1 had been of length 1, in the same direction, before it. "straight": it is taken
-            to first order. Either way what was held is met (with "rms" up to its 1e-5).
+        held: the stages at an earlier moment, from which ``how`` measures changes.
+        how: treatment of the change of ``sums`` or ``sequence`` since then by the normalization. With "far", earlier vectors
+            shorter than 1 are first extended to length 1; with "straight", the change is taken to first order. Without a
+            change, both give the earlier values (with "rms" up to its 1e-5).
 
     Returns:
-        ``sums`` E + P (M, pL, d), ``table``, ``sequence`` ξ (M, n, d), ``direction``, ``activations`` and ``logits``.
+        A dict with ``sums`` E + P and their normalized ``table``, both (M, pL, d), ``sequence`` ξ and ``direction``, both
+        (M, n, d), ``activations``, and ``logits``.
     """
 
     def directions(name: str, vectors: Tensor) -> Tensor:
@@ -159,7 +161,7 @@ def stages(
 
 
 def straight_layer(before: Models, held: dict[str, Tensor], after: Models, direction: Tensor) -> Tensor:
-    """What the feed-forward layer adds to ξ, to first order in the changes of its weights and of the direction."""
+    """The term that the feed-forward layer adds to ξ, to first order in the changes of its weights and of the direction."""
     old, new = before.weights, after.weights
     moved = direction @ old["receptors"].mT + held["direction"] @ (new["receptors"] - old["receptors"]).mT
     moved = moved + new["receptor_biases"].unsqueeze(1) - held["activations"]
@@ -169,7 +171,7 @@ def straight_layer(before: Models, held: dict[str, Tensor], after: Models, direc
 
 
 def losses(logits: Tensor, truth: Tensor) -> Tensor:
-    """Cross-entropies of every sequence, (M, n), from logits and ones at the labels, (M, n, p)."""
+    """Cross-entropies of every sequence, (M, n), from logits and one-hot labels, both (M, n, p)."""
     return logits.logsumexp(-1) - (logits * truth).sum(-1)
 
 
@@ -181,23 +183,23 @@ GROUPS = {
 
 
 def dissect(before: Models, after: Models, marked: Tensor, truth: Tensor) -> dict[str, Tensor]:
-    """How much a step raised the mean loss, and how much it would have raised it had something been otherwise.
+    """The rise of the mean loss in one step, and what the rise would have been under various interventions.
 
     Args:
-        before: M models, with biases.
-        after: the same a step later.
-        marked: the training sequences of each, as from `marks`, (M, n, pL).
-        truth: ones at their labels, (M, n, p).
+        before: M models with biases, before the step.
+        after: the same models after the step.
+        marked: the training sequences of each model, as from `marks`, shape (M, n, pL).
+        truth: one-hot labels of these, shape (M, n, p).
 
     Returns:
-        Shape (M,) each. ``loss`` before and ``rise``, then the rise under interventions. For ``far sums`` and ``far
-        sequence`` the normalization of E + P, or of ξ, is kept away from the origin (see `stages`). For ``straight
-        normalization``, ``straight layer``, ``straight logits`` and ``straight loss`` both normalizations, the feed-forward
-        layer, the logits as a whole or the loss itself are taken to first order in the step. For ``embeddings``,
-        ``attention`` and ``feed-forward`` only these weights make their step.
+        A dict of tensors, each of shape (M,), with the ``loss`` before the step, its ``rise``, and the rise under
+        interventions. For ``far sums`` and ``far sequence``, the normalization of E + P, or of ξ, is kept away from the
+        origin (see `stages`). For ``straight normalization``, ``straight layer``, ``straight logits``, and ``straight
+        loss``, both normalizations, the feed-forward layer, the logits as a whole, or the loss itself are taken to first
+        order in the step. For ``embeddings``, ``attention``, and ``feed-forward``, only these weights are changed.
 
     Raises:
-        ValueError: if models have no biases, the two are not alike, or scores spread too far.
+        ValueError: if models have no biases, the two ensembles differ in sizes or norm, or scores spread too far.
     """
     for name, models in (("before", before), ("after", after)):
         check_models(models, name)

@@ -1,4 +1,4 @@
-"""Sparse modular addition: sequences of tokens whose first k tokens, added modulo p, are the label; and own tasks."""
+"""Sparse modular addition, where the label of a sequence is the sum of its first k tokens modulo p, and other tasks."""
 
 import reprlib
 from collections.abc import Callable, Sequence
@@ -11,26 +11,27 @@ from torch import Tensor
 
 from attnopt.checks import check_count, check_generator, check_integers, check_tensors
 
-LARGEST = 2**24  # sequences that are listed in full
-LISTED = 2**13  # up to so many sequences models are judged on all of them, beyond on a sample of half as many
-TEST_SEED = 2**31  # of that sample, apart from small seeds' data
+LARGEST = 2**24  # at most this many sequences can be listed
+LISTED = 2**13  # models are judged on all sequences if there are at most this many, else on half as many
+TEST_SEED = 2**31  # seed of that sample, far from the small seeds of training data
 
 
 @dataclass(frozen=True, repr=False)
 class Task:
-    """Sequences of tokens 0 … p - 1 whose label is the sum of the first k modulo p; the paper's sizes unless given.
+    """Sequences of tokens 0 … p - 1, labeled by the sum of the first k modulo p; the default sizes are the paper's.
 
-    A rule gives other labels in 0 … p - 1; a subclass may also draw other sequences. Training, its checkpoints, and the
-    chunks of `ensemble` follow both. `ideal_circuit` and `Run` refuse labels other than the sum of the first k tokens, so
-    the laboratory shows no model of such a task; what it trains in the page may have weights or a table as its rule.
+    A rule gives other labels in 0 … p - 1, and a subclass may also draw other sequences; training, its checkpoints, and the
+    chunks of `ensemble` support both. `ideal_circuit` and `Run` reject labels other than the sum of the first k tokens, so
+    the laboratory cannot show models of such tasks; models that it trains in the page may have integer weights or a table of
+    labels as their rule.
 
     Attributes:
         p: size of the vocabulary, at least 2.
-        length: L, tokens per sequence.
-        k: how many tokens count, the first ones; a rule takes their place, see `relevant`.
+        length: number of tokens per sequence, L.
+        k: number of tokens, from the first on, that the label depends on; if there is a rule, see `relevant` instead.
         rule: None for the sum of the first k tokens; L integers w for Σ w_t x_t modulo p; pᴸ labels, in the order of `all`;
-            or a function from tokens (…, L) to labels (…), a tensor of integers. A label must follow from its sequence
-            alone: a function is asked for some labels twice, in other company, and refused if they differ.
+            or a function from tokens (…, L) to labels (…), a tensor of integers. A label must depend only on its sequence: a
+            function is called twice for some sequences, in different batches, and rejected if the labels differ.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), section 2.1, for the sum of the first k tokens.
     """
@@ -44,14 +45,14 @@ class Task:
         check_count("p", self.p, 2)
         if check_count("k", self.k) > check_count("length", self.length):
             raise ValueError(f"k must be at most length, {self.length}, got {self.k}")
-        for name in ("p", "length", "k"):  # integers of NumPy among them
+        for name in ("p", "length", "k"):  # converts integers of NumPy
             object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "rule", self._checked_rule())
         if callable(self.rule):
             self._check_function()
 
     def _checked_rule(self) -> Callable[[Tensor], Tensor] | tuple[int, ...] | None:
-        """The rule, its numbers as a tuple."""
+        """The rule, with its numbers converted to a tuple."""
         rule = self.rule.tolist() if isinstance(self.rule, np.ndarray | Tensor) else self.rule
         if rule is None or callable(rule):
             return rule
@@ -67,7 +68,7 @@ class Task:
         return found
 
     def _check_function(self) -> None:
-        """Require a function to give a sequence one label, whenever it is asked and whatever else it is asked for."""
+        """Require a function to give a sequence the same label in every call and in every batch."""
         tokens = torch.randint(self.p, (64, self.length), generator=torch.Generator().manual_seed(0))
         labels = Task.labels(self, tokens)
         whole, half, alike = torch.arange(64), torch.arange(63, 0, -2), (labels == labels[0]).nonzero()[:, 0]
@@ -87,19 +88,19 @@ class Task:
 
     @property
     def size(self) -> int:
-        """How many sequences there are, pᴸ."""
+        """Number of sequences, pᴸ."""
         return self.p**self.length
 
     @cached_property
     def relevant(self) -> tuple[int, ...]:
-        """The positions, from 0, whose tokens the label depends on; `invariance` and `Models.count` ask about these.
+        """The positions, from 0, on whose tokens the label depends; `invariance` and `Models.count` use them.
 
-        They are the first k without a rule, and those whose weight is not 0 modulo p with integer weights. Other rules, and
-        a subclass with labels of its own, are asked for all labels: a position is relevant if another token there changes
-        some label.
+        Without a rule, these are the first k positions; with integer weights, those whose weight is not 0 modulo p. For
+        other rules, and for a subclass that defines its own labels, all labels are computed, and a position is relevant if
+        changing its token changes some label.
 
         Raises:
-            ValueError: if such a task has more than 2²⁴ sequences.
+            ValueError: if all labels must be computed and there are more than 2²⁴ sequences.
         """
         rule, known = self.rule, type(self).labels is Task.labels
         if known and rule is None:
@@ -116,14 +117,14 @@ class Task:
         return tuple(at for at, one in enumerate(by_token) if (one != one[:, :1]).any())
 
     def labels(self, tokens: Tensor) -> Tensor:
-        """The labels (…) of sequences (…, L), as the rule gives them."""
+        """The labels (…) of sequences (…, L)."""
         check_integers("tokens", tokens, self.p)
         if tokens.ndim < 1 or tokens.shape[-1] != self.length:
             raise ValueError(f"tokens must have shape (…, {self.length}), got {tuple(tokens.shape)}")
         if self.rule is None:
             return tokens[..., : self.k].sum(-1) % self.p
         if callable(self.rule):
-            return _one_each("what rule returns", self.rule(tokens.clone()), tokens, self.p)  # it may change the tokens
+            return _one_each("what rule returns", self.rule(tokens.clone()), tokens, self.p)  # a rule may change it
         if len(self.rule) == self.length:
             weights = torch.tensor([weight % self.p for weight in self.rule], device=tokens.device)
             return (tokens * weights).sum(-1) % self.p
@@ -133,7 +134,7 @@ class Task:
         """Sequences (n, L) and their labels (n,), int64.
 
         Raises:
-            ValueError: if a rule or a subclass gives other than one label in 0 … p - 1 per sequence.
+            ValueError: if a rule or a subclass does not give exactly one label in 0 … p - 1 per sequence.
         """
         return tokens, _one_each("labels", self.labels(tokens), tokens, self.p)
 
@@ -141,7 +142,7 @@ class Task:
         """All pᴸ sequences in lexicographic order, int64, shape (pᴸ, L), and their labels (pᴸ,).
 
         Raises:
-            ValueError: if there are more than 2²⁴.
+            ValueError: if there are more than 2²⁴ sequences.
         """
         if self.size > LARGEST:
             raise ValueError(f"the sequences can not be listed, all {self.p}^{self.length} are more than {LARGEST}: sample")
@@ -155,19 +156,19 @@ class Task:
         return self.labeled(tokens)
 
     def judged(self) -> tuple[Tensor, Tensor]:
-        """The sequences that trained models are judged on: all, or the same 4096 if there are more than 8192; and labels."""
+        """The sequences on which models are judged (all, or a fixed 4096 if there are more than 8192), and their labels."""
         if self.size <= LISTED:
             return self.all()
         return self.sample(LISTED // 2, torch.Generator().manual_seed(TEST_SEED))
 
 
 def every(p: int, length: int) -> Tensor:
-    """All sequences of so many tokens in lexicographic order, (pᴸ, L)."""
+    """All sequences of ``length`` tokens in lexicographic order, (pᴸ, L)."""
     return torch.arange(p**length)[:, None] // places(p, length) % p
 
 
 def places(p: int, length: int) -> Tensor:
-    """What one more at each position adds to a sequence's index in lexicographic order, (L,)."""
+    """Increase of a sequence's index in lexicographic order when the token at each position increases by 1, (L,)."""
     return p ** torch.arange(length - 1, -1, -1)
 
 
@@ -177,7 +178,7 @@ def indices(tokens: Tensor, p: int) -> Tensor:
 
 
 def _one_each(name: str, labels: Tensor, tokens: Tensor, p: int) -> Tensor:
-    """Labels (…), int64, if they are one label in 0 … p - 1 per sequence (…, L)."""
+    """Labels (…), converted to int64; there must be one in 0 … p - 1 per sequence (…, L)."""
     try:
         check_integers(name, labels, p)
     except TypeError as error:
@@ -188,7 +189,7 @@ def _one_each(name: str, labels: Tensor, tokens: Tensor, p: int) -> Tensor:
 
 
 def check_all_sequences(sequence: Tensor, task: Task) -> None:
-    """Require what is computed from all pᴸ sequences to be of all of them, shape (M, pᴸ, d)."""
+    """Require embeddings of all pᴸ sequences, shape (M, pᴸ, d)."""
     check_tensors(sequence=sequence)
     check_task(task)
     if sequence.ndim != 3 or sequence.shape[1] != task.size:
@@ -199,7 +200,7 @@ def check_all_sequences(sequence: Tensor, task: Task) -> None:
 
 
 def check_sums(task: Task) -> None:
-    """Require a task whose labels are those of `Task`, on the sequences that models are judged on."""
+    """Require a task that has, where models are judged, the sequences of `Task` and the sums as labels."""
     check_task(task)
     if not all(map(torch.equal, task.judged(), Task(task.p, task.length, task.k).judged())):
         raise ValueError(f"task must have the sum of the first {task.k} tokens modulo {task.p} as its label, got {task}")

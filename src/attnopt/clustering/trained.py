@@ -1,4 +1,4 @@
-"""The 200 trained models of Part III, seeds 0 to 199 of the paper's setting, kept as small as their answers allow."""
+"""The 200 trained models of Part III, from seeds 0 to 199 with the paper's settings, stored with rounded weights."""
 
 import functools
 import json
@@ -17,7 +17,7 @@ from attnopt.clustering.model import Models
 from attnopt.clustering.task import Task
 
 DATA = Path(__file__).parents[1] / "data" / "trained_models.npz"
-TASK, NORM = Task(), "rms"  # what they were trained on, and with
+TASK, NORM = Task(), "rms"  # the models' task and norm
 SHAPES = {  # of the weights of a model of that setting
     "token": (2, 2),
     "position": (12, 2),
@@ -33,15 +33,15 @@ MANTISSA = 23  # bits that float32 has
 
 
 def load_models() -> Models:
-    """The models that seeds 0 to 199 ended with, float64: Adam, 1000 epochs, all settings those of `PAPER`.
+    """The final models of seeds 0 to 199 in float64, trained with Adam for 1000 epochs, with all settings those of `PAPER`.
 
-    Each weight has as many leading bits as its model needs to answer every one of the 4096 sequences as the trained one did,
-    to keep its integers m and, to a thousandth, the share of the variance that they explain. On another processor the same
-    seeds end elsewhere: rounding carries single runs away.
+    A model's weights are rounded to the fewest leading bits with which it still answers all 4096 sequences as before, has
+    the same integers m (`Models.count`), and these explain the same share of variance to within 0.001. On another processor,
+    the same seeds can give different models, because training magnifies rounding errors.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), section 3; trained by ``experiments/trained_models.py``.
     """
-    return _stored().map(Tensor.clone)  # what a caller changes is the caller's
+    return _stored().map(Tensor.clone)  # so callers can change their copies
 
 
 @functools.cache
@@ -51,10 +51,10 @@ def _stored() -> Models:
 
 
 def load_model(seed: int) -> Models:
-    """The model that a seed ended with, as an ensemble of one; see `load_models`.
+    """The final model of a seed, as an ensemble of one; see `load_models`.
 
     Args:
-        seed: of the run, 0 … 199.
+        seed: seed of the run, 0 … 199.
     """
     models = load_models()
     if check_count("seed", seed, 0) >= len(models):
@@ -63,12 +63,13 @@ def load_model(seed: int) -> Models:
 
 
 def load_overview() -> dict[str, Tensor]:
-    """What is known of the models of `load_models`, so that a list of them need not be computed.
+    """Stored results for the models of `load_models`, which need not be computed again.
 
     Returns:
-        ``m`` (200, 12), the integers of `Models.count`, and shares (200,) each, ``accuracy`` over all sequences, ``held``,
-        the accuracy with ξ replaced by the mean of its level of Σ m_t x_t, ``explained``, how much of the variance of ξ the
-        sum explains, and the invariances ``suffix`` and ``permutation``, these three to four digits.
+        A dict with ``m`` (200, 12), the integers of `Models.count`, and shares of shape (200,). These are ``accuracy`` over
+        all sequences; ``held``, the accuracy with ξ replaced by its mean over the sequences with the same Σ m_t x_t;
+        ``explained``, the share of the variance of ξ that the sum explains; and the invariances ``suffix`` and
+        ``permutation``. The last three are rounded to four decimals.
 
     Source: the chapter "Circuits in the wild".
     """
@@ -77,7 +78,7 @@ def load_overview() -> dict[str, Tensor]:
 
 
 def overview(models: Models) -> dict[str, Tensor]:
-    """What `load_overview` returns, computed from the weights."""
+    """Compute what `load_overview` returns from the weights."""
 
     def of_some(part: Models, _: int) -> dict[str, Tensor]:
         m, explained = part.count(TASK)
@@ -94,11 +95,11 @@ def overview(models: Models) -> dict[str, Tensor]:
 
 
 def shortened(values: Tensor, bits: Tensor | int) -> Tensor:
-    """float32 numbers rounded to so many bits after the leading one.
+    """float32 numbers rounded to a number of bits after the leading one.
 
     Args:
-        values: float32, shape (M, …).
-        bits: for each model, shape (M,), or one for all; 0 … 23.
+        values: float32 numbers, shape (M, …).
+        bits: number of bits for each model, shape (M,), or one for all; 0 … 23.
     """
     whole = values.numpy().view(np.uint32).astype(np.int64)
     drop = MANTISSA - np.broadcast_to(np.asarray(bits), len(values)).reshape(-1, *[1] * (values.ndim - 1))
@@ -107,17 +108,17 @@ def shortened(values: Tensor, bits: Tensor | int) -> Tensor:
 
 
 def packed(values: Tensor) -> np.ndarray:
-    """float32 numbers as their four bytes, the leading ones of all numbers first: zeros in a row are small in a file."""
+    """float32 numbers as bytes, with the leading bytes of all numbers first, so zeros are adjacent and compress well."""
     return np.moveaxis(values.numpy().astype(">f4")[..., None].view(np.uint8), -1, 0).copy()
 
 
 def unpacked(planes: np.ndarray) -> np.ndarray:
-    """What `packed` packed."""
+    """The float32 numbers that `packed` turned into bytes."""
     return np.ascontiguousarray(np.moveaxis(planes, 0, -1)).view(">f4")[..., 0].astype(np.float32)
 
 
 def save_models(path: Path, models: Models, provenance: dict[str, Any]) -> None:
-    """Write models, float32, and their provenance."""
+    """Write float32 models and their provenance to a file."""
     arrays: dict[str, Any] = {name: packed(models.weights[name]) for name in SHAPES}
     arrays |= {f"overview/{name}": value.numpy() for name, value in overview(models.double()).items()}
     with path.open("wb") as stream:

@@ -1,4 +1,4 @@
-"""Part II: in-context learning of linear regression as preconditioned gradient descent, exactly."""
+"""In-context learning of linear regression as preconditioned gradient descent, with exact losses."""
 
 from attnopt.in_context.gdpp import gdpp_loss, gdpp_optimum, gdpp_residuals
 from attnopt.in_context.landscape import transverse_hessians

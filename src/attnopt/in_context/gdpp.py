@@ -14,18 +14,18 @@ from attnopt.in_context.wishart import wishart_quadrature
 
 Pair = tuple[np.ndarray, np.ndarray]
 
-STARTS, GROUP = 300, 64  # random points in groups; a least-squares solver takes the best of each group down to a minimum
+STARTS, GROUP = 300, 64  # groups of random points, and their size; least squares starts at the best of each
 
 
 def gdpp_residuals(steps: Tensor, curvatures: Tensor, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
-    """What the layers do in an eigendirection of the whitened Gram matrix: residual R_i and eigenvalue λ_i before layer i.
+    """Residual R_i and eigenvalue λ_i before each layer i, in an eigendirection of the whitened Gram matrix.
 
     R_{i+1} = R_i (1 + a_i λ_i) and λ_{i+1} = λ_i (1 + c_i λ_i)² with c_i = a_i b_i, from R_0 = 1 and λ_0 = λ.
 
     Args:
-        steps: a_i, shape (..., k).
-        curvatures: c_i = a_i b_i of all layers but the last (the last B has no effect), shape (..., k - 1).
-        eigenvalues: λ, shape (q,).
+        steps: step sizes a_i, shape (..., k).
+        curvatures: c_i = a_i b_i of all layers except the last (the last B has no effect), shape (..., k - 1).
+        eigenvalues: λ of the Gram matrix, shape (q,).
 
     Returns:
         Residuals R_0 … R_k, shape (k + 1, ..., q), and eigenvalues λ_0 … λ_{k-1}, shape (k, ..., q).
@@ -48,16 +48,17 @@ def gdpp_residuals(steps: Tensor, curvatures: Tensor, eigenvalues: Tensor) -> tu
 def gdpp_loss(steps: Tensor | Sequence[float], curvatures: Tensor | Sequence[float], dim: int, n_context: int) -> Tensor:
     """The exact in-context loss E tr R_k(G)² of layers A_i = a_i Σ⁻¹, B_i = b_i I, for w⋆ ~ N(0, Σ⁻¹).
 
-    For weights of any other covariance Ω it is tr(ΣΩ)/d times as large, as for `step_loss`.
+    R_k is the last residual of `gdpp_residuals`, and G the whitened Gram matrix. For weights of any other covariance Ω, the
+    loss is tr(ΣΩ)/d times as large, as for `step_loss`.
 
     Args:
-        steps: a_i, shape (..., k).
-        curvatures: products a_i b_i of all layers but the last, shape (..., k - 1); empty for one layer.
+        steps: step sizes a_i, shape (..., k).
+        curvatures: products a_i b_i of all layers except the last, shape (..., k - 1); empty for one layer.
         dim: the dimension d.
-        n_context: n, the labeled examples of a prompt.
+        n_context: n, the number of labeled examples in a prompt.
 
     Returns:
-        The loss, not divided by d, shape (...); differentiable in both.
+        The loss, not divided by d, shape (...); differentiable in ``steps`` and ``curvatures``.
 
     Source: the chapter "Beyond gradient descent".
     """
@@ -72,24 +73,24 @@ def gdpp_loss(steps: Tensor | Sequence[float], curvatures: Tensor | Sequence[flo
 
 
 def gdpp_optimum(dim: int, n_context: int, n_layers: int) -> tuple[Tensor, Tensor, float]:
-    """The best steps and curvatures found: the least exact loss over many starts, each taken down to a minimum.
+    """The steps and curvatures with the least exact loss that local minimization from many starting points finds.
 
-    The loss has several local minima; the search is deterministic, repeats none of its starts and can miss the lowest:
-    data/gdpp_optima.json holds lower ones for some sizes with three layers and for most with four.
+    The loss has several local minima. The search is deterministic and can miss the lowest: data/gdpp_optima.json holds
+    lower ones for some sizes with three layers and for most with four.
 
     Args:
         dim: the dimension d.
-        n_context: n, the labeled examples of a prompt.
-        n_layers: k, at most 4 (the loss has degree 3ᵏ - 1 in the Gram matrix).
+        n_context: n, the number of labeled examples in a prompt.
+        n_layers: number of layers k, at most 4 (the loss has degree 3ᵏ - 1 in the Gram matrix).
 
     Returns:
-        Steps a_i in the order of the layers, float64, shape (k,), curvatures a_i b_i of all except the last, shape (k - 1,),
+        Steps a_i in the order of the layers, float64, shape (k,); curvatures a_i b_i of all except the last, shape (k - 1,);
         and the loss, not divided by d.
 
     Source: the chapter "Beyond gradient descent".
     """
     steps, curvatures, loss = _optimum(check_count("dim", dim), check_count("n_context", n_context), _check_depth(n_layers))
-    return steps.clone(), curvatures.clone(), loss  # what a caller changes is the caller's
+    return steps.clone(), curvatures.clone(), loss  # copies, so that no caller changes the cache
 
 
 @functools.cache
@@ -125,7 +126,7 @@ def _last(function: Callable[[np.ndarray], Pair]) -> Callable[[np.ndarray], Pair
 
 
 def _starts(dim: int, n_context: int, k: int) -> Tensor:
-    """The best of each group of random points (a, c), shape (STARTS, 2k - 1).
+    """The starting points (a, c), each the best of a group of random points, shape (STARTS, 2k - 1).
 
     A layer takes steps of the size of 1 over the eigenvalues that it sees, which shrink from layer to layer.
     """
@@ -139,7 +140,7 @@ def _starts(dim: int, n_context: int, k: int) -> Tensor:
 
 
 def _residual(point: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """R_k at the nodes and its derivatives in all a_i and c_i, a column each."""
+    """R_k at the nodes and its derivatives in all a_i and c_i, one column each."""
     k = (len(point) + 1) // 2
     a, c = point[:k], point[k:]
     value, seen = np.ones_like(nodes), nodes
@@ -158,7 +159,7 @@ def _residual(point: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def n_nodes(n_layers: int) -> int:
-    """Nodes that make the quadrature of R_k² exact: R_k has degree (3ᵏ - 1)/2."""
+    """The number of nodes with which the quadrature of R_k² is exact: R_k has degree (3ᵏ - 1)/2."""
     return (3 ** _check_depth(n_layers) - 1) // 2 + 1
 
 

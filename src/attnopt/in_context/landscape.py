@@ -1,4 +1,4 @@
-"""The loss around the points A_i = a_i Σ⁻¹: its curvature in the directions that leave them, exactly."""
+"""The exact curvature of the loss at the points A_i = a_i Σ⁻¹, in the directions that leave these points."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -13,24 +13,25 @@ Coefficients = list[Fraction]
 
 
 def transverse_hessians(steps: Tensor | Sequence[float], dim: int, n_context: int) -> tuple[Tensor, Tensor]:
-    """Hessian of the in-context loss of plain layers at A_i = a_i Σ⁻¹, in the directions outside these points.
+    """Hessian of the in-context loss of plain layers at A_i = a_i Σ⁻¹, in the directions that leave the points of this form.
 
-    The law of G is invariant under rotations. By Schur's lemma the Hessian over all (A_0, …, A_{k-1}) therefore splits
-    into one k × k block each for multiples of I, symmetric traceless and antisymmetric directions (in whitened
-    coordinates). A block's entry (i, j) is the second derivative along a unit direction E in layers i and j.
+    The distribution of the whitened Gram matrix is invariant under rotations. By Schur's lemma, the Hessian over all
+    (A_0, …, A_{k-1}) therefore splits (in whitened coordinates) into k × k blocks of three kinds: for multiples of I, for
+    symmetric traceless directions, and for antisymmetric directions. A block's entry (i, j) is the second derivative along
+    a unit direction E in layers i and j.
 
     Args:
-        steps: a_i in the order of the layers, shape (k,).
-        dim: d, at least 2 (in one dimension there is no other direction).
-        n_context: n, the labeled examples of a prompt.
+        steps: step sizes a_i in the order of the layers, shape (k,).
+        dim: the dimension d, at least 2 (in one dimension, there is no other direction).
+        n_context: n, the number of labeled examples in a prompt.
 
     Returns:
-        The symmetric traceless and the antisymmetric block, float64, shape (k, k) each. At a critical point on the set
-        the loss has a strict local minimum across it if both are positive definite. In exact fractions, 10 layers take 3
-        seconds, 20 a minute.
+        The symmetric traceless and the antisymmetric block, float64, shape (k, k) each. At a critical
+        point of the form A_i = a_i Σ⁻¹, the loss has a strict local minimum in these directions if both blocks are positive
+        definite. The fractions are exact; 10 layers take 3 seconds, 20 a minute.
 
     Raises:
-        ValueError: if a call would take longer than 300 s or 4 GiB.
+        ValueError: if a call would take more than 300 s or 4 GiB.
 
     Source: the chapter "Optimal step sizes".
     """

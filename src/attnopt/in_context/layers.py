@@ -1,4 +1,4 @@
-"""Several plain layers with any weights: the exact in-context loss, as a sum over pairings of Gaussian numbers."""
+"""The exact in-context loss of several plain layers with any weights, as a sum over pairings of Gaussian variables."""
 
 import itertools
 
@@ -12,27 +12,29 @@ Word = tuple[Tensor, ...]  # of matrices M_1 … M_m, for the trace of S M_1 S M
 
 
 def layers_loss(A: Tensor, covariance: Tensor, n_context: int, weight_covariance: Tensor | None = None) -> Tensor:
-    """The exact in-context loss of plain layers (9) with any matrices, for weights w⋆ of any covariance.
+    """The exact in-context loss of plain layers with any matrices A_i, for weights w⋆ of any covariance Ω.
 
-    With H = XXᵀ/n the error is w⋆ᵀ T x for T = Π (I + H A_i), so the loss is E tr(Ω T Σ Tᵀ): a sum of traces of products in
-    which H occurs up to 2k times, each exact by Wick's theorem. Of w⋆ only the covariance Ω matters. For `in_context_loss`,
-    which samples this loss, plain layers are ``P[:, d, d] = 1`` and ``Q[:, :d, :d] = A`` with zeros elsewhere.
+    The prediction error at a query x is w⋆ᵀ T x, where T = Π (I + H A_i), and H = XXᵀ/n is the second-moment matrix of
+    the covariates. So the loss is E tr(Ω T Σ Tᵀ), a sum of traces of products in which H occurs up to 2k times, each exact
+    by Wick's theorem. Only the covariance of w⋆ matters. For `in_context_loss`, which samples this loss, plain layers are
+    ``P[:, d, d] = 1`` and ``Q[:, :d, :d] = A`` with zeros elsewhere.
 
     Args:
         A: the matrices A_0 … A_{k-1} in the order of the layers, shape (..., k, d, d); k at most 4.
         covariance: Σ of the covariates, shape (..., d, d), positive definite.
-        n_context: n, the labeled examples of a prompt.
+        n_context: n, the number of labeled examples in a prompt.
         weight_covariance: Ω, shape (..., d, d), positive definite; the identity unless given.
 
     Returns:
-        The loss, shape (...), not divided by d; differentiable in all three. Three layers take less than a second, four
-        about a minute.
+        The loss, shape (...), not divided by d; differentiable in ``A`` and both covariances. Three layers take less than a
+        second, four about a minute.
 
     Raises:
-        ValueError: if there are more than four layers; `in_context_loss` of `sample_prompts` then gives a sampled loss, and
-            `step_loss` the exact one of layers A_i = a_i Σ⁻¹.
+        ValueError: if there are more than four layers. Then use `in_context_loss` with `sample_prompts` for a sampled loss,
+            or `step_loss` for the exact loss of layers A_i = a_i Σ⁻¹.
 
-    Source: the chapter "Layers are steps" for T; Isserlis (1918) for the pairings.
+    Source: Ahn, Cheng, Daneshmand, Sra (2023), (9), for the layers; the chapter "Layers are steps" for T; Isserlis (1918)
+    for the pairings.
     """
     n_context = check_count("n_context", n_context)
     check_covariance("covariance", covariance)
@@ -60,7 +62,7 @@ def layers_loss(A: Tensor, covariance: Tensor, n_context: int, weight_covariance
     for (i, left), (j, right) in itertools.product(enumerate(subsets), repeat=2):
         if i < j:  # the transposed product has the same trace
             continue
-        # Ω H left_1 H left_2 … Σ … right_2ᵀ H right_1ᵀ H, whose H are the root's congruents of G
+        # Ω H left_1 H left_2 … Σ … right_2ᵀ H right_1ᵀ H, where each H is root G rootᵀ
         between = [*left, *(matrix.mT for matrix in reversed(right))]
         if left and right:
             between[len(left) - 1 : len(left) + 1] = [left[-1] @ covariance @ right[-1].mT]
@@ -75,16 +77,16 @@ def layers_loss(A: Tensor, covariance: Tensor, n_context: int, weight_covariance
 
 
 def _moment(words: tuple[Word, ...], dof: int) -> Tensor | int:
-    """E Π tr(S M_1 S M_2 … S M_m) of words, S = XXᵀ with X a d × ``dof`` matrix of independent standard normal numbers.
+    """E Π tr(S M_1 S M_2 … S M_m) over words, where S = XXᵀ, and X is a d × ``dof`` matrix of independent standard normals.
 
-    The first X is paired with each other factor: an Xᵀ of its word splits the word in two, an X of its word turns a part
-    of it around, and those of another word join the two.
+    The first X is paired with each other factor. An Xᵀ of the same word splits the word in two, an X of the same word
+    reverses a part of it, and a factor of another word joins the two words.
     """
     if not words:
         return 1
     word, others = words[0], words[1:]
     total: Tensor | int = 0
-    for j, matrix in enumerate(word):  # S M_1 … S M_j and M_{j+1} S … S M_m; before the first X's own Xᵀ stands tr I = dof
+    for j, matrix in enumerate(word):  # S M_1 … S M_j and M_{j+1} S … S M_m; the first X's own Xᵀ gives tr I = dof
         front, back = word[:j], word[j + 1 :]
         factor = 1 if front else dof
         if back:

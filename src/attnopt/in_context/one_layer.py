@@ -7,16 +7,16 @@ from attnopt.checks import as_column, check_broadcast, check_count, check_covari
 
 
 def one_layer_optimum(covariance: Tensor, n_context: int) -> Tensor:
-    """The preconditioner A of Theorem 1, -n((n + 1)Σ + tr(Σ)I)⁻¹, for weights w⋆ ~ N(0, I).
+    """The optimal preconditioner A of one layer, -n((n + 1)Σ + tr(Σ)I)⁻¹, for weights w⋆ ~ N(0, I).
 
     Args:
         covariance: Σ, shape (..., d, d), positive definite.
-        n_context: n, the labeled examples of a prompt.
+        n_context: n, the number of labeled examples in a prompt.
 
     Returns:
-        The upper block of the optimal A, negative definite, shape (..., d, d).
+        A, negative definite, shape (..., d, d); the best A in `attention_loss` has a row of zeros below it.
 
-    Source: Ahn, Cheng, Daneshmand, Sra (2023), (8).
+    Source: Ahn, Cheng, Daneshmand, Sra (2023), Theorem 1 and (8).
     """
     n_context = check_count("n_context", n_context)
     check_covariance("covariance", covariance)
@@ -28,15 +28,16 @@ def one_layer_optimum(covariance: Tensor, n_context: int) -> Tensor:
 def one_layer_loss(
     preconditioner: Tensor, covariance: Tensor, n_context: int, weight_covariance: Tensor | None = None
 ) -> Tensor:
-    """The exact in-context loss of one layer with b = e_{d+1} and A above a zero row.
+    """The exact in-context loss of one layer that passes on only labels and compares only covariates.
 
-    With Ω the covariance of w⋆ it is tr ΣΩ + 2 tr(ΣΩΣA) + tr(AΣAᵀ E[HΩH]), H = XXᵀ/n, and
+    In `attention_loss`, b is then e_{d+1}, and the last row of A is 0. With Ω the covariance of w⋆, and H the second-moment
+    matrix of the examples' covariates, the loss is tr ΣΩ + 2 tr(ΣΩΣA) + tr(AΣAᵀ E[HΩH]), where
     E[HΩH] = ((n + 1)ΣΩΣ + tr(ΩΣ)Σ) / n.
 
     Args:
-        preconditioner: A, shape (..., d, d), any square matrix; negative definite for gradient descent.
+        preconditioner: A, any matrix of shape (..., d, d); negative definite for gradient descent.
         covariance: Σ of the covariates, shape (..., d, d), positive definite.
-        n_context: n, the labeled examples of a prompt.
+        n_context: n, the number of labeled examples in a prompt.
         weight_covariance: Ω, shape (..., d, d), positive definite; the identity unless given.
 
     Returns:
@@ -59,7 +60,7 @@ def one_layer_loss(
 
 
 def _one_layer_loss(preconditioner: Tensor, covariance: Tensor, n_context: int, weight_covariance: Tensor) -> Tensor:
-    """`one_layer_loss` of what has been checked; a trace of a product is taken as a sum, without the product."""
+    """`one_layer_loss` without checks; the trace of a product is computed as a sum, without the product."""
     both = covariance @ weight_covariance
     outer = both @ covariance
     second = ((n_context + 1) * outer + _trace(both) * covariance) / n_context
@@ -68,16 +69,17 @@ def _one_layer_loss(preconditioner: Tensor, covariance: Tensor, n_context: int, 
 
 
 def attention_loss(b: Tensor, A: Tensor, covariance: Tensor, n_context: int) -> Tensor:
-    """The exact in-context loss of one layer at every value of the parameters that matter, for w⋆ ~ N(0, I).
+    """The exact in-context loss of one layer as a function of b and A, the only parameters that affect it, for w⋆ ~ N(0, I).
 
     Args:
         b: last row of P, shape (..., d + 1).
         A: first d columns of Q, shape (..., d + 1, d).
         covariance: Σ of the covariates, shape (d, d), positive definite.
-        n_context: n, the labeled examples of a prompt.
+        n_context: n, the number of labeled examples in a prompt.
 
     Returns:
-        E[((bᵀĈA + w⋆ᵀ)x)²], shape (...), a polynomial of degree 4 in the parameters.
+        E[((bᵀĈA + w⋆ᵀ)x)²], shape (...), a polynomial of degree 4 in the parameters; x is the query, and
+        Ĉ = (1/n) Σ z_i z_iᵀ the second-moment matrix of the examples z_i = (x_i, y_i).
 
     Source: the chapter "One layer, one step"; Ahn, Cheng, Daneshmand, Sra (2023), (15).
     """

@@ -13,20 +13,20 @@ def sample_prompts(
     generator: torch.Generator,
     weight_covariance: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Prompts (x⁽¹⁾, y⁽¹⁾), …, (x⁽ⁿ⁾, y⁽ⁿ⁾), (x⁽ⁿ⁺¹⁾, 0) with labels y = ⟨w⋆, x⟩ and a new w⋆ for each.
+    """Random prompts (x⁽¹⁾, y⁽¹⁾), …, (x⁽ⁿ⁾, y⁽ⁿ⁾), (x⁽ⁿ⁺¹⁾, 0) with labels y = ⟨w⋆, x⟩ and a new w⋆ for each prompt.
 
     Args:
-        n_prompts: how many.
+        n_prompts: number of prompts.
         covariance: Σ of the covariates x ~ N(0, Σ), shape (d, d), positive definite.
-        n_context: n, the labeled examples of each prompt.
-        generator: draws them, on the device of ``covariance``.
-        weight_covariance: of w⋆, shape (d, d), positive definite; the identity unless given.
+        n_context: n, the number of labeled examples in each prompt.
+        generator: random generator on the device of ``covariance``.
+        weight_covariance: covariance of w⋆, shape (d, d), positive definite; the identity unless given.
 
     Returns:
         Prompts, shape (n_prompts, n + 1, d + 1), rows are tokens and the last row is the query.
         Targets ⟨w⋆, x⁽ⁿ⁺¹⁾⟩, shape (n_prompts,).
 
-    Source: Ahn, Cheng, Daneshmand, Sra (2023), (1), with rows for their columns.
+    Source: Ahn, Cheng, Daneshmand, Sra (2023), (1), transposed, so that tokens are rows.
     """
     n_prompts, n_context = check_count("n_prompts", n_prompts), check_count("n_context", n_context)
     check_generator("generator", generator)
@@ -52,17 +52,17 @@ def sample_prompts(
 def sample_grams(
     n_prompts: int, dim: int, n_context: int, generator: torch.Generator, dtype: torch.dtype = torch.float64
 ) -> Tensor:
-    """Whitened Gram matrices G = Σ^(-1/2) (XXᵀ/n) Σ^(-1/2) of random prompts, whatever Σ is.
+    """Whitened Gram matrices G = Σ^(-1/2) (XXᵀ/n) Σ^(-1/2) of random prompts; their distribution does not depend on Σ.
 
     Args:
-        n_prompts: how many.
+        n_prompts: number of prompts.
         dim: the dimension d.
-        n_context: n, the labeled examples of each prompt.
-        generator: draws them; its device is that of the result.
-        dtype: of the result.
+        n_context: n, the number of labeled examples in each prompt.
+        generator: random generator; the result is on its device.
+        dtype: dtype of the result.
 
     Returns:
-        G, shape (n_prompts, d, d), Wishart matrices with n degrees of freedom divided by n.
+        G, shape (n_prompts, d, d), Wishart matrices with n degrees of freedom, divided by n.
 
     Source: the chapter "Layers are steps".
     """

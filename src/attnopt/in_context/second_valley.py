@@ -1,9 +1,9 @@
-"""A second local minimum of the one-layer loss, apart from that of gradient descent: its floor, exactly, along one angle.
+"""A second local minimum of the one-layer loss, which is not gradient descent, and the exact loss along a path to it.
 
-In the eigenbasis of Σ, with j one of its directions, take b = (sin θ e_j, cos θ), A₁ diagonal and α a multiple of e_j, and
-minimize over A₁ and α. At θ = 0 that gives Theorem 1's optimum, at 90° the best layer that reads coordinate j alone.
-Signs of the other coordinates leave the loss as it is, so that a critical point of the remaining function of θ is one of
-the whole loss.
+In the eigenbasis of Σ, let j be one of its directions, b = (sin θ e_j, cos θ), the first d rows A₁ of A diagonal, and its
+last row α a multiple of e_j; the loss is minimized over A₁ and α. At θ = 0, this gives the optimum of `one_layer_optimum`,
+and at 90° the best layer that reads only coordinate j. Sign flips of the other coordinates leave the loss unchanged, so a
+critical point of the resulting function of θ is a critical point of the whole loss.
 """
 
 import math
@@ -18,13 +18,16 @@ GOLDEN = (1 + math.sqrt(5)) / 2
 
 
 def valley_loss(angle: Tensor, eigenvalues: Tensor, n_context: int, direction: int = 0) -> Tensor:
-    """The least one-layer loss at the angle θ between b and e_{d+1}, along the family above.
+    """The least one-layer loss at the angle θ between b and e_{d+1}, in a family of parameters b and A of `attention_loss`.
+
+    In the eigenbasis of Σ, the family has b = (sin θ e_j, cos θ), an A whose first d rows are diagonal, and a multiple of
+    e_j as the last row of A. At θ = 0, the loss is that of `one_layer_optimum`.
 
     Args:
         angle: θ in radians, any shape.
-        eigenvalues: of Σ, positive, shape (d,).
-        n_context: n, the labeled examples of a prompt.
-        direction: j, the eigenvalue's index.
+        eigenvalues: eigenvalues of Σ, positive, shape (d,).
+        n_context: n, the number of labeled examples in a prompt.
+        direction: j, the index of an eigenvalue.
 
     Returns:
         The loss, in the shape of ``angle``.
@@ -41,13 +44,13 @@ def valley_loss(angle: Tensor, eigenvalues: Tensor, n_context: int, direction: i
 
 
 def valley_parameters(angle: Tensor, eigenvalues: Tensor, n_context: int, direction: int = 0) -> tuple[Tensor, Tensor]:
-    """The parameters at which `valley_loss` is the loss, in the eigenbasis of Σ: b has norm 1.
+    """The parameters b (of norm 1) and A whose loss is `valley_loss`, in the eigenbasis of Σ.
 
     Args:
         angle: θ in radians, any shape.
-        eigenvalues: of Σ, positive, shape (d,).
-        n_context: n, the labeled examples of a prompt.
-        direction: j, the eigenvalue's index.
+        eigenvalues: eigenvalues of Σ, positive, shape (d,).
+        n_context: n, the number of labeled examples in a prompt.
+        direction: j, the index of an eigenvalue.
 
     Returns:
         b, shape (..., d + 1), and A, shape (..., d + 1, d).
@@ -68,15 +71,15 @@ def valley_parameters(angle: Tensor, eigenvalues: Tensor, n_context: int, direct
 
 
 def second_valley(eigenvalues: Tensor, n_context: int, direction: int = 0) -> tuple[float, float] | None:
-    """The local minimum of `valley_loss` other than θ = 0.
+    """The local minimum of `valley_loss` at an angle other than 0.
 
     Args:
-        eigenvalues: of Σ, positive, float64, shape (d,), d at least 2.
-        n_context: n, the labeled examples of a prompt.
-        direction: j, the eigenvalue's index.
+        eigenvalues: eigenvalues of Σ, positive, float64, shape (d,), d at least 2.
+        n_context: n, the number of labeled examples in a prompt.
+        direction: j, the index of an eigenvalue.
 
     Returns:
-        Its angle in radians, π/2 at most, and its loss; None if there is no other local minimum.
+        Its angle in radians, at most π/2, and its loss; None if there is no such minimum.
 
     Source: the chapter "One layer, one step".
     """
@@ -86,7 +89,7 @@ def second_valley(eigenvalues: Tensor, n_context: int, direction: int = 0) -> tu
     eigenvalues = eigenvalues.double()
     grid = torch.linspace(0, math.pi / 2, GRID + 1, dtype=torch.float64)
     losses = valley_loss(grid, eigenvalues, n_context, direction)
-    # the loss is an even function of the angle about π/2 too: beyond the grid comes its mirror image
+    # the loss is even in the angle about π/2, too, so its mirror image continues it beyond the grid
     after = torch.cat([losses[1:], losses[-2:-1]])
     dips = [i for i in range(1, GRID + 1) if losses[i] < losses[i - 1] and losses[i] <= after[i]]
     if not dips:
@@ -103,13 +106,13 @@ def second_valley(eigenvalues: Tensor, n_context: int, direction: int = 0) -> tu
 
 
 def _stiffness(angle: Tensor, these: Tensor, eigenvalues: Tensor, own: Tensor, n: int) -> Tensor:
-    """((n + 1)λ_i + tr Σ) cos²θ + λ_j sin²θ: the inverse of what a direction i other than j can be corrected by."""
+    """((n + 1)λ_i + tr Σ) cos²θ + λ_j sin²θ; for i other than j, the entry of A₁ is -n cos θ divided by it."""
     e = torch.cos(angle)[..., None] ** 2
     return ((n + 1) * these + eigenvalues.sum()) * e + own * (1 - e)
 
 
 def _parts(angle: Tensor, eigenvalues: Tensor, n: int, direction: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """λ_j, the other eigenvalues, and the quadratic form in (p, y), the own entry of A₁ and of α."""
+    """λ_j, the other eigenvalues, and the coefficients of the quadratic form in the entries j of A₁ and α."""
     n = check_count("n_context", n)
     check_entries("angle", angle)
     check_vectors(eigenvalues=eigenvalues)

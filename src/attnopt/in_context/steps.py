@@ -1,4 +1,4 @@
-"""Plain layers at A_i = a_i Σ⁻¹: residual polynomials, their exact loss and the optimal step sizes."""
+"""Plain layers at A_i = a_i Σ⁻¹: residual polynomials, exact loss, and optimal step sizes."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -14,10 +14,12 @@ from attnopt.in_context.wishart import check_degree, wishart_quadrature, wishart
 
 
 def residual_polynomial(steps: Tensor | Sequence[float]) -> Polynomial:
-    """r(λ) = Π (1 + a_i λ), by which k layers multiply the error in an eigendirection of the whitened Gram matrix.
+    """The residual polynomial r(λ) = Π (1 + a_i λ) of k layers with step sizes a_i.
+
+    The layers multiply the error by r(λ) in an eigendirection of the whitened Gram matrix with eigenvalue λ.
 
     Args:
-        steps: a_i as in A_i = a_i Σ⁻¹ (negative for gradient descent), shape (k,).
+        steps: the a_i in A_i = a_i Σ⁻¹ (negative for gradient descent), shape (k,).
 
     Returns:
         The polynomial, a NumPy `Polynomial` of degree k in λ with r(0) = 1.
@@ -36,16 +38,16 @@ def residual_polynomial(steps: Tensor | Sequence[float]) -> Polynomial:
 def step_loss(steps: Tensor | Sequence[float], dim: int, n_context: int) -> Tensor:
     """The exact in-context loss E tr r(G)² of layers A_i = a_i Σ⁻¹, for w⋆ ~ N(0, Σ⁻¹).
 
-    For weights of any other covariance Ω it is tr(ΣΩ)/d times as large: E r(G)² commutes with all rotations, so it is a
-    multiple of the identity.
+    Here r is the `residual_polynomial`, and G the whitened Gram matrix. For weights of any other covariance Ω, the loss is
+    tr(ΣΩ)/d times as large: E r(G)² commutes with all rotations, so it is a multiple of the identity.
 
     Args:
-        steps: a_i (negative for gradient descent), shape (..., k).
+        steps: step sizes a_i (negative for gradient descent), shape (..., k).
         dim: the dimension d.
-        n_context: n, the labeled examples of a prompt.
+        n_context: n, the number of labeled examples in a prompt.
 
     Returns:
-        The loss, shape (...), d where all steps are 0; differentiable in ``steps``.
+        The loss, shape (...); it equals d where all steps are 0, and is differentiable in ``steps``.
 
     Source: the chapter "Optimal step sizes".
     """
@@ -59,23 +61,23 @@ def optimal_step_sizes(dim: int, n_context: int, n_layers: int) -> tuple[Tensor,
 
     Covariates are N(0, Σ) and weights w⋆ are N(0, Σ⁻¹), as in `step_loss`.
 
-    Among polynomials with r(0) = 1 and degree k the smallest mean square belongs to the kernel polynomial K_k(λ, 0) of
-    the mean spectrum, whose roots are the free nodes of the Gauss–Radau rule with a node at 0; the minimum is that
-    node's weight, 1 / Σ_j p_j(0)².
+    Among polynomials of degree k with r(0) = 1, a multiple of the kernel polynomial K_k(λ, 0) of the mean spectrum has the
+    smallest mean square. Its roots are the free nodes of the Gauss–Radau rule with a node at 0. The minimum is that node's
+    weight, 1 / Σ_j p_j(0)², where the p_j are the orthonormal polynomials.
 
     Args:
         dim: the dimension d.
-        n_context: n, the labeled examples of a prompt.
-        n_layers: how many layers, k.
+        n_context: n, the number of labeled examples in a prompt.
+        n_layers: number of layers k.
 
     Returns:
-        Steps a_i as in A_i = a_i Σ⁻¹, all negative, in the order of increasing magnitude, float64, shape (k,).
+        Steps a_i in A_i = a_i Σ⁻¹, all negative, in the order of increasing magnitude, float64, shape (k,).
         The loss E[(prediction error)²], not divided by d (with all steps 0 it is d).
-        Fractions make it exact and slow. For small d and n, 40 layers take less than a second, 100 layers 10 seconds; see
+        Exact fractions take time. For small d and n, 40 layers take less than a second, 100 layers 10 seconds; see
         `wishart_recurrence`.
 
     Raises:
-        ValueError: if a call would take longer than 300 s or 4 GiB.
+        ValueError: if a call would take more than 300 s or 4 GiB.
 
     Source: the chapter "Optimal step sizes"; Golub (1973), Some modified matrix eigenvalue problems, for the Radau rule.
     """
@@ -95,17 +97,17 @@ def optimal_step_sizes(dim: int, n_context: int, n_layers: int) -> tuple[Tensor,
 
 
 def marchenko_pastur_steps(ratio: float, n_layers: int) -> tuple[Tensor, float]:
-    """Limit of the optimal steps and of the loss per dimension as d and n grow with d / n fixed.
+    """Limit of the optimal steps and of the loss per dimension as d and n grow with fixed d / n.
 
     Args:
         ratio: γ = d / n, positive.
-        n_layers: how many layers, k.
+        n_layers: number of layers k.
 
     Returns:
         Steps a_j = -1 / (1 + γ + 2√γ cos(jπ / (k + 1))) in the order of increasing magnitude, float64, shape (k,).
         The loss divided by d, 1 / Σ_{j ≤ k} γ⁻ʲ.
 
-    Source: the chapter "Optimal step sizes"; the mean spectrum's limit is Marchenko and Pastur (1967).
+    Source: the chapter "Optimal step sizes"; Marchenko and Pastur (1967) for the limit of the mean spectrum.
     """
     n_layers = check_count("n_layers", n_layers)
     check_number("ratio", ratio)

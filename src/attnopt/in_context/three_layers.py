@@ -1,4 +1,4 @@
-"""Three plain layers in two dimensions: the exact loss as a polynomial, and a certificate of a bound from below."""
+"""Three plain layers in two dimensions: the exact loss as a polynomial, and the certificate of a lower bound."""
 
 import itertools
 from collections import defaultdict
@@ -18,16 +18,17 @@ MONOMIALS = [sum(parts, ()) for parts in itertools.product([(0, 0, 0), (1, 0, 0)
 
 
 def three_layer_loss(n_context: int) -> dict[tuple[int, ...], Fraction]:
-    """The in-context loss of three layers with symmetric 2 × 2 matrices A_0, A_1, A_2, whitened, as a polynomial.
+    """The in-context loss of three layers as a polynomial in the entries of their symmetric, whitened 2 × 2 matrices A_i.
 
-    The loss is E‖(I + GA_0)(I + GA_1)(I + GA_2)‖². G = LLᵀ/n has a lower triangular L (Bartlett) whose entries are
-    independent, chi-distributed with n and n - 1 degrees of freedom on the diagonal and normal below it.
+    The loss is E‖(I + GA_0)(I + GA_1)(I + GA_2)‖². The whitened Gram matrix is G = LLᵀ/n, where L is lower triangular
+    (Bartlett), and its entries are independent, chi-distributed with n and n - 1 degrees of freedom on the diagonal and
+    normal below it.
 
     Args:
-        n_context: n, the labeled examples of a prompt.
+        n_context: n, the number of labeled examples in a prompt.
 
     Returns:
-        For the exponents of (A_0)₁₁, (A_0)₁₂, (A_0)₂₂, (A_1)₁₁, ... the coefficient; none is 0.
+        A dict from the exponents of (A_0)₁₁, (A_0)₁₂, (A_0)₂₂, (A_1)₁₁, … to the coefficients that are not 0.
 
     Source: the chapter "Optimal step sizes".
     """
@@ -43,7 +44,7 @@ def three_layer_loss(n_context: int) -> dict[tuple[int, ...], Fraction]:
     for (*exponents, in_x, in_y, in_z), value in sum((entry**2 for entry in product.flat), ring(0)).terms():
         if in_z % 2 == 0:
             moments = (n_context + 2 * j for j in range(in_x // 2)), (n_context - 1 + 2 * j for j in range(in_y // 2))
-            mean = prod(itertools.chain(*moments, range(1, in_z, 2)))  # z⁴ has the mean 1 · 3
+            mean = prod(itertools.chain(*moments, range(1, in_z, 2)))  # the mean of z⁴ is 1 · 3
             found[tuple(exponents)] += Fraction(int(value.numerator), int(value.denominator)) * mean
     return {exponents: value for exponents, value in found.items() if value}
 
@@ -62,21 +63,21 @@ def _product(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 def three_layer_certificate(n_context: int, gram: Tensor, share: Fraction) -> Fraction:
     """Prove, in exact arithmetic, that no three symmetric layers in two dimensions have a loss below a bound.
 
-    The bound is ``share`` of the least loss among multiples of the identity. With z the vector of `MONOMIALS`, a matrix Q
-    with loss - bound = zᵀQz is made from ``gram``: what is missing in a coefficient is divided among the pairs of monomials
-    that contribute to it. Q is positive definite, which Gaussian elimination in whole numbers shows. So the loss exceeds
-    the bound everywhere, whatever rounding ``gram`` has suffered.
+    The bound is ``share`` times the least loss among multiples of the identity. Let z be the vector of `MONOMIALS`. The
+    function turns ``gram`` into an exact matrix Q with loss - bound = zᵀQz: it divides what is missing in a coefficient
+    among the pairs of monomials that contribute to it. Gaussian elimination in whole numbers then shows that Q is positive
+    definite. So the loss exceeds the bound everywhere, whatever the rounding errors in ``gram``.
 
     Args:
-        n_context: n, the labeled examples of a prompt.
-        gram: close to such a Q, shape (64, 64).
-        share: below 1.
+        n_context: n, the number of labeled examples in a prompt.
+        gram: an approximation of Q, shape (64, 64).
+        share: the bound divided by that least loss, below 1.
 
     Returns:
         The bound.
 
     Raises:
-        ArithmeticError: if the matrix is not positive definite, so that nothing is proved.
+        ArithmeticError: if the matrix is not positive definite; nothing is then proved.
 
     Source: the chapter "Optimal step sizes".
     """

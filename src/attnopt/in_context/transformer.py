@@ -1,4 +1,4 @@
-"""The linear transformer on prompts, token by token, and the same loss from the prompt's Gram matrix alone."""
+"""The linear transformer on prompts, token by token, and its loss computed from only the prompt's Gram matrix."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,9 @@ from attnopt.checks import as_column, check_broadcast, check_matrices, check_mat
 
 
 def linear_transformer(prompts: Tensor, P: Tensor, Q: Tensor) -> Tensor:
-    """All states of a linear transformer: Z ← Z + (1/n) P Z M Zᵀ Q Z in the paper's columns, with M hiding the query.
+    """All states of a linear transformer, Z ← Z + (1/n) P Z M Zᵀ Q Z, where the mask M hides the query.
+
+    In this formula, as in the paper, the columns of Z are the tokens; the arguments and the result have tokens as rows.
 
     Args:
         prompts: Z₀, shape (..., n + 1, d + 1), rows are tokens and the last row is the query.
@@ -36,11 +38,11 @@ def linear_transformer(prompts: Tensor, P: Tensor, Q: Tensor) -> Tensor:
 
 
 def in_context_loss(prompts: Tensor, targets: Tensor, P: Tensor, Q: Tensor) -> Tensor:
-    """Mean squared error over prompts of the prediction -[Z_k] at the query's label.
+    """Mean squared error over prompts; the prediction is minus the label entry of the query in the last state Z_k.
 
     Args:
         prompts: Z₀, shape (..., n_prompts, n + 1, d + 1).
-        targets: ⟨w⋆, x⁽ⁿ⁺¹⁾⟩, shape (..., n_prompts).
+        targets: labels ⟨w⋆, x⁽ⁿ⁺¹⁾⟩ of the queries, shape (..., n_prompts).
         P: value matrices, shape (..., k, d + 1, d + 1).
         Q: products of key and query matrices, shape (..., k, d + 1, d + 1).
 
@@ -61,13 +63,13 @@ def in_context_loss(prompts: Tensor, targets: Tensor, P: Tensor, Q: Tensor) -> T
 
 
 def prompt_losses(grams: Tensor, A: Tensor, B: Tensor | None = None) -> Tensor:
-    """Expected squared error on each prompt of layers (9) or (13), w⋆ and the query integrated out.
+    """Expected squared error on each prompt, over w⋆ and the query, of the layers (9) or (13) of Ahn et al.
 
-    In whitened coordinates the prediction error is w⋆ᵀ T_k x⁽ⁿ⁺¹⁾ with standard normal w⋆ and x⁽ⁿ⁺¹⁾, where K_0 = T_0 = I,
+    In whitened coordinates, the prediction error is w⋆ᵀ T_k x⁽ⁿ⁺¹⁾ with standard normal w⋆ and x⁽ⁿ⁺¹⁾, where K_0 = T_0 = I,
 
         T_{i+1} = T_i (I + G K_iᵀ A_i K_i),   K_{i+1} = (I + B_i K_i G K_iᵀ A_i) K_i,
 
-    so that its mean square over both is ‖T_k‖²_F. Prompts enter through d × d matrices only.
+    so its mean square over both is ‖T_k‖²_F. Prompts enter only through d × d matrices.
 
     Args:
         grams: whitened Gram matrices G, shape (..., d, d).
@@ -75,8 +77,8 @@ def prompt_losses(grams: Tensor, A: Tensor, B: Tensor | None = None) -> Tensor:
         B: whitened B_i, that is Σ^(-1/2) B_i Σ^(1/2), shape (..., k, d, d); zero unless given, as in (9).
 
     Returns:
-        ‖T_k‖²_F, its leading dimensions those of ``grams`` and of one layer of ``A`` broadcast. Its mean over prompts is
-        the in-context loss.
+        ‖T_k‖²_F; its leading dimensions are those of ``grams``, broadcast with those of ``A`` (without the layers). Its mean
+        over prompts is the in-context loss.
 
     Source: the chapters "Layers are steps" and "Beyond gradient descent"; Ahn, Cheng, Daneshmand, Sra (2023), Lemma 9.
     """

@@ -11,17 +11,17 @@ from attnopt.in_context.steps import optimal_step_sizes
 
 
 def two_layer_coefficients(dim: sp.Expr | int, n_context: sp.Expr | int) -> dict[str, sp.Expr]:
-    """The moments of G that the loss of two layers needs, for symmetric P and traceless parts left open.
+    """Coefficients of the moments of the whitened Gram matrix G that determine the loss of two layers.
 
-    E[G²] = second I, E[GPG] = (1 + 1/n) P + (tr P / n) I, E[G²PG] = alpha P + beta tr(P) I and
-    E[GPG²PG] = a P² + b tr(P) P + (c tr(P²) + e tr(P)²) I.
+    For any symmetric matrix P, E[G²] = second I, E[GPG] = (1 + 1/n) P + (tr P / n) I, E[G²PG] = alpha P + beta tr(P) I,
+    and E[GPG²PG] = a P² + b tr(P) P + (c tr(P²) + e tr(P)²) I.
 
     Args:
-        dim: d, a whole number or a symbol.
-        n_context: n, a whole number or a symbol.
+        dim: the dimension d, a whole number or a symbol.
+        n_context: n, the number of examples, a whole number or a symbol.
 
     Returns:
-        The coefficients "second", "alpha", "beta", "a", "b", "c" and "e".
+        A dict of the coefficients "second", "alpha", "beta", "a", "b", "c", and "e".
 
     Source: the chapter "Layers are steps", which derives them by counting pairings.
     """
@@ -38,16 +38,17 @@ def two_layer_coefficients(dim: sp.Expr | int, n_context: sp.Expr | int) -> dict
 
 
 def two_layer_bound(dim: int, n_context: int) -> tuple[sp.Expr, sp.Expr, sp.Expr, tuple[sp.Symbol, sp.Symbol]]:
-    """U, L and W of the bound f ≥ Σ_i (U + 2 q_i L + q_i² W) at the entries p_i, q_i of diagonal A_0, A_1.
+    """The polynomials U, L, and W in a lower bound of the loss of two layers, f ≥ Σ_i (U + 2 q_i L + q_i² W).
 
-    All are polynomials in p = p_i and in the mean m of the p_i. The bound is an equality if all p_i are equal.
+    The layers have diagonal (whitened) matrices A_0 with entries p_i and A_1 with entries q_i. The polynomials depend on
+    p = p_i and on the mean m of the p_i. The bound is an equality if all p_i are equal.
 
     Args:
         dim: the dimension d.
-        n_context: n, the labeled examples of a prompt.
+        n_context: n, the number of labeled examples in a prompt.
 
     Returns:
-        U(p), L(p, m), W(p, m) and the symbols (p, m).
+        U(p), L(p, m), W(p, m), and the symbols (p, m).
 
     Source: the chapter "Layers are steps".
     """
@@ -68,20 +69,22 @@ def _bound(d: sp.Expr, n: sp.Expr) -> tuple[sp.Expr, sp.Expr, sp.Expr, tuple[sp.
 def two_layer_certificate(dim: int, n_context: int) -> dict[str, sp.Expr]:
     """Prove, in exact arithmetic, that two layers have no better symmetric weights than two multiples of the identity.
 
-    For every m there is a slope s(m) with U - L²/W ≥ f⋆/d + s(m) (p - m) for all p, with equality only at p = m = a_0 or
-    a_1, the optimal steps; summed over the entries the slope drops out, so f ≥ f⋆. The slope is guessed; that it works
-    is proved: the difference times a positive factor is a polynomial N(p, m) of degree 4 in p, its leading coefficient
-    has no real root, its discriminant in p has none but a_0 and a_1, and between them N has no real root for one m each.
+    With U, L, and W of `two_layer_bound`, and f⋆ the least loss of two multiples of the identity, there is for every m a
+    slope s(m) such that U - L²/W ≥ f⋆/d + s(m) (p - m) for all p, with equality only if p = m is one of the optimal steps
+    a_0 and a_1. The sum over all entries does not contain the slope, so f ≥ f⋆. The slope is guessed, then verified: the
+    difference of the sides, times a positive factor, is a polynomial N(p, m) of degree 4 in p, and its leading coefficient,
+    discriminant, and numbers of real roots show that it is nowhere negative.
 
     Args:
-        dim: d, at least 2.
-        n_context: n, the labeled examples of a prompt.
+        dim: the dimension d, at least 2.
+        n_context: n, the number of labeled examples in a prompt.
 
     Returns:
-        "loss" (f⋆), "steps" (the polynomial in m whose roots are a_0 and a_1), "slope" s(m) and "difference" N(p, m).
+        A dict with "loss" (f⋆), "steps" (the polynomial in m whose roots are a_0 and a_1), "slope" (s(m)), and
+        "difference" (N(p, m)).
 
     Raises:
-        ArithmeticError: if the guessed slope fails, so that nothing is proved.
+        ArithmeticError: if the guessed slope fails; nothing is then proved.
 
     Source: the chapter "Layers are steps".
     """
@@ -111,21 +114,20 @@ def two_layer_certificate(dim: int, n_context: int) -> dict[str, sp.Expr]:
 def two_layer_certificate_for_all(dim: int, root: int = 5) -> dict[str, sp.Expr]:
     """Prove, in exact arithmetic and for every n, that two layers have no better symmetric weights than multiples of I.
 
-    Every n below root² is left to ``two_layer_certificate``. For n = ν², ν ≥ root, the same polynomial N has n as a symbol.
-    With m = (a_0 + a_1)/2 + z/ν its leading coefficient and its discriminant, divided by the squared factor that vanishes
-    at the steps, are polynomials in z and ν. On each of a few intervals of z that cover the line, z is a fraction of a
-    new variable s ≥ 0 and ν = root + t, and no coefficient in s and t is negative; so neither vanishes, the number of real
-    roots of N in p stays what it is for n = root², and that is none.
+    For n up to root², `two_layer_certificate` proves it. For larger n, the polynomial N(p, m) of that proof has n as a
+    symbol. The signs of coefficients, in variables that replace m and n, show that the leading coefficient of N in p
+    never vanishes, and that the discriminant does only at the optimal steps. So for all other m, N has as many real roots p
+    as for n = root²: none.
 
     Args:
-        dim: d, at least 2.
-        root: the ν from which n is a symbol; if the proof fails, a larger one may do.
+        dim: the dimension d, at least 2.
+        root: n is a symbol from root² on; if the proof fails, a larger root may succeed.
 
     Returns:
-        "loss" (f⋆) and "steps" (the polynomial in m whose roots are a_0 and a_1), for all n, with the symbol n in them.
+        A dict with "loss" (f⋆) and "steps" (the polynomial in m whose roots are a_0 and a_1), both with the symbol n.
 
     Raises:
-        ArithmeticError: if the proof fails, so that nothing is known of some n.
+        ArithmeticError: if the proof fails for some n.
 
     Source: the chapter "Layers are steps".
     """
@@ -186,7 +188,7 @@ def two_layer_certificate_for_all(dim: int, root: int = 5) -> dict[str, sp.Expr]
 
 
 def _require_nowhere_negative(quartic: sp.Poly, steps: sp.Poly, p: sp.Symbol, m: sp.Symbol) -> None:
-    """Refuse a quartic in p that is negative for some m; for m other than the roots of ``steps`` it may not even be 0."""
+    """Reject a quartic in p that is negative anywhere, or 0 for some m that is not a root of ``steps``."""
     leading = sp.Poly(quartic.coeff_monomial(p**4), m)
     _require(leading.eval(0) > 0 and not leading.intervals(), "the leading coefficient vanishes")
     discriminant = _quartic_discriminant(*(sp.Poly(quartic.coeff_monomial(p**k), m, domain="QQ") for k in range(5)))
@@ -199,7 +201,7 @@ def _require_nowhere_negative(quartic: sp.Poly, steps: sp.Poly, p: sp.Symbol, m:
 
 
 def _on_line(polynomial: sp.Poly) -> sp.Poly:
-    """A polynomial in p and m where p = m, for multiples of I."""
+    """A polynomial in p and m, restricted to p = m (multiples of I)."""
     p, m = polynomial.gens
     return sp.Poly(polynomial.as_expr().subs(p, m), m, domain=polynomial.domain.get_field())
 
@@ -235,7 +237,7 @@ def _positive_from(polynomial: sp.polys.rings.PolyElement, root: int) -> bool:
 
 
 def _positive_on(rows: dict[int, list[int]], low: Fraction, high: Fraction | None, depth: int) -> bool:
-    """Whether Σ_j t^j row_j(z) > 0 for t ≥ 0 and low ≤ z ≤ high, from signs on parts that are halved ``depth`` times."""
+    """Whether Σ_j t^j row_j(z) > 0 for t ≥ 0 and low ≤ z ≤ high, from signs on intervals halved up to ``depth`` times."""
     found = {}
     for j, row in rows.items():
         scale = low.denominator if high is None else math.lcm(low.denominator, high.denominator)

@@ -1,6 +1,7 @@
-"""Exact moments of Wishart matrices, and the Gauss quadrature of their mean spectrum that they give.
+"""Exact moments of Wishart matrices, and the Gauss quadrature of their mean spectrum that follows from the moments.
 
-S = XXᵀ with X a d × n matrix of independent standard normal numbers; G = S / n is the whitened Gram matrix of n examples.
+S = XXᵀ, where X is a d × n matrix of independent standard normal numbers; G = S / n is the whitened Gram matrix of n
+examples.
 """
 
 import functools
@@ -18,21 +19,22 @@ from attnopt.checks import check_cost, check_count
 def wishart_trace_moment(partition: Sequence[int], dim: int, dof: int) -> Fraction:
     """The exact expectation of a product of traces of powers, E[Π_j tr S^{r_j}].
 
-    Integration by parts lowers the degree by one: with p = Π tr S^{r_j} and tr S⁰ = d,
+    S = XXᵀ, where X is a d × n matrix of independent standard normal numbers. Integration by parts lowers the degree by
+    one: with p = Π tr S^{r_j} and tr S⁰ = d,
 
         E[tr S^{m+1} p] = (n+m) E[tr S^m p] + Σ_{l<m} E[tr S^l tr S^{m-l} p] + Σ_j 2r_j E[tr S^{m+r_j} p / tr S^{r_j}].
 
     Args:
         partition: the powers r_j, non-negative whole numbers in any order.
         dim: the dimension d.
-        dof: n, the columns of X.
+        dof: n, the number of columns of X.
 
     Returns:
-        The moment, a whole number. Time and memory grow as the number of partitions of the degree, the sum of the powers; at
-        degree 40 it takes 2 seconds.
+        The moment, a whole number. Time and memory grow like the number of partitions of the degree, the sum of the powers;
+        degree 40 takes 2 seconds.
 
     Raises:
-        ValueError: if a call would take longer than 300 s or 4 GiB.
+        ValueError: if a call would take more than 300 s or 4 GiB.
 
     Source: the chapter "Optimal step sizes".
     """
@@ -63,24 +65,24 @@ def _moment(powers: tuple[int, ...], dim: int, dof: int) -> int:
 
 
 def spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
-    """The exact moments E[tr S^m] of one trace, for m = 0 … count - 1, by counting walks.
+    """The exact moments E[tr S^m] of a Wishart matrix S, for m = 0 … count - 1, by counting walks.
 
-    The eigenvalues of S that are not 0 for want of examples are those of BBᵀ with B bidiagonal and its 2 min(d, n) - 1
-    entries independent, chi-distributed. A closed walk on the path that B's entries form crosses each entry an even number
-    of times, so that the sum over all walks is a product of matrices. Unlike `wishart_trace_moment` it reaches degrees in
-    the hundreds.
+    S = XXᵀ, where X is a d × n matrix of independent standard normal numbers. Its nonzero eigenvalues are distributed like
+    those of BBᵀ, where B is bidiagonal, and its 2 min(d, n) - 1 entries are independent and chi-distributed. A closed walk
+    on the path formed by B's entries crosses each entry an even number of times, so products of matrices give the sum over
+    all walks. Unlike `wishart_trace_moment`, this reaches degrees in the hundreds.
 
     Args:
         dim: the dimension d.
-        dof: n, the columns of X.
-        count: how many moments.
+        dof: n, the number of columns of X.
+        count: number of moments.
 
     Returns:
-        Whole numbers, the first of them d. A hundred take half a second for the smaller of d and n being 4, 6 seconds for it
-        being 100; the time grows in proportion to that, and as the fourth power of the count.
+        Whole numbers, the first of them d. A hundred take half a second if min(d, n) is 4, and 6 seconds if it is 100; for
+        large counts, the time is proportional to min(d, n) and to the fourth power of the count.
 
     Raises:
-        ValueError: if a call would take longer than 300 s or 4 GiB.
+        ValueError: if a call would take more than 300 s or 4 GiB.
 
     Source: the bidiagonal model is Dumitriu and Edelman (2002), Matrix models for beta ensembles, Theorem 3.1.
     """
@@ -91,7 +93,7 @@ def spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
 
 
 def _seconds_of_moments(dim: int, dof: int, count: int) -> float:
-    """About how long exact moments take, as measured."""
+    """The approximate time that exact moments take, as measured."""
     return min(dim, dof) * (8e-6 * count + 7e-10 * float(count) ** 4)
 
 
@@ -107,34 +109,35 @@ def _spectral_moments(dim: int, dof: int, count: int) -> tuple[int, ...]:
     walks = nowhere = np.zeros((count, count), dtype=object)
     nowhere[0, 0] = 1
     for crossed in crossings:
-        # walks back from this edge's far end, by how often they cross it to and fro, k, and by their half-length, m
+        # walks from this edge's far end back to it, by how often they cross it to and fro, k, and by half their length, m
         before, walks = walks, nowhere.copy()
         for k in range(1, count):
-            # between two crossings of this edge the walk makes excursions over the one before, j of them in all
+            # between crossings of this edge, the walk makes excursions over the previous one, j of them in all
             excursions = binomials[k - 1, : count - k] @ before[: count - k, : count - k]
             walks[k, k:] = crossed[k] * excursions
-            # closed up, such a walk is k times at that end and m times in a row, where the trace's walks may begin
+            # such a closed walk visits that end k times and rows m times; the trace's walks begin in rows
             totals[k:] += walks[k, k:] * lengths[k:] // k
     totals[0] = dim
     return tuple(totals)
 
 
 def wishart_recurrence(dim: int, n_context: int, degree: int) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]]:
-    """Exact recurrence of the monic orthogonal polynomials of the mean spectrum, p ↦ E tr p(G).
+    """Exact recurrence coefficients of the monic orthogonal polynomials π_j of the mean spectrum, p ↦ E tr p(G).
 
-    π_{j+1}(λ) = (λ - α_j) π_j(λ) - β_j π_{j-1}(λ), with β_0 = d, the total mass.
+    G is the whitened Gram matrix of n examples. The recurrence is π_{j+1}(λ) = (λ - α_j) π_j(λ) - β_j π_{j-1}(λ), and
+    β_0 = d is the total mass.
 
     Args:
         dim: the dimension d.
         n_context: n, the number of examples.
-        degree: how many coefficients of each kind.
+        degree: number of coefficients of each kind.
 
     Returns:
-        α_0 … α_{degree-1} and β_0 … β_{degree-1}. A hundred take some 10 seconds for small d and n; the time grows as the
-        fifth power of the degree, and besides as that of the moments, see `spectral_moments`.
+        α_0 … α_{degree-1} and β_0 … β_{degree-1}. A hundred take about 10 seconds for small d and n; the time grows like
+        the fifth power of the degree, plus the time for `spectral_moments`.
 
     Raises:
-        ValueError: if a call would take longer than 300 s or 4 GiB.
+        ValueError: if a call would take more than 300 s or 4 GiB.
 
     Source: the algorithm is Chebyshev's, as in Gautschi (2004), Orthogonal Polynomials, section 2.1.7.
     """
@@ -144,7 +147,7 @@ def wishart_recurrence(dim: int, n_context: int, degree: int) -> tuple[tuple[Fra
 
 
 def check_degree(name: str, value: int, dim: int, n_context: int, degree: int) -> None:
-    """Require the recurrence up to a degree for which an argument asks to be a matter of minutes."""
+    """Require that the recurrence up to the degree that an argument implies takes at most minutes."""
     seconds = 2.5e-10 * float(degree) ** 5 * math.log2(n_context + 1) + _seconds_of_moments(dim, n_context, 2 * degree)
     check_cost(name, f"{value} with dimension {dim} and {n_context} examples", seconds)
 
@@ -165,7 +168,9 @@ def _recurrence(dim: int, n_context: int, degree: int) -> tuple[tuple[Fraction, 
 
 
 def wishart_quadrature(dim: int, n_context: int, n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights with E tr p(G) = Σ_q w_q p(x_q) for every polynomial p of degree below 2 ``n_nodes``.
+    """Nodes x_q and weights w_q with E tr p(G) = Σ_q w_q p(x_q) for every polynomial p of degree below 2 ``n_nodes``.
+
+    G is the whitened Gram matrix of n examples.
 
     Args:
         dim: the dimension d.
@@ -176,7 +181,7 @@ def wishart_quadrature(dim: int, n_context: int, n_nodes: int) -> tuple[np.ndarr
         Nodes in increasing order and positive weights, which sum to d; both read-only.
 
     Raises:
-        ValueError: if a call would take longer than 300 s or 4 GiB.
+        ValueError: if a call would take more than 300 s or 4 GiB.
 
     Source: Golub and Welsch (1969), Calculation of Gauss quadrature rules.
     """
@@ -188,7 +193,7 @@ def _quadrature(dim: int, n_context: int, n_nodes: int) -> tuple[np.ndarray, np.
     alpha, beta = wishart_recurrence(dim, n_context, n_nodes)
     diagonal, beside = np.array([float(a) for a in alpha]), np.sqrt([float(b) for b in beta])
     nodes = scipy.linalg.eigvalsh_tridiagonal(diagonal, beside[1:])
-    # 1 / Σ_j p_j(x)² and not the eigenvectors' first entries, which lose the tiny weights of the far nodes to rounding
+    # 1 / Σ_j p_j(x)², because the eigenvectors' first entries would lose the tiny weights of the far nodes to rounding
     before, now = np.zeros(n_nodes), np.full(n_nodes, 1 / beside[0])
     inverse = now**2
     for j in range(n_nodes - 1):
@@ -202,7 +207,7 @@ def _quadrature(dim: int, n_context: int, n_nodes: int) -> tuple[np.ndarray, np.
 def _gamma_rule(count: int, power: float) -> tuple[np.ndarray, np.ndarray]:
     """Gauss's nodes for x^power e^(-x), and weights that sum to 1, from the eigenvectors of the recurrence's matrix.
 
-    SciPy's rule divides by Γ(power + 1), which overflows from a power of about 170 on.
+    SciPy's rule divides by Γ(power + 1), which overflows for powers above about 170.
     """
     k = np.arange(count)
     nodes, vectors = scipy.linalg.eigh_tridiagonal(2 * k + power + 1, np.sqrt(k[1:] * (k[1:] + power)))
@@ -210,22 +215,22 @@ def _gamma_rule(count: int, power: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def gram_quadrature(dim: int, n_context: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gram matrices and weights with E p(G) = Σ_q w_q p(G_q) for every polynomial p in the entries of G up to a degree.
+    """Gram matrices G_q and weights w_q with E p(G) = Σ_q w_q p(G_q) for every polynomial p in G's entries up to a degree.
 
-    G = LLᵀ/n with L lower triangular (Bartlett), its entries independent, chi-distributed on the diagonal and normal below
-    it: a product of Gauss rules. The number of matrices grows fast with ``dim``; for three layers (degree 6) it is 112
-    in two dimensions and 21,952 in three. In four, degree 4 takes 3 seconds and half a GiB.
+    G = LLᵀ/n, where L is lower triangular (Bartlett) with independent entries, chi-distributed on the diagonal and normal
+    below it, so a product of Gauss rules is exact. The number of matrices grows fast with ``dim``: for three layers
+    (degree 6), it is 112 in two dimensions and 21,952 in three. In four, degree 4 takes 3 seconds and half a GiB.
 
     Args:
         dim: the dimension d.
         n_context: n, the number of examples.
-        degree: up to which the rule is exact.
+        degree: the degree of p up to which the rule is exact.
 
     Returns:
         Matrices, shape (q, d, d), and positive weights that sum to 1, shape (q,).
 
     Raises:
-        ValueError: if a call would take longer than 300 s or 4 GiB.
+        ValueError: if a call would take more than 300 s or 4 GiB.
 
     Source: Bartlett (1934), On the theory of statistical regression, for the factor L.
     """
@@ -239,7 +244,7 @@ def gram_quadrature(dim: int, n_context: int, degree: int) -> tuple[np.ndarray, 
     check_cost("dim, n_context and degree", f"{dim}, {n_context} and {degree}", 4e-11 * columns * rule**3, gib)
     rules, places = [], []
     for j in range(columns):
-        # odd powers of a diagonal entry come with odd powers of normal ones, whose symmetric rule makes them vanish
+        # odd powers of a diagonal entry come with odd powers of normal entries, whose symmetric rule gives 0
         squares, weights = _gamma_rule(degree // 2 + 1, (n_context - j) / 2 - 1)
         rules.append((np.sqrt(2 * squares), weights))
         places.append((j, j))

@@ -1,4 +1,4 @@
-"""Part I: attention as the gradient of a multinomial regression's cross-entropy in its features."""
+"""Attention as the gradient of a multinomial regression's cross-entropy with respect to its features."""
 
 from attnopt.regression.attention import cross_attention, self_attention
 from attnopt.regression.blocks import block_step, unroll, unroll_logits

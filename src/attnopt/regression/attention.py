@@ -1,4 +1,4 @@
-"""Cross- and self-attention as Actor, Gruber and Cyr write them: keys and values are one matrix, no 1/√d."""
+"""Cross- and self-attention as Actor, Gruber, and Cyr write them: one matrix for keys and values, and no factor 1/√d."""
 
 from torch import Tensor
 
@@ -13,7 +13,7 @@ def cross_attention(features: Tensor, weights: Tensor, axis: Axis) -> Tensor:
         features: Z, shape (..., S, F).
         weights: θ, shape (..., K, F).
         axis: "class" normalizes over the keys, as scaled dot-product attention does; "sequence" over the queries,
-            which is what the papers' σ_i says (and how slot attention begins).
+            as the papers' σ_i does (and slot attention at first).
 
     Returns:
         One combination of rows of θ for each token, shape (..., S, F).
@@ -27,14 +27,14 @@ def cross_attention(features: Tensor, weights: Tensor, axis: Axis) -> Tensor:
 
 
 def self_attention(x: Tensor, axis: Axis) -> Tensor:
-    """Self-attention with queries, keys and values all equal to x, σ(x xᵀ)x.
+    """Self-attention with queries, keys, and values all equal to x, σ(x xᵀ)x.
 
     Args:
-        x: shape (..., S, F).
+        x: tokens, shape (..., S, F).
         axis: as in `cross_attention`.
 
     Returns:
-        Shape (..., S, F).
+        One combination of rows of x for each token, shape (..., S, F).
 
     Source: Actor, Gruber, Cyr (2025), eq. (8).
     """

@@ -1,4 +1,4 @@
-"""Transformer blocks as steps of the feature flow: explicit Euler, two splittings, and the block as printed."""
+"""Transformer blocks as steps of the feature flow: explicit Euler, two splittings, and the block as published."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
@@ -39,12 +39,12 @@ def block_step(
         features: Z, shape (..., S, F).
         weights: θ, shape (..., K, F), or (..., F, F) and symmetric for the quadratic model.
         labels: C, shape (..., S, K), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalized.
-        step: h, the time that a layer takes; the papers' block has 1.
+        axis: the axis along which softmax and labels are normalized.
+        step: h, the length of the step; 1 in the papers' block.
         scheme: "euler" is Z + h(A + B)(Z). "printed" is the papers' block, eqs (7) and (9): an Euler step along A, then
             one along B, with their formula -2σZθ for A in the quadratic model. "lie" follows A for a time h, then B;
-            "strang" follows B for h/2, A for h and B for h/2. B is followed exactly, A by one step of the classical
-            Runge-Kutta method of order 4.
+            "strang" follows B for h/2, A for h, and B for h/2. Both follow B exactly, and A by one step of the
+            classical Runge-Kutta method of order 4.
         model: "linear" (N = Zθᵀ) or "quadratic" (N = ZθZᵀ).
 
     Returns:
@@ -67,20 +67,20 @@ def unroll(
     scheme: Scheme = "euler",
     model: Model = "linear",
 ) -> Tensor:
-    """The features after each of several layers of `block_step`.
+    """The features before and after each of several layers of `block_step`.
 
     Args:
         features: Z, shape (..., S, F).
-        weights: θ for all layers, or one θ a layer.
+        weights: one θ for all layers, or a sequence of one θ per layer.
         labels: C, shape (..., S, K).
-        axis: along which softmax and labels are normalized.
-        layers: how many.
+        axis: the axis along which softmax and labels are normalized.
+        layers: number of layers.
         step: as in `block_step`.
         scheme: as in `block_step`.
         model: as in `block_step`.
 
     Returns:
-        Input and output of every layer, shape (layers + 1, ..., S, F).
+        The input and the output of every layer, shape (layers + 1, ..., S, F).
     """
     check_count("layers", layers, 0)
     if not isinstance(weights, (Tensor, Sequence)):
@@ -100,18 +100,18 @@ def unroll(
 
 
 def unroll_logits(logits: Tensor, weights: Tensor, labels: Tensor, axis: Axis, layers: int, step: float = 1.0) -> Tensor:
-    """The logits after each of several Euler layers of the linear model, without touching the features.
+    """The logits after each of several Euler layers of the linear model, computed without the features.
 
-    Features move by combinations of the rows of θ, so N = Zθᵀ moves by (C - σ(N))θθᵀ: a layer costs S·K² operations
-    instead of S·K·F. Logits may carry an offset, such as a classifier's bias.
+    A layer adds h(C - σ(N))θ to the features, so it adds h(C - σ(N))θθᵀ to N = Zθᵀ, which costs S·K² operations
+    instead of S·K·F. The logits may include an offset, such as a classifier's bias.
 
     Args:
         logits: N at the input, shape (..., S, K).
         weights: θ, shape (..., K, F).
         labels: C, shape (..., S, K), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalized.
-        layers: how many.
-        step: the step of a layer.
+        axis: the axis along which softmax and labels are normalized.
+        layers: number of layers.
+        step: h, the length of a layer's step.
 
     Returns:
         Logits at the input and after every layer, shape (layers + 1, ..., S, K).
@@ -136,7 +136,7 @@ Rule = Callable[[Tensor, Tensor, Tensor, int, float], Tensor]
 
 
 def _rule(scheme: Scheme, model: Model) -> Rule:
-    """The layer's map as a function of features, weights, labels, softmax dimension and step, unchecked."""
+    """The layer's map as a function of features, weights, labels, softmax dimension, and step, without checks."""
     check_word("scheme", scheme, get_args(Scheme))
     gradient = UNCHECKED[feature_gradient(model)]
     attend, follow_labels = (

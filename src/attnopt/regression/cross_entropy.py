@@ -7,12 +7,12 @@ from attnopt.softmax import logsumexp
 
 
 def pointwise_cross_entropy(logits: Tensor, labels: Tensor, axis: Axis) -> Tensor:
-    """Cross-entropy of one data point, ⟨1, LSE(N)⟩ - ⟨C, N⟩: convex in the logits N.
+    """Cross-entropy of one data point, ⟨1, LSE(N)⟩ - ⟨C, N⟩, which is convex in the logits N.
 
     Args:
         logits: N, shape (..., S, K).
         labels: C, shape (..., S, K), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalized.
+        axis: the axis along which softmax and labels are normalized.
 
     Returns:
         The cross-entropy in nats, summed over the slices, shape (...).

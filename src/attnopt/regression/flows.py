@@ -29,14 +29,14 @@ UNCHECKED: dict[Formula, Callable[[Tensor, Tensor, Tensor, int], Tensor]] = {
 
 
 def feature_gradient(model: Model, printed: bool = False) -> Formula:
-    """The function that gives a model's gradient, or the papers' formula for it.
+    """The function that computes a model's gradient, or the papers' formula for it.
 
     Args:
         model: "linear" (N = Zθᵀ) or "quadratic" (N = ZθZᵀ).
-        printed: whether to take the formula as printed; for the linear model it is the gradient.
+        printed: whether to take the published formula; for the linear model, it is the gradient.
 
     Returns:
-        One of `linear_gradient`, `quadratic_gradient` and `quadratic_gradient_of_paper`.
+        One of `linear_gradient`, `quadratic_gradient`, and `quadratic_gradient_of_paper`.
     """
     check_word("model", model, get_args(Model))
     check_flag("printed", printed)
@@ -54,18 +54,18 @@ def feature_flow(
     model: Model = "linear",
     printed: bool = False,
 ) -> Tensor:
-    """Features along the flow Ż = -∂ℓ(Z), by LSODA with relative tolerance 1e-11.
+    """Features along the gradient flow Ż = -∂ℓ(Z) of the cross-entropy, by LSODA with relative tolerance 1e-11.
 
-    LSODA turns to an implicit method where rates differ much, as they do at long times; up to time 1000, errors of 3e-9
-    have been seen. The members of a batch share the solver's steps, which suit the fastest of them. It works in float64 on
-    the CPU; values return in the dtype and on the device of ``features``.
+    LSODA switches to an implicit method where rates differ greatly, as at long times; up to time 1000, we have seen errors
+    of 3e-9. The members of a batch share the solver's steps, which suit the fastest of them. The solver works in float64 on
+    the CPU; the result has the dtype and device of ``features``.
 
     Args:
         features: Z at time 0, shape (..., S, F).
         weights: θ, shape (..., K, F), or (..., F, F) and symmetric for the quadratic model.
         labels: C, shape (..., S, K), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalized.
-        times: when to look, one-dimensional, strictly increasing, not negative.
+        axis: the axis along which softmax and labels are normalized.
+        times: the times of the returned features, one-dimensional, strictly increasing, not negative.
         model: "linear" (N = Zθᵀ) or "quadratic" (N = ZθZᵀ).
         printed: follow minus the papers' formula for the quadratic model instead of minus the gradient.
 
@@ -99,5 +99,5 @@ def feature_flow(
         torch.set_num_threads(threads)
     path = torch.from_numpy(states.copy()).reshape(len(seen), *shape)
     if seen[0] == 0:
-        path[0] = start  # which the solver would round
+        path[0] = start  # the solver would round it
     return path.to(features)

@@ -21,7 +21,7 @@ def linear_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: Axi
         features: Z, shape (..., S, F).
         weights: θ, shape (..., K, F).
         labels: C, shape (..., S, K), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalized.
+        axis: the axis along which softmax and labels are normalized.
 
     Returns:
         The gradient, shape (..., S, F).
@@ -39,14 +39,14 @@ def linear_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: Axi
 def quadratic_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> Tensor:
     """Gradient in Z of the cross-entropy of the quadratic model N = ZθZᵀ, θ symmetric: (σ + σᵀ - C - Cᵀ)Zθ.
 
-    Attention over the keys and attention over the queries enter alike, so ``axis`` only says how the labels are
-    normalized: the value for one axis and C is that for the other axis and Cᵀ.
+    Attention over the keys and over the queries enter symmetrically, so ``axis`` only tells how the labels are normalized:
+    exchanging the axis and replacing C by Cᵀ leaves the value unchanged.
 
     Args:
         features: Z, shape (..., S, F).
         weights: θ, shape (..., F, F), symmetric.
         labels: C, shape (..., S, S), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalized.
+        axis: the axis along which softmax and labels are normalized.
 
     Returns:
         The gradient, shape (..., S, F).
@@ -58,18 +58,18 @@ def quadratic_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: 
 
 
 def quadratic_gradient_of_paper(features: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> Tensor:
-    """The papers' formula for the same gradient, 2σZθ - (C + Cᵀ)Zθ: wrong unless σ is symmetric on Zθ.
+    """The papers' formula for the same gradient, 2σZθ - (C + Cᵀ)Zθ: wrong unless σZθ = σᵀZθ.
 
-    Kept to be compared with `quadratic_gradient`, which has the same arguments and raises the same errors.
+    It is kept for comparison with `quadratic_gradient`, which has the same arguments and raises the same errors.
 
     Args:
         features: Z, shape (..., S, F).
         weights: θ, shape (..., F, F), symmetric.
         labels: C, shape (..., S, S), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalized.
+        axis: the axis along which softmax and labels are normalized.
 
     Returns:
-        The printed expression, shape (..., S, F).
+        The value of the papers' formula, shape (..., S, F).
 
     Source: Actor, Gruber, Cyr (2025), eq. (8) and Corollary 2.
     """

@@ -1,4 +1,4 @@
-"""Several heads: one cross-entropy each, and their sum's gradient."""
+"""Several heads: the gradient of a sum of cross-entropies, one for each head."""
 
 from torch import Tensor
 
@@ -7,14 +7,16 @@ from attnopt.regression.gradients import linear_gradient
 
 
 def multi_head_gradient(features: Tensor, projections: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> Tensor:
-    """Gradient in Z of a sum of cross-entropies, head h seeing ZP_h: each head's attention minus labels, sent back by P_hᵀ.
+    """Gradient in Z of a sum of cross-entropies, one for each head h, which sees the projected features ZP_h.
+
+    Each head contributes its attention minus its labels, mapped back by P_hᵀ.
 
     Args:
         features: Z, shape (..., S, F).
-        projections: P, shape (..., H, F, D): what each head sees of the features.
-        weights: θ, shape (..., H, K, D): each head's keys, which are also its values.
+        projections: P, the projection of each head, shape (..., H, F, D).
+        weights: θ, the keys of each head, which are also its values, shape (..., H, K, D).
         labels: C, shape (..., H, S, K), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalized.
+        axis: the axis along which softmax and labels are normalized.
 
     Returns:
         Σ_h (σ(ZP_hθ_hᵀ) - C_h)θ_hP_hᵀ, shape (..., S, F).

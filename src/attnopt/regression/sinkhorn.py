@@ -1,4 +1,4 @@
-"""Attention normalized along both axes: the doubly stochastic matrix that makes Corollary 2 true."""
+"""Attention normalized along both axes: the doubly stochastic matrix for which Corollary 2 of Part I's paper is true."""
 
 import torch
 from torch import Tensor
@@ -18,8 +18,8 @@ def sinkhorn_attention(scores: Tensor) -> Tensor:
         A symmetric matrix whose rows and columns sum to 1, shape (..., S, S).
 
     Raises:
-        ValueError: if ``scores`` are so spread that the row sums cannot be brought within the square root of the dtype's
-            epsilon of 1.
+        ValueError: if ``scores`` have so large a range that the row sums cannot be brought to 1 within the square root of
+            the dtype's epsilon.
 
     Source: Knight, Ruiz (2013) for Newton's method; Sander, Ablin, Blondel, Peyré (2022) for the use in attention.
     """
@@ -33,9 +33,9 @@ def sinkhorn_attention(scores: Tensor) -> Tensor:
 
 
 def sinkhorn_value(scores: Tensor) -> Tensor:
-    """The largest value of ⟨P, A⟩ + H(P) over doubly stochastic P, attained by `sinkhorn_attention`.
+    """The largest value of ⟨P, A⟩ + H(P) over doubly stochastic matrices P with entropy H(P).
 
-    Its gradient in A is doubly stochastic attention, as that of ⟨1, LSE(A)⟩ is softmax attention.
+    `sinkhorn_attention` attains it, and is its gradient in A, as softmax attention is the gradient of ⟨1, LSE(A)⟩.
 
     Args:
         scores: A, shape (..., S, S), symmetric.
@@ -44,7 +44,7 @@ def sinkhorn_value(scores: Tensor) -> Tensor:
         The value in nats, shape (...).
 
     Raises:
-        ValueError: as `sinkhorn_attention`.
+        ValueError: as in `sinkhorn_attention`.
     """
     # The dual: the least value over f of Σ exp(A + f + fᵀ) - S - 2 Σ f. At the minimizer its derivative in f vanishes,
     # so f may be held fixed when the value is differentiated.
@@ -64,7 +64,7 @@ def _newton_matrix(scores: Tensor, log_scaling: Tensor) -> Tensor:
 
 
 def _check_row_sums(row_sums: Tensor, scores: Tensor) -> None:
-    """Refuse scores whose scaling the dtype cannot resolve."""
+    """Reject scores whose scaling the dtype cannot resolve."""
     if not ((row_sums - 1).abs() <= torch.finfo(scores.dtype).eps ** 0.5).all():
         spread = (scores.amax() - scores.amin()).item()
         raise ValueError(f"scores must be less spread to be balanced in {scores.dtype}, got a range of {spread:.3g}")

@@ -1,4 +1,4 @@
-"""When the linear model's cross-entropy has a finite minimizer, and how fast features leave when it has none."""
+"""When the linear model's cross-entropy has a finite minimizer, and how fast features diverge when it has none."""
 
 import numpy as np
 from scipy.optimize import linprog, nnls
@@ -10,17 +10,17 @@ RESOLUTION = 1e-7  # the tolerance to which HiGHS satisfies the equations
 
 
 def stationary_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
-    """How far inside the normalized matrices some P with Pθ = Cθ can lie: the largest possible smallest entry of P.
+    """The largest possible value of the smallest entry of P, over normalized matrices P with Pθ = Cθ.
 
-    The linear model has a finite minimizer Z, that is σ(Zθᵀ)θ = Cθ has a solution, exactly when this is positive.
+    The linear model has a finite minimizer Z, that is, σ(Zθᵀ)θ = Cθ has a solution, exactly when this margin is positive.
 
     Args:
         weights: θ, shape (K, F).
         labels: C, shape (S, K), non-negative, summing to 1 along ``axis``.
-        axis: along which softmax and labels are normalized.
+        axis: the axis along which softmax and labels are normalized.
 
     Returns:
-        The margin, in [0, 1 / length of the axis], from a linear program solved to about 1e-7; smaller ones count as 0.
+        The margin, in [0, 1 / length of the axis], from a linear program solved to about 1e-7; smaller ones are set to 0.
 
     Raises:
         RuntimeError: if the solver fails.
@@ -47,20 +47,20 @@ def stationary_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
 
 
 def separation_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
-    """The margin γ of one-hot labels: how far features of norm 1 can lift every label's logit above all others of its slice.
+    """The largest margin γ by which features of norm 1 raise every one-hot label's logit above all others of its slice.
 
-    If it is positive, the features that follow the gradient flow of the linear model leave for infinity like log(t)/γ, and
-    the cross-entropy falls like 1/(γ²t). For one token and softmax over classes it is, if positive, the distance of the
-    label's weight vector from the convex hull of the others.
+    If γ is positive, then along the gradient flow of the linear model the features diverge like log(t)/γ, and the
+    cross-entropy falls like 1/(γ²t). For one token and softmax over classes, a positive γ is the distance of the label's
+    weight vector from the convex hull of the others.
 
     Args:
         weights: θ, shape (K, F).
         labels: C, shape (S, K), one-hot along ``axis``.
-        axis: along which softmax and labels are normalized, of length 2 or more.
+        axis: the axis along which softmax and labels are normalized, of length 2 or more.
 
     Returns:
-        max over ‖Z‖ = 1 of the smallest difference of logits, 0 if it is not positive or less than 1e-7 of the largest
-        norm of a difference's derivative.
+        The maximum over ‖Z‖ = 1 of the smallest difference of logits; 0 if that is not positive, or if it is below 1e-7
+        times the largest norm of the gradient of any such difference.
 
     Source: the chapter "The flow of features"; Soudry et al. (2018) for logistic regression.
     """
@@ -94,7 +94,7 @@ def separation_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
 
 
 def _check_problem(weights: Tensor, labels: Tensor, axis: Axis) -> int:
-    """The softmax dimension of one problem without leading dimensions, its arguments checked."""
+    """Check the arguments of one problem, without leading dimensions, and return the softmax dimension."""
     dim = axis_dim(axis)
     check_matrices(weights=weights, labels=labels)
     if weights.ndim != 2 or labels.ndim != 2:

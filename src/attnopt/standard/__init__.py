@@ -1,4 +1,4 @@
-"""Part V: the book's questions, put to standard transformers."""
+"""The book's questions about attention, put to standard transformers."""
 
 from attnopt.standard.counting import as_one_hot, best_count, count_levels, level_means
 from attnopt.standard.probes import explained, fitted_reading

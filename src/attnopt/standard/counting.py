@@ -1,4 +1,4 @@
-"""Sequences of tokens for the transformer of Part V, and states that are replaced by their means over levels."""
+"""Token sequences for the transformers of Part V, counts of their tokens, and means of states over equal counts."""
 
 import itertools
 
@@ -10,29 +10,29 @@ from attnopt.checks import check_count, check_integers, check_matrices
 
 
 def as_one_hot(tokens: Tensor, p: int) -> Tensor:
-    """One-hot tokens, and after them the token p, at which the answer is read.
+    """One-hot vectors of the tokens, followed by that of an extra token p, at which the answer is read.
 
     Args:
-        tokens: of 0 … p - 1, int64, shape (..., L).
+        tokens: tokens in 0 … p - 1, int64, shape (..., L).
         p: size of the vocabulary.
 
     Returns:
-        Shape (..., L + 1, p + 1).
+        The vectors, float32, shape (..., L + 1, p + 1).
     """
     check_integers("tokens", tokens, check_count("p", p, 2))
     return F.one_hot(F.pad(tokens, (0, 1), value=p), p + 1).float()
 
 
 def count_levels(tokens: Tensor, p: int, shifts: tuple[int, ...]) -> Tensor:
-    """A number for how often each token occurs among the first ones, after x_t has become x_t + shift_t modulo p.
+    """A number that encodes how often each token occurs among the first k, after each x_t becomes x_t + shift_t modulo p.
 
     Args:
-        tokens: of 0 … p - 1, int64, shape (..., L).
+        tokens: tokens in 0 … p - 1, int64, shape (..., L).
         p: size of the vocabulary.
-        shifts: one integer for each of the first tokens; the others do not count.
+        shifts: one integer for each of the first k tokens; later tokens are ignored.
 
     Returns:
-        The same integer for sequences with the same counts, shape (...).
+        One integer per sequence, shape (...), the same for sequences with the same counts and only for these.
     """
     check_integers("tokens", tokens, check_count("p", p, 2))
     k = len(shifts)
@@ -44,15 +44,16 @@ def count_levels(tokens: Tensor, p: int, shifts: tuple[int, ...]) -> Tensor:
 
 
 def best_count(states: Tensor, tokens: Tensor, p: int, k: int) -> tuple[tuple[int, ...], Tensor]:
-    """The shifts of the first k tokens whose counts explain the largest share of the states' variance, and this share.
+    """The shifts for which `count_levels` explains the largest share of the states' variance, and this share.
 
-    For p = 2 a shift by 1 changes the sign with which a token counts. One shift, here the first, can always be 0.
+    The states are predicted by their means over sequences with equal counts. For p = 2, a shift by 1 changes the sign with
+    which a token counts. One shift, here the first, can always be 0.
 
     Args:
-        states: of all samples, shape (n, width).
-        tokens: int64, shape (n, L).
+        states: states of all samples, shape (n, width).
+        tokens: their tokens, int64, shape (n, L).
         p: size of the vocabulary.
-        k: how many tokens count.
+        k: number of tokens that are counted.
     """
     centered = states - states.mean(0)
     found = []
@@ -63,11 +64,11 @@ def best_count(states: Tensor, tokens: Tensor, p: int, k: int) -> tuple[tuple[in
 
 
 def level_means(states: Tensor, levels: Tensor) -> Tensor:
-    """For each sample the mean of the states over all samples of its level, shape (n, width).
+    """For each sample, the mean of the states over all samples of its level, shape (n, width).
 
     Args:
-        states: shape (n, width).
-        levels: integers, shape (n,).
+        states: states of the samples, shape (n, width).
+        levels: their levels, integers, shape (n,).
     """
     check_matrices(states=states)
     if levels.shape != states.shape[:1]:

@@ -1,4 +1,4 @@
-"""Linear probes, fitted on some samples and judged on others."""
+"""Linear probes, fitted on some samples and evaluated on others."""
 
 import torch
 from torch import Tensor
@@ -7,16 +7,16 @@ from attnopt.checks import as_column, check_broadcast, check_count, check_matric
 
 
 def fitted_reading(features: Tensor, target: Tensor, fit: int, penalty: float = 1e-9) -> Tensor:
-    """What the affine function of the features says that is closest to the target on the first samples.
+    """Predictions of the affine function of the features that best fits the target on the first samples.
 
     Args:
-        features: shape (..., n_samples, F).
-        target: shape (..., n_samples).
-        fit: how many samples the function is fitted on.
-        penalty: of ridge regression, on features that are scaled to variance 1.
+        features: feature vectors, shape (..., n_samples, F).
+        target: target values, shape (..., n_samples).
+        fit: number of samples, from the first, on which the function is fitted.
+        penalty: ridge penalty, for features that are scaled to variance 1.
 
     Returns:
-        On the other samples, shape (..., n_samples - fit).
+        Predictions on the other samples, shape (..., n_samples - fit).
     """
     check_matrices(features=features, target=as_column(target))
     if target.shape[-1] != features.shape[-2]:
@@ -30,7 +30,7 @@ def fitted_reading(features: Tensor, target: Tensor, fit: int, penalty: float = 
     known, sought = centered[..., :fit, :], (target[..., :fit] - level)[..., None]
     gram = known.mT @ known
     scale = gram.diagonal(dim1=-2, dim2=-1).sqrt()
-    scale = torch.where(scale > 0, scale, 1)[..., None]  # a constant feature says nothing
+    scale = torch.where(scale > 0, scale, 1)[..., None]  # a constant feature predicts nothing
     eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
     weights = torch.linalg.solve(gram / scale / scale.mT + penalty * eye, known.mT @ sought / scale) / scale
     return level + (centered[..., fit:, :] @ weights)[..., 0]
@@ -40,11 +40,11 @@ def explained(prediction: Tensor, target: Tensor) -> Tensor:
     """The share of the target's variance that a prediction explains, R² = 1 - E(target - prediction)² / Var(target).
 
     Args:
-        prediction: shape (..., n_samples).
-        target: shape (..., n_samples).
+        prediction: predicted values, shape (..., n_samples).
+        target: target values, shape (..., n_samples).
 
     Returns:
-        Shape (...); negative where the target's mean would predict better.
+        R², shape (...); negative where the target's mean would predict better.
     """
     check_matrices(prediction=as_column(prediction), target=as_column(target))
     check_broadcast(0, prediction=prediction, target=target)

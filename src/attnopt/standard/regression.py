@@ -1,4 +1,4 @@
-"""Random linear regressions as sequences of points and labels, and what known algorithms answer to them."""
+"""Linear regressions as sequences of points and labels, and the answers of known algorithms to them."""
 
 import torch
 from torch import Tensor
@@ -7,14 +7,14 @@ from attnopt.checks import as_column, check_broadcast, check_count, check_matric
 
 
 def as_tokens(covariates: Tensor, labels: Tensor) -> Tensor:
-    """The tokens x₁, y₁, x₂, y₂, …, x_n of n points and the labels of all except the last.
+    """The tokens x₁, y₁, x₂, y₂, …, x_n: n points, and the labels of all except the last.
 
     Args:
-        covariates: shape (..., n, d).
-        labels: shape (..., n); the last is left out.
+        covariates: the points x_i, shape (..., n, d).
+        labels: the labels y_i, shape (..., n); the last is left out.
 
     Returns:
-        (x_i, 0) and (0, y_i) in turn, shape (..., 2n - 1, d + 1).
+        The tokens (x_i, 0) and (0, y_i) in turn, shape (..., 2n - 1, d + 1).
 
     Source: Garg, Tsipras, Liang, Valiant (2022), section 2.
     """
@@ -26,19 +26,19 @@ def as_tokens(covariates: Tensor, labels: Tensor) -> Tensor:
 
 
 def krylov_answers(covariates: Tensor, labels: Tensor, query: Tensor, count: int) -> Tensor:
-    """The answers ⟨x, Gʲ b⟩, j = 0, 1, …, with G = XᵀX / n and b = Xᵀy / n, at a query x.
+    """The Krylov answers ⟨x, Gʲ b⟩, j = 0, 1, …, at a query x, where G = XᵀX / n and b = Xᵀy / n.
 
-    Every answer of k steps of gradient descent on the least squares problem from 0, with momentum and any step sizes, is a
-    combination of the first k, with coefficients that the steps alone determine.
+    After k steps of gradient descent from 0 on the least-squares problem, with any step sizes and momentum, the answer is a
+    linear combination of the first k of these, with coefficients that depend only on the step sizes and the momentum.
 
     Args:
         covariates: X, shape (..., n, d).
         labels: y, shape (..., n).
         query: x, shape (..., d).
-        count: how many.
+        count: number of answers.
 
     Returns:
-        Shape (..., count).
+        The answers, shape (..., count).
 
     Source: the chapter "Does a real transformer take gradient steps?".
     """
@@ -59,10 +59,10 @@ def newton_answers(covariates: Tensor, labels: Tensor, query: Tensor, steps: int
         covariates: X, shape (..., n, d).
         labels: y, shape (..., n).
         query: x, shape (..., d).
-        steps: how many.
+        steps: number of steps.
 
     Returns:
-        Those of M_0 … M_steps, shape (..., steps + 1).
+        The answers of M_0 … M_steps, shape (..., steps + 1).
 
     Source: Fu, Chen, Jia, Sharan (2024), section 3.
     """
@@ -78,7 +78,7 @@ def newton_answers(covariates: Tensor, labels: Tensor, query: Tensor, steps: int
 
 
 def ridge_answers(covariates: Tensor, labels: Tensor, query: Tensor, penalty: float) -> Tensor:
-    """The answers ⟨x, (XᵀX + λI)⁻¹ Xᵀy⟩ of ridge regression; with λ = 0 those of the least squares solution of least norm.
+    """The answers ⟨x, (XᵀX + λI)⁻¹ Xᵀy⟩ of ridge regression; with λ = 0, of the minimum-norm least-squares fit.
 
     Args:
         covariates: X, shape (..., n, d).
@@ -87,7 +87,7 @@ def ridge_answers(covariates: Tensor, labels: Tensor, query: Tensor, penalty: fl
         penalty: λ, at least 0.
 
     Returns:
-        Shape (...).
+        The answers, shape (...).
 
     Source: Hoerl and Kennard (1970).
     """
@@ -100,7 +100,7 @@ def ridge_answers(covariates: Tensor, labels: Tensor, query: Tensor, penalty: fl
 
 
 def _check_examples(covariates: Tensor, labels: Tensor, **query: Tensor) -> None:
-    """Require a label for each point, and of a query, if one is given, the points' dimension."""
+    """Require one label per point, and a query, if one is given, of the points' dimension."""
     vectors = {"labels": labels} | query
     check_matrices(covariates=covariates, **{name: as_column(value) for name, value in vectors.items()})
     n, dim = covariates.shape[-2:]

@@ -1,4 +1,4 @@
-"""The trained models of Part V, in half precision."""
+"""The trained models of Part V, stored in half precision."""
 
 from pathlib import Path
 
@@ -13,11 +13,11 @@ REGRESSORS, COUNTERS, GUESSERS = (DATA / f"{name}.npz" for name in ("regressors"
 
 
 def load_regressor(setting: str, seed: int) -> Transformer:
-    """A transformer with 4 heads that was trained on prompts of 16 labeled points and a query, float32.
+    """A transformer with 4 heads, trained on prompts of 16 labeled points and a query, in float32.
 
     Args:
-        setting: of ``experiments/steps_in_prompt.py``, such as "base".
-        seed: of the run.
+        setting: a setting of ``experiments/steps_in_prompt.py``, such as "base".
+        seed: the seed of the run.
 
     Source: trained by ``experiments/steps_in_prompt.py``.
     """
@@ -25,11 +25,11 @@ def load_regressor(setting: str, seed: int) -> Transformer:
 
 
 def load_counter(setting: str, seed: int) -> Transformer:
-    """A transformer with 4 heads that was trained on sparse parity, float32.
+    """A transformer with 4 heads, trained on sparse parity, in float32.
 
     Args:
-        setting: of ``experiments/counting.py``: "base".
-        seed: of the run.
+        setting: a setting of ``experiments/counting.py``, which must be "base".
+        seed: the seed of the run.
 
     Source: trained by ``experiments/counting.py``.
     """
@@ -37,11 +37,11 @@ def load_counter(setting: str, seed: int) -> Transformer:
 
 
 def load_guesser(setting: str, seed: int) -> Transformer:
-    """A transformer with 4 heads that was trained to predict a masked word, float32.
+    """A transformer with 4 heads, trained to predict a masked word, in float32.
 
     Args:
-        setting: of ``experiments/guessed_labels.py``: "base".
-        seed: of the run.
+        setting: a setting of ``experiments/guessed_labels.py``, which must be "base".
+        seed: the seed of the run.
 
     Source: trained by ``experiments/guessed_labels.py``.
     """

@@ -1,4 +1,4 @@
-"""A transformer as most code bases build it, in PyTorch, with the states between its parts open to reading and exchange."""
+"""A standard transformer in PyTorch; the states between its parts can be read and replaced."""
 
 import math
 from collections.abc import Callable
@@ -14,8 +14,8 @@ class Attention(nn.Module):
     """Causal softmax attention with several heads: a token sees itself and those before it.
 
     Args:
-        width: of the residual stream.
-        heads: how many; they share the width.
+        width: width of the residual stream.
+        heads: number of heads, which divide the width among them.
     """
 
     def __init__(self, width: int, heads: int):
@@ -25,7 +25,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x: Tensor, last: bool = False) -> Tensor:
-        """What attention adds to every token, or only to the last, from the normalized states, shape (..., T, width)."""
+        """The output of attention at every token, or only at the last, for normalized states, shape (..., T, width)."""
         q, k, v = self.split(x)
         if last:
             mixed = F.scaled_dot_product_attention(q[..., -1:, :], k, v)  # it sees all tokens
@@ -38,7 +38,7 @@ class Attention(nn.Module):
         return tuple(part.unflatten(-1, (self.heads, -1)).transpose(-3, -2) for part in self.qkv(x).chunk(3, -1))
 
     def weights(self, x: Tensor) -> Tensor:
-        """The attention of each query, shape (..., heads, T, T): its rows sum to 1."""
+        """The attention weights of each query, shape (..., heads, T, T); rows sum to 1."""
         q, k, _ = self.split(x)
         scores = q @ k.mT / q.shape[-1] ** 0.5
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
@@ -48,16 +48,16 @@ class Attention(nn.Module):
 class Transformer(nn.Module):
     """Learned positions, layers of x ← x + attention(LN(x)) and x ← x + MLP(LN(x)), and a linear readout.
 
-    ``parts`` are the 2 · layers additions in order, attention and MLP in turn; ``forward`` is ``embed``, every part, and
-    ``read``.
+    The attribute ``parts`` holds the 2 · layers parts that add to the state, attention and MLP in turn; ``forward`` applies
+    ``embed``, every part, and ``read``.
 
     Args:
         inputs: size of a token vector.
         outputs: numbers read from each token.
         positions: maximum number of tokens in a sequence.
-        width: of the residual stream.
-        layers: how many.
-        heads: of each attention.
+        width: width of the residual stream.
+        layers: number of layers.
+        heads: number of heads in each layer.
 
     Source: Vaswani et al. (2017), with LayerNorm before each part as in Radford et al. (2019).
     """
@@ -86,14 +86,14 @@ class Transformer(nn.Module):
         self.readout = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, outputs))
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """The first states, shape (..., T, width), of tokens, shape (..., T, inputs)."""
+        """The embeddings, shape (..., T, width), of tokens, shape (..., T, inputs)."""
         if tokens.ndim < 2 or tokens.shape[-1] != self.embedding.in_features or tokens.shape[-2] > len(self.position):
             wanted = f"(..., at most {len(self.position)}, {self.embedding.in_features})"
             raise ValueError(f"tokens must have shape {wanted}, got {tuple(tokens.shape)}")
         return self.embedding(tokens) + self.position[: tokens.shape[-2]]
 
     def read(self, state: Tensor) -> Tensor:
-        """The outputs, shape (..., outputs), of states, shape (..., width), whatever part left them."""
+        """The outputs, shape (..., outputs), read from states, shape (..., width), after any part of the model."""
         return self.readout(state)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -113,9 +113,9 @@ class Transformer(nn.Module):
         """The states after the embedding and after each part, shape (..., T, width) each.
 
         Args:
-            tokens: shape (..., T, inputs).
-            change: called as ``change(i, state)`` with i = 0 for the embedding and i = 1, 2, … after each part. What it
-                returns takes the state's place, for the parts that follow too.
+            tokens: token vectors, shape (..., T, inputs).
+            change: called as ``change(i, state)`` with i = 0 for the embedding and i = 1, 2, … after each part. Its
+                result replaces the state, also for all later parts.
 
         Returns:
             2 · layers + 1 states.
@@ -129,14 +129,14 @@ class Transformer(nn.Module):
 
 
 def train(model: nn.Module, loss: Callable[[], Tensor], steps: int, rate: float = 1e-3, warmup: int = 500) -> None:
-    """Minimize a loss by Adam, its rate rising linearly over the warm-up and falling as a cosine to zero.
+    """Minimize a loss by Adam, with a learning rate that rises linearly during warm-up and falls along a cosine to zero.
 
     Args:
-        model: whose parameters change.
-        loss: of a new batch at each call.
-        steps: how many.
-        rate: the highest learning rate.
-        warmup: steps until it is reached.
+        model: the model to train.
+        loss: function that returns the loss of a new batch at each call.
+        steps: number of steps.
+        rate: the learning rate that warm-up and cosine multiply.
+        warmup: number of steps of warm-up.
     """
     steps, warmup = check_count("steps", steps), check_count("warmup", warmup, 0)
     check_number("rate", rate)

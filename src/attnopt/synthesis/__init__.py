@@ -1,4 +1,4 @@
-"""Part IV: what joins the three pictures."""
+"""What connects the three views of attention in Parts I to III."""
 
 from attnopt.synthesis.contexts import Error, Limit, Reading, mixture_error, mixture_limit, read_context
 from attnopt.synthesis.knowledge import (

@@ -1,7 +1,7 @@
-"""What softmax attention over a context returns: class by class, in the limit of a long context, and how far from it.
+"""The output of softmax attention over a context: class by class, in the limit of a long context, and its error before that.
 
-Tokens are keys and values; scores are inner products with the query. For scores ⟨x, Az⟩ and values Vx take the query Az and
-apply V. In the limit the context is a mixture Σ π_k N(θ_k, Σ) of clusters with one covariance.
+Tokens are keys and values; scores are inner products with the query. For scores ⟨x, Az⟩ and values Vx, use the query Az and
+apply V to the result. In the limit, the context is a mixture Σ π_k N(θ_k, Σ) of clusters with a common covariance.
 """
 
 from typing import NamedTuple
@@ -13,26 +13,27 @@ from attnopt.checks import check_broadcast, check_labels, check_matrices, check_
 
 
 class Reading(NamedTuple):
-    """What attention over a context returns, by class: shares @ classes is attention over all."""
+    """Attention over a context, divided by class; shares @ classes is attention over all tokens."""
 
-    shares: Tensor
-    classes: Tensor
+    shares: Tensor  #: The attention on each class.
+    classes: Tensor  #: The output of attention over each class alone.
 
 
 def read_context(queries: Tensor, tokens: Tensor, members: Tensor) -> Reading:
     """Attention of queries over a context, divided by the classes of its tokens.
 
-    Attention over all is Part I's cross-attention with what attention over each class returns in the place of class vectors.
-    The gradient in the query of -Σ C_k log shares_k is (shares - C) @ classes: everyone minus the classmates.
+    Attention over all tokens is Part I's cross-attention in which the output of attention over each class replaces that
+    class's vector. For labels C, the gradient of -Σ C_k log shares_k in the query is (shares - C) @ classes: attention over
+    all tokens minus attention over the labels' classes.
 
     Args:
         queries: q, shape (..., Q, F).
         tokens: x_j, shape (..., n, F).
-        members: the class of each token as a one-hot row, or shares in classes, shape (..., n, K).
+        members: the class of each token as a one-hot row, or its shares in the classes, shape (..., n, K).
 
     Returns:
-        The attention on each class, shape (..., Q, K), and attention over each class alone, shape (..., Q, K, F), 0 for a
-        class without tokens.
+        The attention on each class, shape (..., Q, K), and the output of attention over each class alone, shape
+        (..., Q, K, F), which is 0 for a class without tokens.
 
     Source: the chapter "One head, three contexts".
     """
@@ -49,21 +50,21 @@ def read_context(queries: Tensor, tokens: Tensor, members: Tensor) -> Reading:
 
 
 class Limit(NamedTuple):
-    """What attention over a long clustered context returns: between + within."""
+    """The limit of attention over a long clustered context, between + within."""
 
-    belief: Tensor
-    between: Tensor
-    within: Tensor
+    belief: Tensor  #: The attention on each cluster.
+    between: Tensor  #: Attention over the clusters' means.
+    within: Tensor  #: Linear attention within the clusters.
 
 
 def mixture_limit(queries: Tensor, means: Tensor, shares: Tensor, covariance: Tensor) -> Limit:
-    """The limit of attention over tokens from Σ π_k N(θ_k, Σ): σ(qθᵀ + log π)θ between the clusters, Σq within them.
+    """The limit of attention over tokens from Σ π_k N(θ_k, Σ): σ(qθᵀ + log π)θ between the clusters, plus qΣ within them.
 
     Args:
         queries: q, shape (..., Q, F).
         means: θ, shape (..., K, F).
-        shares: π, shape (..., K), positive numbers that sum to 1.
-        covariance: Σ, symmetric, shape (..., F, F); it may be 0.
+        shares: π, positive numbers that sum to 1, shape (..., K).
+        covariance: Σ, symmetric positive semidefinite, shape (..., F, F); it may be 0.
 
     Returns:
         The belief σ(qθᵀ + log π), shape (..., Q, K), and the two terms, each of shape (..., Q, F).
@@ -76,31 +77,32 @@ def mixture_limit(queries: Tensor, means: Tensor, shares: Tensor, covariance: Te
 
 
 class Error(NamedTuple):
-    """How far attention over n tokens is from its limit, times n: mean and covariance; n/spread tokens count."""
+    """Mean and covariance of the deviation of attention over n tokens from its limit, multiplied by n."""
 
-    spread: Tensor
-    bias: Tensor
-    covariance: Tensor
+    spread: Tensor  #: The effective number of tokens is n / spread.
+    bias: Tensor  #: Mean of the deviation, times n.
+    covariance: Tensor  #: Covariance of the deviation, times n.
 
 
 def mixture_error(queries: Tensor, means: Tensor, shares: Tensor, covariance: Tensor, labels: Tensor | None = None) -> Error:
-    """Bias and covariance, times n, of attention over n tokens from Σ π_k N(θ_k, Σ), or of everyone minus the classmates.
+    """Bias and covariance, times n, of attention over n tokens from Σ π_k N(θ_k, Σ), to leading order in 1/n.
 
-    They hold to leading order in 1/n; spread is exp(K(2q) - 2K(q)) with K = log E exp⟨q, x⟩.
+    With labels, attention over the labels' classes is subtracted. The spread is exp(K(2q) - 2K(q)), where
+    K(q) = log E exp⟨q, x⟩; n/spread is the effective number of tokens.
 
     Args:
         queries: q, shape (..., Q, F).
         means: θ, shape (..., K, F).
-        shares: π, shape (..., K), positive numbers that sum to 1.
-        covariance: Σ, symmetric, shape (..., F, F); it may be 0.
-        labels: C, shape (..., Q, K), to take what attention over the labels' classes returns off attention over all; None
-            for attention over all.
+        shares: π, positive numbers that sum to 1, shape (..., K).
+        covariance: Σ, symmetric positive semidefinite, shape (..., F, F); it may be 0.
+        labels: C, shape (..., Q, K), to subtract attention over the labels' classes from attention over all tokens; None
+            for attention over all tokens.
 
     Returns:
-        spread of shape (..., Q), bias of shape (..., Q, F), covariance of shape (..., Q, F, F).
+        An `Error`, with spread of shape (..., Q), bias of shape (..., Q, F), and covariance of shape (..., Q, F, F).
 
     Raises:
-        ValueError: if an error is too large for the dtype.
+        ValueError: if a result is too large for the dtype.
 
     Source: the chapter "One head, three contexts".
     """

@@ -1,7 +1,8 @@
-"""What one attention layer learns from the examples of its prompt, and what a feature that clusters them is worth to it.
+"""How many examples one attention layer needs to learn a rule from its prompt, and how many a clustering feature saves.
 
-A layer answers with a weighted sum of labels. Its kernel's eigenvalue at the rule and its second moment make one number ν,
-and the best scale leaves 1 - n/(n + ν - 1) of the variance after n examples.
+A layer answers with a weighted sum of labels. The eigenvalue of its kernel at the rule and the kernel's second moment
+determine one number, the sample-cost constant ν: with the best scale, the share 1 - n/(n + ν - 1) of the variance is
+unexplained after n examples.
 """
 
 import math
@@ -24,23 +25,24 @@ from attnopt.checks import (
     check_vectors,
 )
 
-LARGEST_SIZE = 2**20  # among so many sequences numbers of single precision are rarely equal
+LARGEST_SIZE = 2**20  # so many random numbers in single precision are rarely equal
 
 
 class Price(NamedTuple):
-    """What a softmax head costs on a linear rule: ν_soft, and the squared scale of its scores that costs least."""
+    """The least cost of a softmax head on linear rules, and the squared scale of its scores that attains it."""
 
-    number: float
-    spread: float
+    number: float  #: The least limit of n·loss/d.
+    spread: float  #: The squared score scale r.
 
 
 def softmax_price(dim: int) -> Price:
-    """The least limit of n·loss/d of one softmax head on linear rules, covariates N(0, I_d), and r, its score scale squared.
+    """The least limit of n·loss/d, for n → ∞ examples, of a softmax head on linear rules, and its squared score scale r.
 
-    The price is min (1 - r)/(r(1 - 2r)^(d/2 + 1)) = e(d + 2) + O(1/d); linear attention has d + 1.
+    The covariates are N(0, I_d). The limit is min (1 - r)/(r(1 - 2r)^(d/2 + 1)) = e(d + 2) + O(1/d) over r; for linear
+    attention, it is d + 1.
 
     Args:
-        dim: the number d of covariates.
+        dim: d, the number of covariates.
 
     Source: the chapter "What one layer can know".
     """
@@ -50,15 +52,17 @@ def softmax_price(dim: int) -> Price:
 
 
 def agreement_number(length: int, weight: int, p: int, sharpness: float) -> float:
-    """ν of a head whose scores are β times the number of equal tokens, for a rule of that weight on uniform sequences.
+    """The sample-cost constant ν of a head whose scores are β times the number of matching tokens, on uniform sequences.
 
-    With ρ = (e^β - 1)/(e^β + p - 1) it is (1 + (p - 1)ρ²)^L / ρ^(2k).
+    With weights e^score and the best scale, it leaves 1 - n/(n + ν - 1) of the variance unexplained after n examples.
+    For a rule that reads k tokens (a character; for p = 2, a parity), ν = (1 + (p - 1)ρ²)^L / ρ^(2k), where
+    ρ = (e^β - 1)/(e^β + p - 1).
 
     Args:
         length: L, tokens per sequence.
-        weight: k, how many of them the rule reads.
+        weight: k, the number of tokens that the rule reads.
         p: size of the vocabulary, at least 2.
-        sharpness: β.
+        sharpness: the inverse temperature β.
 
     Source: the chapter "What one layer can know".
     """
@@ -72,11 +76,12 @@ def agreement_number(length: int, weight: int, p: int, sharpness: float) -> floa
 def best_agreement(length: int, weight: int, p: int = 2) -> tuple[float, float]:
     """The sharpness at which `agreement_number` is least, and the least value.
 
-    (p - 1)ρ² = k/(L - k) and ν = (L/(L - k))^L ((p - 1)(L - k)/k)^k, if k < L(p - 1)/p; else an infinite sharpness and p^L.
+    If k < L(p - 1)/p, then (p - 1)ρ² = k/(L - k) and ν = (L/(L - k))^L ((p - 1)(L - k)/k)^k; otherwise, the sharpness is
+    infinite, and ν = p^L.
 
     Args:
         length: L, tokens per sequence.
-        weight: k, how many of them the rule reads.
+        weight: k, the number of tokens that the rule reads.
         p: size of the vocabulary, at least 2.
 
     Source: the chapter "What one layer can know".
@@ -91,19 +96,20 @@ def best_agreement(length: int, weight: int, p: int = 2) -> tuple[float, float]:
 
 
 def _power(logarithm: float) -> float:
-    """e to this, infinity where it would overflow."""
+    """e to this power, or infinity if it would overflow."""
     return math.exp(logarithm) if logarithm < 700 else math.inf
 
 
 def positive_number(length: int, weight: int, p: int = 2) -> float:
-    """The least ν of nonnegative weights that have all rules of one weight as eigenfunctions, with one common eigenvalue.
+    """The least sample-cost constant ν of nonnegative weights for all rules that read k tokens.
 
-    With N rules, whose sum Φ is a Krawtchouk polynomial of the number of differing tokens, it is N² / max E(±Φ)₊², attained
-    by (±Φ)₊, and lies between N and 2N; for p = 2 and odd k it is 2N.
+    The weights are a kernel that has all these rules as eigenfunctions with the same eigenvalue. Let N be the number of
+    rules, and Φ their sum, a Krawtchouk polynomial of the number of differing tokens. The least ν is N² / max E(±Φ)₊²,
+    attained by (±Φ)₊. It lies between N and 2N; for p = 2 and odd k, it is 2N.
 
     Args:
         length: L, tokens per sequence.
-        weight: k, how many of them the rule reads.
+        weight: k, the number of tokens that the rule reads.
         p: size of the vocabulary, at least 2.
 
     Source: the chapter "What one layer can know".
@@ -121,12 +127,13 @@ def positive_number(length: int, weight: int, p: int = 2) -> float:
 def unseen_mass(shares: Tensor, examples: Sequence[int]) -> Tensor:
     """The probability that none of n examples lies in the query's cell, Σ P(1 - P)^n.
 
-    If each cell has one label, 1 or -1, a sharp head with a sink leaves this share of the variance unexplained. No reader
-    with one scale for all labelings of the cells leaves less on average over them; a scale chosen for each labeling can.
+    A cell contains the inputs that a head cannot distinguish. If each cell has one label, 1 or -1, a sharp head with a sink
+    (a token of value 0) leaves this share of the variance unexplained. A head with the same output scale for all labelings
+    of the cells cannot leave less, averaged over the labelings; with a scale chosen for each labeling, it can.
 
     Args:
-        shares: P, the probabilities of the cells, shape (..., C), rows that sum to 1.
-        examples: several n, none below 0.
+        shares: P, the probabilities of the cells, shape (..., C); rows sum to 1.
+        examples: numbers of examples n, each at least 0.
 
     Returns:
         One number for each n, shape (..., n).
@@ -145,11 +152,11 @@ def unseen_mass(shares: Tensor, examples: Sequence[int]) -> Tensor:
 
 
 def examples_needed(shares: Tensor, left: float) -> Tensor:
-    """The least number of examples after which `unseen_mass` is at most this.
+    """The least number of examples after which `unseen_mass` is at most ``left``.
 
     Args:
-        shares: probabilities of the cells, shape (..., C), rows that sum to 1.
-        left: share of the variance that may be left, above 0.
+        shares: the probabilities of the cells, shape (..., C); rows sum to 1.
+        left: the share of the variance that may remain unexplained, above 0.
 
     Returns:
         Whole numbers, shape (...).
@@ -174,20 +181,20 @@ def examples_needed(shares: Tensor, left: float) -> Tensor:
 
 
 def draw_prompts(size: int, examples: int, prompts: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Prompts of examples and a query, all different, drawn uniformly from that many sequences.
+    """Random prompts: examples and a query, all different, drawn uniformly from all sequences.
 
     Args:
-        size: how many sequences there are.
-        examples: of each prompt, fewer than there are sequences.
-        prompts: how many.
-        generator: draws them.
+        size: number of sequences to draw from.
+        examples: number of examples in each prompt, less than ``size``.
+        prompts: number of prompts.
+        generator: random generator.
 
     Returns:
-        Indices of the examples, shape (prompts, examples), and of the queries, shape (prompts,). Memory is needed for a
+        Indices of the examples, shape (prompts, examples), and of the queries, shape (prompts,). The call stores one
         number per prompt and sequence.
 
     Raises:
-        ValueError: if there are too few sequences, or a call would take more than 4 GiB.
+        ValueError: if there are too few or too many sequences, or a call would take more than 4 GiB.
 
     Source: the chapter "What one layer can know".
     """
@@ -205,22 +212,23 @@ def draw_prompts(size: int, examples: int, prompts: int, generator: torch.Genera
 def read_out(
     features: Tensor, labels: Tensor, context: Tensor, queries: Tensor, sharpness: float, numbers: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """What one head collects for the query from the first n examples of a prompt: weighted labels, and the sum of weights.
+    """The sum of weighted labels, and the sum of weights, of one head over the first n examples of a prompt.
 
-    The weight of an example is e^(-β‖ξ_j - ξ‖²/(2v)), with v the variance of all features (the trace of their covariance): 1
-    if the features agree. The softmax's answer is the quotient; with a sink, a token of value 0, the sum has the sink's
-    weight besides; the weighted labels alone are the answer of a sink whose weight grows without end, up to a factor.
+    The weight of an example is e^(-β‖ξ_j - ξ‖²/(2v)), where ξ_j are its features, ξ the query's, and v the variance of all
+    features (the trace of their covariance); it is 1 if the features agree. A softmax head answers with the quotient of the
+    sums. A sink, a token of value 0, adds its weight to the second sum; if that weight grows without bound, the answer is,
+    up to a factor, the first sum.
 
     Args:
-        features: ξ of all sequences, shape (N, d).
-        labels: of each, shape (N,), of the features' dtype.
+        features: features ξ of all sequences, shape (N, d).
+        labels: their labels, of the same dtype, shape (N,).
         context: indices of the examples, shape (P, n), as from `draw_prompts`.
         queries: indices of the queries, shape (P,).
-        sharpness: β.
-        numbers: of examples to be used, increasing, shape (m,).
+        sharpness: the inverse temperature β.
+        numbers: the numbers n of examples, increasing, shape (m,).
 
     Returns:
-        The two sums for each prompt and number, each of shape (P, m).
+        The two sums for each prompt and each n, each of shape (P, m).
 
     Source: the chapter "What one layer can know".
     """
@@ -251,7 +259,7 @@ def read_out(
 
 
 def _sizes(length: int, weight: int, p: int) -> tuple[int, int, int]:
-    """L, k and p, checked."""
+    """Check L, k, and p."""
     length, weight, p = check_count("length", length), check_count("weight", weight), check_count("p", p, 2)
     if weight > length:
         raise ValueError(f"weight must be at most length, {length}, got {weight}")

@@ -1,7 +1,7 @@
-"""Labels in context: multinomial regression on a prompt's own examples, layer by layer, and what may be known of a label.
+"""Labels in context: multinomial regression on a prompt's examples, layer by layer, and how well labels can be predicted.
 
-A task of two classes, of which much is known exactly: labels y = ±1, points x = y(μ + noise) with noise ~ N(0, I) and a
-mean μ ~ N(0, τ²I) that is new in every prompt. τ² = 0 makes the labels coin flips.
+The exact results are for two classes: labels y = ±1, points x = y(μ + noise) with noise ~ N(0, I), and a mean
+μ ~ N(0, τ²I) that is new in every prompt. If τ² = 0, the labels are coin flips.
 """
 
 import math
@@ -25,23 +25,24 @@ from attnopt.checks import (
 def label_layers(
     similarities: Tensor, labels: Tensor, classes: Tensor, steps: Tensor | Sequence[float], queries: int = 1
 ) -> Tensor:
-    """Features of all tokens after each layer Z ← Z - (h/n) 𝒦M(σ(Zθᵀ) - C)θ, from Z = 0.
+    """Features Z of all tokens after each layer Z ← Z - (h/n) 𝒦M(σ(Zθᵀ) - C)θ, from Z = 0.
 
-    With 𝒦 = XAXᵀ a layer is a step of gradient descent, preconditioned by A, on the cross-entropy of the examples, and the
-    token j shows Wᵀx_j. With a kernel for 𝒦 it is a step in the kernel's space of functions.
+    The mask M hides the queries. With 𝒦 = XAXᵀ, token j has the features Wᵀx_j, and a layer is a step of gradient descent
+    in W, preconditioned by A, on the cross-entropy of the examples. With a kernel for 𝒦, it is a step in the kernel's space
+    of functions.
 
     Args:
-        similarities: 𝒦, of every token (row) to every token (column), shape (..., m, m).
-        labels: C, a distribution over the classes for every token, shape (..., m, K). Those of queries are not read.
+        similarities: 𝒦, the similarity of every token (row) to every token (column), shape (..., m, m).
+        labels: C, a distribution over the classes for every token, shape (..., m, K); those of queries are not read.
         classes: θ, a vector for each class, shape (..., K, F).
-        steps: h of each layer, shape (layers,).
-        queries: how many tokens, the last ones, the mask M hides; the other n are the examples. With 0 a layer is one of
-            Part I where 𝒦 is n times the identity.
+        steps: step size h of each layer, shape (layers,).
+        queries: number of queries, the last tokens; the other n are the examples. With 0, and n times the identity for 𝒦, a
+            layer is Part I's block.
 
     Returns:
-        Z before the first and after each layer, shape (layers + 1, ..., m, F).
+        Z before the first layer and after each layer, shape (layers + 1, ..., m, F).
 
-    Source: the chapter "Labels in context"; of it with a kernel Wang, Convertino, Cheng, Henao, Carin (2025).
+    Source: the chapter "Labels in context"; Wang, Convertino, Cheng, Henao, Carin (2025), for kernels.
     """
     check_matrices(similarities=similarities, labels=labels, classes=classes)
     tokens = labels.shape[-2]
@@ -68,15 +69,16 @@ def label_layers(
 
 
 def bayes_layer(noise: Tensor, prior: Tensor, examples: int) -> Tensor:
-    """The preconditioner of the one layer that no model can beat: 4n((n + 1)Λ + ΛΩ⁻¹Λ)⁻¹.
+    """The preconditioner A of a single layer that no model can beat, 4n((n + 1)Λ + ΛΩ⁻¹Λ)⁻¹.
 
-    Two classes, x = y(μ + noise), noise ~ N(0, Λ), a mean μ ~ N(0, Ω) new in every prompt. With class vectors ½ and -½ a
-    layer of similarities XAXᵀ and step 1 gives a query the log-odds xᵀA Σ y_i x_i / (2n), with this A those of Bayes' rule.
+    The task has two classes, y = ±1 and x = y(μ + noise), with noise ~ N(0, Λ) and a mean μ ~ N(0, Ω) that is new in every
+    prompt. With class vectors ½ and -½, a layer of similarities XAXᵀ and step size 1 gives a query x the log-odds
+    xᵀA Σ y_i x_i / (2n). With this A, they are those of Bayes' rule.
 
     Args:
         noise: Λ, symmetric positive definite, shape (..., d, d).
-        prior: Ω, likewise.
-        examples: n, the labeled examples of a prompt.
+        prior: Ω, symmetric positive definite, shape (..., d, d).
+        examples: n, the number of labeled examples in a prompt.
 
     Returns:
         A, symmetric, shape (..., d, d).
@@ -97,17 +99,18 @@ def bayes_layer(noise: Tensor, prior: Tensor, examples: int) -> Tensor:
 
 
 def own_label_accuracy(dim: int, examples: int, variance: float = 0.0) -> float:
-    """How often one layer is right on labels that it was shown: F(√(d(1 + nτ²)/(n - 1))) of Student's t, d degrees.
+    """The accuracy of one layer on labels that it was shown, F(√(d(1 + nτ²)/(n - 1))).
 
-    The layer steps from 0 with A = I. Without signal, τ² = 0, no label can be known, and all beyond ½ is leaked.
+    F is the distribution function of Student's t with d degrees of freedom. The task is that of `bayes_layer` with Λ = I
+    and Ω = τ²I, and the layer has A = I. If τ² = 0, no label can be predicted, and any accuracy above ½ is leakage.
 
     Args:
         dim: the dimension d.
-        examples: n, the labeled tokens among which the token is.
-        variance: τ², of the mean's coordinates.
+        examples: n, the number of labeled tokens, including the token itself.
+        variance: τ², the variance of the mean's coordinates.
 
     Returns:
-        The probability that the sign is right, from ½ to 1.
+        The probability that the predicted sign is right, from ½ to 1.
 
     Source: the chapter "Labels in context".
     """
@@ -118,17 +121,17 @@ def own_label_accuracy(dim: int, examples: int, variance: float = 0.0) -> float:
 
 
 def context_accuracy_bound(dim: int, examples: int, variance: float) -> float:
-    """The best accuracy of any model on a label that is hidden: F(√(dnτ⁴/(1 + (n + 1)τ²))) of Student's t, d degrees.
+    """The best accuracy of any model on a masked label, F(√(dnτ⁴/(1 + (n + 1)τ²))).
 
-    One layer with any A = aI, a > 0, attains it.
+    F and the task are those of `own_label_accuracy`. One layer with any A = aI, a > 0, attains it.
 
     Args:
         dim: the dimension d.
-        examples: n, the labeled examples of a prompt.
-        variance: τ², of the mean's coordinates.
+        examples: n, the number of labeled examples in a prompt.
+        variance: τ², the variance of the mean's coordinates.
 
     Returns:
-        The probability that the sign is right, from ½ to 1.
+        The probability that the predicted sign is right, from ½ to 1.
 
     Source: the chapter "Labels in context".
     """
@@ -139,6 +142,6 @@ def context_accuracy_bound(dim: int, examples: int, variance: float) -> float:
 
 
 def _variance(value: float) -> float:
-    """A finite number, not negative."""
+    """Check that a number is finite and not negative."""
     check_number("variance", value, least=0)
     return float(value)

@@ -1,6 +1,7 @@
-"""Plain layers in training: gradient flow on their exact loss in the step sizes, and the plateaus where steps are tied.
+"""Training of plain layers: gradient flow of their step sizes on the exact loss, and plateaus where steps are tied.
 
-f(a) = E tr Π (I + a_i G)² of layers A_i = a_i Σ⁻¹, and g(a) = E tr (I + aG)^{2k} if all k share one step, as in a loop.
+Layers A_i = a_i Σ⁻¹ have the loss f(a) = E tr Π (I + a_i G)², where G is the whitened Gram matrix. If all k layers share one
+step size a, as in a loop, the loss is g(a) = E tr (I + aG)^{2k}.
 """
 
 import functools
@@ -20,29 +21,29 @@ from attnopt.in_context.wishart import check_degree, spectral_moments, wishart_q
 from attnopt.integrate import follow
 
 RELATIVE, ABSOLUTE = 1e-10, 1e-12
-ROUNDS, CLOSE, HORIZONS = 50, 1e-13, 12  # of Newton's method, its last relative move, and how far the flow is asked for help
+ROUNDS, CLOSE, HORIZONS = 50, 1e-13, 12  # most Newton steps, their last relative move, and flow times tried as starts
 
 Rule = tuple[np.ndarray, np.ndarray]
 Polynomial = list[Fraction]
 
 
 def tied_optimum(dim: int, examples: int, layers: int) -> tuple[float, float]:
-    """The step that is best if all layers share it, as in a loop, and the loss E tr (I + aG)^{2k} that it leaves.
+    """The step size that is best if all layers share it, as in a loop, and its loss g(a) = E tr (I + aG)^{2k}.
 
-    The loss is strictly convex in the step. The zero of its derivative, a polynomial with rational coefficients, is found by
-    exact signs.
+    G is the whitened Gram matrix. The loss is strictly convex in the step size a. The zero of its derivative, a polynomial
+    with rational coefficients, is found from exact signs.
 
     Args:
         dim: the dimension d.
-        examples: n, the labeled examples of a prompt.
-        layers: how many layers, k.
+        examples: n, the number of labeled examples in a prompt.
+        layers: number of layers k.
 
     Returns:
-        The step a⋆, negative (for gradient descent), rounded to the nearest number, and the loss, not divided by d. It takes
-        up to as long as `optimal_step_sizes`.
+        The step a⋆, negative (for gradient descent), rounded to the nearest float64, and the loss, not divided by d. The
+        call takes at most as long as `optimal_step_sizes`.
 
     Raises:
-        ValueError: if a call would take longer than 300 s or 4 GiB.
+        ValueError: if a call would take more than 300 s or 4 GiB.
 
     Source: the chapter "Loops first".
     """
@@ -51,21 +52,22 @@ def tied_optimum(dim: int, examples: int, layers: int) -> tuple[float, float]:
 
 
 def tied_rates(dim: int, examples: int, layers: int) -> tuple[float, float]:
-    """How fast the point where all steps are the best equal one attracts, and how fast it repels.
+    """The rates at which the tied optimum attracts the mean of the steps and repels their differences.
 
-    The Hessian of the loss there is A (2·11ᵀ - I) with A = g''(a⋆) / (k(2k - 1)): along gradient flow the mean of the steps
-    returns at the rate (2k - 1) A, and their differences grow at the rate A.
+    At the tied optimum, all steps are a⋆ (see `tied_optimum`), and the Hessian of the loss is A (2·11ᵀ - I), where
+    A = g''(a⋆) / (k(2k - 1)). So along gradient flow, the mean of the steps returns at rate (2k - 1) A, and their
+    differences grow at rate A.
 
     Args:
         dim: the dimension d.
-        examples: n, the labeled examples of a prompt.
-        layers: how many layers, k, at least 2 (one layer has no differences).
+        examples: n, the number of labeled examples in a prompt.
+        layers: number of layers k, at least 2 (one layer has no differences).
 
     Returns:
         The rate of attraction, (2k - 1) A, and that of repulsion, A, both positive.
 
     Raises:
-        ValueError: if a call would take longer than 300 s or 4 GiB.
+        ValueError: if a call would take more than 300 s or 4 GiB.
 
     Source: the chapter "Loops first".
     """
@@ -76,22 +78,22 @@ def tied_rates(dim: int, examples: int, layers: int) -> tuple[float, float]:
 
 
 def grouped_optimum(groups: Sequence[int], dim: int, examples: int) -> tuple[Tensor, float]:
-    """The only critical point of the loss at which groups of layers, and no others, are tied, in a given order.
+    """The only critical point of the loss at which exactly the layers of each group have equal steps, in a given order.
 
-    With one group it is the tied optimum, with groups of one layer the global minimum, and otherwise a saddle, at which
-    training may wait between the two.
+    With one group, it is the tied optimum; if every group is one layer, the global minimum; and otherwise a saddle, at which
+    training may pause between the two.
 
     Args:
-        groups: how many layers each group has, in the order of increasing size of their steps.
+        groups: number of layers in each group, in the order of increasing magnitude of their steps.
         dim: the dimension d.
-        examples: n, the labeled examples of a prompt.
+        examples: n, the number of labeled examples in a prompt.
 
     Returns:
         The groups' steps, all negative, in the order of increasing magnitude, float64, shape (groups,), and the loss there.
 
     Raises:
-        ValueError: if a call would take longer than 300 s or 4 GiB.
-        RuntimeError: if the critical point was not found.
+        ValueError: if a call would take more than 300 s or 4 GiB.
+        RuntimeError: if the critical point is not found.
 
     Source: the chapter "Loops first".
     """
@@ -104,7 +106,7 @@ def grouped_optimum(groups: Sequence[int], dim: int, examples: int) -> tuple[Ten
     rule = wishart_quadrature(check_count("dim", dim), check_count("examples", examples), layers + 1)
     best = optimal_step_sizes(dim, examples, layers)[0].numpy()
     start = np.array([part.mean() for part in np.split(best, np.cumsum(counts)[:-1])])[::-1]
-    counts = counts[::-1].copy()  # steps increase from here on, as a flow keeps them
+    counts = counts[::-1].copy()  # from here on, steps increase, an order that the flow keeps
     found = _critical(start, counts, rule)
     for power in range(HORIZONS):
         if found is not None:
@@ -117,17 +119,17 @@ def grouped_optimum(groups: Sequence[int], dim: int, examples: int) -> tuple[Ten
 
 
 def step_flow(starts: Tensor | Sequence[float], dim: int, examples: int, times: Tensor | Sequence[float]) -> Tensor:
-    """Steps along the gradient flow ȧ = -∇f(a) of their exact loss.
+    """Steps along the gradient flow ȧ = -∇f(a) of the exact loss f(a) = E tr Π (I + a_i G)².
 
-    The solver, with relative tolerance 1e-10, follows the smallest step and the logarithms of the gaps between neighbors:
-    their order is kept, steps that start equal stay equal, and a gap of 10⁻¹² grows as accurately as one of 0.1. It works in
-    float64 on the CPU; values return in the dtype and on the device of ``starts``.
+    G is the whitened Gram matrix. The solver, with relative tolerance 1e-10, follows the smallest step and the logarithms of
+    the gaps between neighbors. So the order is kept, steps that start equal stay equal, and a gap of 10⁻¹² grows as
+    accurately as one of 0.1. The solver works in float64 on the CPU; the result has the dtype and device of ``starts``.
 
     Args:
-        starts: a_i at time 0 (negative for gradient descent), shape (..., layers).
+        starts: steps a_i at time 0 (negative for gradient descent), shape (..., layers).
         dim: the dimension d.
-        examples: n, the labeled examples of a prompt.
-        times: when to look, one-dimensional, strictly increasing, not negative.
+        examples: n, the number of labeled examples in a prompt.
+        times: the times of the returned steps, one-dimensional, strictly increasing, not negative.
 
     Returns:
         The steps at each time, shape (times, ..., layers).
@@ -151,30 +153,29 @@ def step_flow(starts: Tensor | Sequence[float], dim: int, examples: int, times: 
 
 
 def plateau_time(starts: Tensor | Sequence[float], dim: int, examples: int, reached: float) -> Tensor:
-    """When steps that start almost equal come apart: the time at which their spread has grown to a given size.
+    """The time at which steps that start almost equal have come apart: their range has grown to a given size.
 
-    Along the flow of equal steps, ȧ = -g'(a)/k, the spread times the 1/(2k-1)-th power of the size of g'(a) is conserved to
-    first order: the spread grows at the rate c(a) = g''(a) / (k(2k - 1)). From a mean a_0 it is e^X times as large after
-    the time ∫ dx / c(a_x), for x from 0 to X, where g'(a_x) = g'(a_0) e^{-(2k-1)x}; from a⋆ that is X / A, with A the rate
-    of repulsion. Where the extremes lie unevenly about the mean, the next order adds
-    (B/A²) (largest + smallest - 2 mean), taken when the tie breaks, with B = g‴(a⋆) / (k(2k - 1)(2k - 2)). What is left is
-    of the order of ``reached`` squared, and of the spread at the start.
+    The range is the largest minus the smallest step, and g(a) the loss of k equal steps (see `tied_optimum`). To first
+    order, the range grows at rate g''(a) / (k(2k - 1)), while the mean a follows the flow of equal steps, ȧ = -g'(a)/k. At
+    the optimum a⋆, this is the rate of repulsion A (see `tied_rates`). If the extremes are not at equal distances from the
+    mean, the next order adds (B/A²) (largest + smallest - 2 mean), taken when the tie breaks, where
+    B = g‴(a⋆) / (k(2k - 1)(2k - 2)). The remaining error is of the order of ``reached`` squared and of the initial range.
 
-    The flow keeps ties, and leads to the only critical point with those of the start, see `grouped_optimum`: the spread that
-    its steps have there is the largest that is taken.
+    Along the flow, equal steps stay equal. It leads to the `grouped_optimum` with the groups of equal steps in ``starts``;
+    ``reached`` must be less than the range there.
 
     Args:
-        starts: a_i at time 0 (negative for gradient descent), not all equal, shape (..., layers), at least two layers.
+        starts: steps a_i at time 0 (negative for gradient descent), not all equal, shape (..., layers), at least two layers.
         dim: the dimension d.
-        examples: n, the labeled examples of a prompt.
-        reached: the spread, largest less smallest step, at which the tie counts as broken, larger than that of the starts
-            and smaller than that to which the flow leads.
+        examples: n, the number of labeled examples in a prompt.
+        reached: the range at which the tie counts as broken, larger than that of ``starts`` and smaller than that to which
+            the flow leads.
 
     Returns:
         The time along ȧ = -∇f(a), shape (...).
 
     Raises:
-        ValueError: if ``reached`` is not between the spread of ``starts`` and that to which the flow leads.
+        ValueError: if ``reached`` is not between the range of ``starts`` and that to which the flow leads.
 
     Source: the chapter "Loops first".
     """
@@ -197,7 +198,7 @@ def plateau_time(starts: Tensor | Sequence[float], dim: int, examples: int, reac
 
 
 def tie_breaks(mean: float, spread: float, lean: float, sizes: tuple[int, int, int], reached: float) -> float:
-    """`plateau_time` of starts with that mean and spread, ``lean`` = (largest + smallest - 2 mean) / spread; d, n, k."""
+    """`plateau_time` from the starts' mean, range, and ``lean`` = (largest + smallest - 2 mean) / range; sizes d, n, k."""
     dim, examples, layers = sizes
     best, taylor = _tied(dim, examples, layers)
     growth, repulsion = math.log(reached / spread), tied_rates(dim, examples, layers)[1]
@@ -219,13 +220,13 @@ def tie_breaks(mean: float, spread: float, lean: float, sizes: tuple[int, int, i
 
 @functools.cache
 def _final_spread(groups: tuple[int, ...], dim: int, examples: int) -> float:
-    """Largest less smallest step at the critical point of these groups."""
+    """Largest minus smallest step at the critical point of these groups."""
     steps = grouped_optimum(groups, dim, examples)[0]
     return (steps.max() - steps.min()).item()
 
 
 def tied_expansion(dim: int, examples: int, layers: int) -> Polynomial:
-    """Taylor coefficients of g(a) = E tr (I + aG)^{2k} at its minimum, as `tied_optimum` rounds it, exact for that."""
+    """Taylor coefficients of g(a) = E tr (I + aG)^{2k} at its minimum as rounded by `tied_optimum`, exact for that point."""
     return _tied(dim, examples, layers)[1]
 
 
@@ -249,7 +250,7 @@ def _tied(dim: int, examples: int, layers: int) -> tuple[float, Polynomial]:
 
 
 def _value(coefficients: Polynomial, at: float | Fraction) -> Fraction:
-    """A polynomial, exactly."""
+    """The exact value of a polynomial."""
     at = Fraction(at)
     return functools.reduce(lambda total, coefficient: total * at + coefficient, reversed(coefficients), Fraction(0))
 
@@ -260,7 +261,7 @@ def _integral(values: np.ndarray, powers: np.ndarray, factor: np.ndarray, rule: 
 
 
 def _follow(values: np.ndarray, counts: np.ndarray, rule: Rule, times: np.ndarray) -> np.ndarray:
-    """Groups' steps along the flow, shape (times, groups); they start increasing."""
+    """Groups' steps along the flow, shape (times, groups); they must start in increasing order."""
     return follow_gaps(values[0], np.log(np.diff(values)), counts, rule, times)
 
 
@@ -283,7 +284,7 @@ def follow_gaps(smallest: float, gaps: np.ndarray, counts: np.ndarray, rule: Rul
 
 
 def _critical(values: np.ndarray, counts: np.ndarray, rule: Rule) -> np.ndarray | None:
-    """Where Newton's method leads, if that is a critical point with increasing steps, of which there is only one."""
+    """The only critical point with increasing steps, if Newton's method leads to it, or None."""
     nodes, weights = rule
     one = np.eye(len(values), dtype=int)
     for _ in range(ROUNDS):

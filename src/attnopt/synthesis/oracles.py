@@ -1,7 +1,7 @@
-"""What labels are worth to the block Z ← Z - h(s - Q)θ of a classifier s = σ(Zθᵀ), by what the oracle that gives them knows.
+"""The value of labels Q to the block Z ← Z - h(s - Q)θ of a classifier s = σ(Zθᵀ), given the knowledge of their oracle.
 
-C_O is the posterior of the class given the features and all that the oracle has seen; rows are tokens, columns classes.
-Values are those of single tokens: V(O) and the others of the chapter are their means.
+An oracle is a source of side information. C_O is the posterior of the class given the features and all that the oracle has
+seen; rows are tokens, and columns are classes. Values are those of single tokens; the chapter's values are their means.
 """
 
 from typing import NamedTuple
@@ -13,15 +13,16 @@ from attnopt.checks import check_broadcast, check_labels, check_matrices, check_
 
 
 def oracle_value(weights: Tensor, predictions: Tensor, posterior: Tensor) -> Tensor:
-    """The squared length of the block's step if labels are the oracle's posterior, ‖(s - C_O)θ‖²: V(O) is its mean.
+    """The squared length of a block's step if its labels are an oracle's posterior, ‖(s - C_O)θ‖².
 
-    A step h lowers the mean cross-entropy of the true labels by hV at most, and by h(1 - hL/2)V at least, with L = ¼d² and d
-    the largest distance of two class vectors.
+    C_O is the posterior of the class given the features and all that the oracle has seen. The mean over tokens is the
+    oracle's value V. A step of size h lowers the mean cross-entropy of the true labels by at most hV and at least
+    h(1 - hL/2)V, where L = ¼d², and d is the largest distance between two class vectors.
 
     Args:
-        weights: θ, shape (..., K, F).
-        predictions: s, shape (..., S, K), rows that sum to 1.
-        posterior: C_O, shape (..., S, K), rows that sum to 1.
+        weights: θ, the class vectors, shape (..., K, F).
+        predictions: s, the predicted probabilities, shape (..., S, K); rows sum to 1.
+        posterior: C_O, shape (..., S, K); rows sum to 1.
 
     Returns:
         One number per token, shape (..., S).
@@ -33,14 +34,14 @@ def oracle_value(weights: Tensor, predictions: Tensor, posterior: Tensor) -> Ten
 
 
 def attention_spread(weights: Tensor, predictions: Tensor) -> Tensor:
-    """How widely the class vectors lie around their average under the belief, Σ s_k ‖θ_k - sθ‖².
+    """The spread of the class vectors around their average under the predicted probabilities, Σ s_k ‖θ_k - sθ‖².
 
     It is the trace of θᵀJ(s)θ, the Jacobian of the token's cross-attention z ↦ σ(zθᵀ)θ. If s is calibrated, its mean is
-    what the true label is worth.
+    the value of the true label (see `oracle_value`).
 
     Args:
-        weights: θ, shape (..., K, F).
-        predictions: s, shape (..., S, K), rows that sum to 1.
+        weights: θ, the class vectors, shape (..., K, F).
+        predictions: s, the predicted probabilities, shape (..., S, K); rows sum to 1.
 
     Returns:
         One number per token, shape (..., S).
@@ -55,18 +56,18 @@ def attention_spread(weights: Tensor, predictions: Tensor) -> Tensor:
 def gain_bounds(
     weights: Tensor, predictions: Tensor, labels: Tensor, posterior: Tensor, step: float
 ) -> tuple[Tensor, Tensor]:
-    """Between what bounds one step with some labels Q lowers the expected cross-entropy of the true label.
+    """Bounds on the amount by which one step with labels Q lowers the expected cross-entropy of the true label.
 
-    With D = ⟨(s - C_O)θ, (s - Q)θ⟩ and W = ‖(s - Q)θ‖² the expected gain, given what the oracle saw, is between
-    hD - h²LW/2 and hD, with L = ¼d² and d the largest distance of two class vectors. For Q = C_O that is h(1 - hL/2)V and
-    hV.
+    With D = ⟨(s - C_O)θ, (s - Q)θ⟩ and W = ‖(s - Q)θ‖², the expected gain, given what the oracle saw, is between
+    hD - h²LW/2 and hD, where L = ¼d², and d is the largest distance between two class vectors. For Q = C_O, these bounds
+    are h(1 - hL/2)V and hV, where V is the `oracle_value`.
 
     Args:
-        weights: θ, shape (..., K, F).
-        predictions: s, shape (..., S, K), rows that sum to 1.
-        labels: Q, what is put in, shape (..., S, K), rows that sum to 1.
-        posterior: C_O, what would be right to put in, shape (..., S, K), rows that sum to 1.
-        step: h of the block.
+        weights: θ, the class vectors, shape (..., K, F).
+        predictions: s, the predicted probabilities, shape (..., S, K); rows sum to 1.
+        labels: Q, the supplied labels, shape (..., S, K); rows sum to 1.
+        posterior: C_O, the oracle's posterior of the class, shape (..., S, K); rows sum to 1.
+        step: step size h.
 
     Returns:
         The lower and the upper bound, each one number per token, shape (..., S).
@@ -85,20 +86,21 @@ def gain_bounds(
 class Split(NamedTuple):
     """The three parts of a classifier's cross-entropy, in nats."""
 
-    remaining: Tensor
-    information: Tensor
-    miscalibration: Tensor
+    remaining: Tensor  #: Entropy of the class given the features and the oracle.
+    information: Tensor  #: Information of the oracle about the class.
+    miscalibration: Tensor  #: Divergence of the predictions from the true probabilities.
 
 
 def information_split(predictions: Tensor, shares: Tensor, posterior: Tensor) -> Split:
-    """The parts of a token's expected cross-entropy -Σ P(c) log s_c: what remains, what the oracle tells, what is wrong.
+    """A token's expected cross-entropy -Σ P(c) log s_c in three parts: remainder, information, and miscalibration.
 
-    An oracle gives one of M answers. The parts are H(c|Z,O), I(c;O|Z) and KL(P(c|Z)‖s), token by token.
+    The oracle O gives one of M answers. For each token, with features Z and class c, the parts are H(c|Z,O), I(c;O|Z), and
+    KL(P(c|Z)‖s).
 
     Args:
-        predictions: s, shape (..., S, K), rows that sum to 1.
-        shares: the probability of each answer given the token, shape (..., S, M), rows that sum to 1.
-        posterior: C_O for each answer, shape (..., S, M, K), rows that sum to 1.
+        predictions: s, the predicted probabilities, shape (..., S, K); rows sum to 1.
+        shares: the probability of each answer given the token, shape (..., S, M); rows sum to 1.
+        posterior: the posterior of the class for each answer, shape (..., S, M, K); rows sum to 1.
 
     Returns:
         The three parts, each one number per token, shape (..., S); the last is infinite where a possible class has
@@ -126,13 +128,13 @@ def information_split(predictions: Tensor, shares: Tensor, posterior: Tensor) ->
 
 
 def own_label_energy(logits: Tensor, temperature: float) -> Tensor:
-    """What a block descends on that takes its own softmax at another temperature for labels, LSE(N) - T·LSE(N/T).
+    """The function LSE(N) - T·LSE(N/T), which a block descends if its labels are its own softmax at temperature T.
 
-    Its gradient in N is σ(N) - σ(N/T). For T below 1 it is the mean entropy of σ(N/τ) over τ from T to 1, times 1 - T.
+    Its gradient in N is σ(N) - σ(N/T). For T below 1, it is the mean entropy of σ(N/τ) over τ from T to 1, times 1 - T.
 
     Args:
         logits: N, shape (..., S, K).
-        temperature: T; below 1 labels are sharper than the softmax.
+        temperature: T; if it is below 1, labels are sharper than the softmax.
 
     Returns:
         One number per token, shape (..., S).
@@ -141,12 +143,12 @@ def own_label_energy(logits: Tensor, temperature: float) -> Tensor:
     """
     check_matrices(logits=logits)
     check_number("temperature", temperature)
-    logits = logits - logits.amax(-1, keepdim=True)  # a constant would be lost in the difference
+    logits = logits - logits.amax(-1, keepdim=True)  # a common constant would cost precision in the difference
     return torch.logsumexp(logits, -1) - temperature * torch.logsumexp(logits / temperature, -1)
 
 
 def _entropy(probabilities: Tensor) -> Tensor:
-    """Of distributions along the last dimension, in nats."""
+    """Entropy of distributions along the last dimension, in nats."""
     return -torch.xlogy(probabilities, probabilities).sum(-1)
 
 

@@ -1,4 +1,4 @@
-"""Training ensembles of the small transformer as one batched computation, and fanning ensembles out."""
+"""Training ensembles of small transformers, as one batched computation or in chunks on many cores."""
 
 from attnopt.clustering.training.draws import initial_models, training_data
 from attnopt.clustering.training.record import Stop, Training, TrainingState, load_training, save_training

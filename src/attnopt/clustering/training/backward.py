@@ -1,7 +1,7 @@
-"""Loss and gradients of an ensemble of small transformers on mini-batches, written out: what training does all day.
+"""Loss and gradients of an ensemble of small transformers on mini-batches, written out by hand.
 
-Arrays are laid out features first, (models, features, sequences), so that every elementwise operation runs along the
-sequences. Parameters of all models are the rows of one matrix.
+Arrays have their features first, (models, features, sequences), so that every elementwise operation runs along the
+sequences. The parameters of all models form one matrix with one row per model.
 """
 
 import math
@@ -13,16 +13,16 @@ from torch.nn.functional import gelu
 
 from attnopt.clustering.model import NEAR, Norm, Params, smooth_step
 
-SPREAD = 80.0  # within which scores must lie: e⁻⁸⁰ is still a float32
+SPREAD = 80.0  # the largest spread of scores: e⁻⁸⁰ is still a float32
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each parameter of a model lies in its row.
+    """The positions of a model's parameters in its row.
 
     Attributes:
-        shapes: of each parameter of one model, in order.
-        size: numbers per row: those of the parameters and zeros that fill it up to a multiple of 32.
+        shapes: shape of each parameter of one model, in order.
+        size: numbers per row: the parameters, padded with zeros to a multiple of 32.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -34,7 +34,7 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Numbers per row, a multiple of 32: no operation meets a remainder that it would treat otherwise."""
+        """Numbers per row, a multiple of 32, so that no operation meets a remainder that it would treat differently."""
         return -32 * (-sum(math.prod(shape) for shape in self.shapes.values()) // 32)
 
     def spans(self) -> dict[str, slice]:
@@ -46,11 +46,11 @@ class Layout:
         return spans
 
     def views(self, rows: Tensor) -> Params:
-        """The parameters in a matrix of rows, as views, with any leading dimensions."""
+        """The parameters in rows with any leading dimensions, as views."""
         return {name: rows[..., span].unflatten(-1, self.shapes[name]) for name, span in self.spans().items()}
 
     def rows(self, params: Params) -> Tensor:
-        """One row per model."""
+        """The parameters as a matrix with one row per model."""
         first = next(iter(params.values()))
         rows = first.new_zeros(len(first), self.size)
         for name, view in self.views(rows).items():
@@ -59,7 +59,7 @@ class Layout:
 
 
 def normalizer(vectors: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
-    """The factors φ(r) that `normalize` multiplies vectors of length r by, and φ′(r)/r; vectors (M, d, …)."""
+    """The factors φ(r) by which `normalize` multiplies vectors (M, d, …) of length r, and φ′(r)/r."""
     dim, squares = vectors.shape[1], vectors.square().sum(1, keepdim=True)
     lengths = squares.clamp_min(torch.finfo(squares.dtype).tiny).sqrt()
     if norm == "rms":
@@ -75,20 +75,20 @@ def normalizer(vectors: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
 
 
 def pull_back(grad: Tensor, vectors: Tensor, factor: Tensor, bend: Tensor) -> Tensor:
-    """The gradient in the vectors of a function of their normalized form: φ·grad + (φ′/r)(x·grad) x."""
+    """The gradient φ·grad + (φ′/r)(x·grad) x in vectors x, from the gradient ``grad`` in their normalized form φx."""
     return grad * factor + vectors * (bend * (grad * vectors).sum(1, keepdim=True))
 
 
 def exponentials(scores: Tensor, spread: Tensor | None = None) -> Tensor:
-    """Scores of the pairs, in the dimension before the last or in the last, exponentiated above each model's largest.
+    """Exponentials of the scores of all pairs of token and position, after each model's largest score is subtracted.
 
     Args:
-        scores: of M models.
-        spread: raised to how far apart each model's scores lie, shape (M,), for the caller to judge.
+        scores: scores of M models, shape (M, 1, pL) or (M, pL, 1).
+        spread: raised to the difference between each model's largest and smallest score, shape (M,), for the caller to
+            judge.
 
     Raises:
-        ValueError: if a model's scores lie further apart than single precision can tell, which makes its attention wrong,
-            and ``spread`` is not given.
+        ValueError: if ``spread`` is not given and a model's scores spread over more than single precision can represent.
     """
     below = scores - scores.amax((-2, -1), keepdim=True)
     if spread is not None:
@@ -100,7 +100,7 @@ def exponentials(scores: Tensor, spread: Tensor | None = None) -> Tensor:
 
 
 def too_far(model: int, spread: float) -> ValueError:
-    """What to raise where a model's scores spread too far."""
+    """The error for a model whose scores spread too far."""
     return ValueError(
         f"attention scores must lie within {SPREAD:.0f} of each other, or single precision loses the smaller ones; "
         f"those of model {model} spread over {spread:.1f}: its query has grown too long"
@@ -108,7 +108,7 @@ def too_far(model: int, spread: float) -> ValueError:
 
 
 def pair_table(views: Params, norm: Norm, spread: Tensor | None = None) -> dict[str, Tensor]:
-    """All that attention needs to know of the pairs of token and position.
+    """All quantities that attention needs for the pairs of token and position.
 
     Args:
         views: parameters, as from `Layout.views`.
@@ -116,8 +116,9 @@ def pair_table(views: Params, norm: Norm, spread: Tensor | None = None) -> dict[
         spread: see `exponentials`.
 
     Returns:
-        ``sums`` of embeddings, their normalized ``table`` and ``values`` (M, d, pL), ``weights`` (M, 1, pL), the ``factor``
-        and ``bend`` of the normalization, and ``rows``, which a sequence's marks add up (M, d + 1, pL).
+        A dict with the ``sums`` of embeddings, their normalized ``table``, and the ``values``, all (M, d, pL), the
+        ``weights`` (M, 1, pL), the ``factor`` and ``bend`` that `normalizer` returns, and ``rows`` (M, d + 1, pL), whose
+        sums over a sequence's pairs are the numerator and the denominator of ξ.
 
     Raises:
         ValueError: if the scores of a model spread too far and ``spread`` is not given.
@@ -137,7 +138,7 @@ def attend(rows: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
     """Sequence embeddings ξ (M, d, B) and the inverse of each sequence's total weight (M, 1, B).
 
     Args:
-        rows: of `pair_table`, (M, d + 1, pL).
+        rows: ``rows`` of `pair_table`, shape (M, d + 1, pL).
         batch: marks of the sequences, shape (M, B, pL).
     """
     totals = torch.bmm(rows, batch.mT)
@@ -153,7 +154,7 @@ def feed_forward(views: Params, sequence: Tensor, direction: Tensor) -> tuple[Te
 
 
 def cross_entropy(logits: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropies (M, B) and probabilities (M, v, B) from logits and ones at the labels, (M, v, B)."""
+    """Cross-entropies (M, B) and probabilities (M, v, B) from logits and one-hot labels, both (M, v, B)."""
     shifted = logits - logits.amax(1, keepdim=True)
     powers = shifted.exp()
     mass = powers.sum(1, keepdim=True)
@@ -167,9 +168,9 @@ def loss_and_gradients(
 
     Args:
         views: parameters, as from `Layout.views`, with biases.
-        grads: views of the same shapes, overwritten.
+        grads: views of the same shapes, which are overwritten.
         batch: marks of the sequences, shape (M, B, pL).
-        truth: ones at the labels, shape (M, v, B), for the v tokens of the vocabulary.
+        truth: one-hot labels, shape (M, v, B), for the v tokens of the vocabulary.
         norm: the models' normalization.
         spread: see `exponentials`.
 

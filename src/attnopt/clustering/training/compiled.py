@@ -1,4 +1,4 @@
-"""Training steps in C: `kernel.c`, translated by the machine's own compiler for the sizes at hand."""
+"""Training steps in C: `kernel.c`, compiled by the machine's own compiler for the given model sizes."""
 
 import ctypes
 import shutil
@@ -19,14 +19,14 @@ from attnopt.clustering.training.step import Pace, Predictions, Sequences, State
 
 SOURCE = Path(__file__).with_name("kernel.c")
 COMPILERS = "cc", "gcc", "clang"
-NATIVE = "-march=native"  # which compilers for some processors do not know
+NATIVE = "-march=native"  # not supported by the compilers for some processors
 OPTIONS = "-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"
-MOST = 2**20  # numbers that a step keeps on the stack, which has room for twice as many
+MOST = 2**20  # at most this many numbers of a step are on the stack, which has room for twice as many
 ORDER = "token", "position", "query", "value", "receptors", "assemblers", "receptor_biases", "assembler_bias"
 
 
 def compiler() -> str | None:
-    """The C compiler of this machine, if there is one."""
+    """The path of this machine's C compiler, or None if there is none."""
     return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
@@ -38,10 +38,10 @@ def too_large(vocabulary: int, length: int, dim: int, width: int) -> bool:
 
 @cache
 def library(vocabulary: int, length: int, dim: int, width: int, norm: Norm) -> ctypes.CDLL:
-    """The functions of `kernel.c` for models of these sizes, translated once a process and kept in no file.
+    """The functions of `kernel.c` for models of these sizes, compiled once per process and not kept in a file.
 
     Raises:
-        RuntimeError: if there is no compiler, or it fails.
+        RuntimeError: if there is no compiler, or compilation fails.
     """
     found = compiler()
     if found is None:
@@ -60,17 +60,17 @@ def library(vocabulary: int, length: int, dim: int, width: int, norm: Norm) -> c
 
 
 class Kernel:
-    """Steps of models that have their own data, in C; what they are, `Plain` says.
+    """The training steps of `Plain` in C, for models that each have their own data.
 
     Args:
-        layout: of their rows.
-        norm: their normalization.
+        layout: layout of the models' rows.
+        norm: the models' normalization.
         tokens: training sequences, shape (M, n, L).
         targets: their labels, shape (M, n).
-        threads: that share the models; this changes no number.
+        threads: number of threads that share the models, which does not change the results.
 
     Raises:
-        RuntimeError: if there is no compiler, or it fails.
+        RuntimeError: if there is no compiler, or compilation fails.
         ValueError: if the models are too large.
     """
 
@@ -90,15 +90,15 @@ class Kernel:
         self.data = self.sequences(tokens, targets)
 
     def sequences(self, tokens: Tensor, labels: Tensor) -> Sequences:
-        """Sequences (…, n, L) as numbers of pairs, and their labels (…, n), as the compiled functions read them."""
+        """Sequences (…, n, L) as indices of their pairs, and labels (…, n), in the compiled functions' types."""
         pairs = tokens * self.length + torch.arange(self.length)
         return pairs.to(torch.uint16).contiguous(), labels.to(torch.int32).contiguous()
 
     def epoch(self, state: State, order: Tensor, pace: Pace, squares: Tensor, spread: Tensor | None = None) -> None:
-        """What `Plain.epoch` does, of an order of all sequences; ``spread`` as for `call`.
+        """Do what `Plain.epoch` does, for an order of all sequences; ``spread`` is as for `call`.
 
         Raises:
-            ValueError: if the order is shorter or longer.
+            ValueError: if the order is shorter or longer than the training set.
         """
         count, width = order.shape[-1], state.rows.shape[1]
         if count != (held := self.data[1].shape[-1]):  # the distance from one model's data to the next one's
@@ -109,7 +109,7 @@ class Kernel:
         self.call("epoch", len(state.rows), *what, *how, *state[:3], squares, spread=spread)
 
     def predict(self, rows: Tensor, data: Sequences | None = None, spread: Tensor | None = None) -> Predictions:
-        """What `Plain.predict` returns; ``spread`` as for `call`."""
+        """Return what `Plain.predict` returns; ``spread`` is as for `call`."""
         pairs, labels = self.data if data is None else data
         (models, width), count = rows.shape, labels.shape[-1]
         apart = 0 if labels.ndim == 1 else count  # from model to model
@@ -120,14 +120,14 @@ class Kernel:
         return losses, right, sequence
 
     def call(self, name: str, models: int, *values: Tensor | float | None, spread: Tensor | None) -> None:
-        """Call a compiled function; tensors are handed over by their address, and must be contiguous.
+        """Call a compiled function; tensors are passed by address and must be contiguous.
 
         Args:
-            name: of the function.
-            models: M.
-            values: what else it gets.
-            spread: raised to how far a model's scores spread if that is too far, shape (M,), for the caller to judge; such a
-                model is left where it is, and what is returned of it means nothing.
+            name: name of the function.
+            models: number of models, M.
+            values: the function's other arguments.
+            spread: if the scores of a model spread too far, its entry is raised to that spread, shape (M,), for the caller
+                to judge; the model is not changed further, and its results are meaningless.
 
         Raises:
             ValueError: if the scores of a model spread too far and ``spread`` is not given.
@@ -144,7 +144,7 @@ class Kernel:
         part = lambda begin, end: function(c_int64(begin), c_int64(end), *given, c_void_p(found.data_ptr()))  # noqa: E731
         if self.threads == 1:
             part(0, models)
-        else:  # the lock of the interpreter is open while a compiled function runs
+        else:  # the interpreter's lock is released while a compiled function runs
             list(self.pool.map(part, ends[:-1], ends[1:]))
         if spread is not None:
             torch.maximum(spread, found, out=spread)

@@ -1,4 +1,4 @@
-"""What follows from a seed: a model as it starts, and its training data."""
+"""What a seed determines: the initial weights of a model and its training data."""
 
 from collections.abc import Sequence
 from typing import get_args
@@ -15,12 +15,14 @@ from attnopt.clustering.training.settings import PAPER, Draws, Settings
 
 
 def initial_models(seeds: Sequence[int], settings: Settings = PAPER, dtype: torch.dtype = torch.float32) -> Models:
-    """One model per seed, by `Models.random` with biases; a narrower model has zero neurons, which stay zero.
+    """One randomly initialized model with biases per seed.
+
+    Models narrower than the widest are padded with zero neurons, which stay zero.
 
     Args:
-        seeds: M of them.
-        settings: whose sizes and norm they have.
-        dtype: of the weights; they are drawn in float64.
+        seeds: seeds of the M models.
+        settings: settings with the models' sizes, norm, and ``draws``.
+        dtype: dtype of the weights, which are drawn in float64.
     """
     seeds = check_seeds(seeds)
     check_dtype("dtype", dtype)
@@ -44,19 +46,19 @@ def initial_models(seeds: Sequence[int], settings: Settings = PAPER, dtype: torc
 def training_data(
     seeds: Sequence[int], task: Task, n_train: int = PAPER.n_train, draws: Draws = PAPER.draws
 ) -> tuple[Tensor, Tensor]:
-    """The sequences (M, n, L) and labels (M, n) that the models of these seeds are trained on, drawn with replacement.
+    """The sequences (M, n, L) and labels (M, n) on which the models of these seeds are trained, drawn with replacement.
 
-    The numbers drawn are those that a model's weights begin with, the generator being the same: weights read the high bits
-    of its numbers and tokens the remainder after division by p.
+    With ``draws="torch"``, a model's weights and data are drawn from the same random numbers: the weights read their high
+    bits, the tokens their remainder after division by p.
 
     Args:
-        seeds: M of them.
-        task: whose.
-        n_train: sequences of each model.
-        draws: as in `Settings`.
+        seeds: seeds of the M models.
+        task: task that draws and labels the sequences.
+        n_train: number of sequences per model, n.
+        draws: source of the random numbers, as in `Settings`.
 
     Raises:
-        ValueError: if a subclass of `Task` draws other than ``n_train`` sequences.
+        ValueError: if a subclass of `Task` does not draw ``n_train`` sequences.
     """
     check_count("n_train", n_train)
     check_task(task)
@@ -77,7 +79,7 @@ def training_data(
 
 
 def check_seeds(seeds: Sequence[int]) -> list[int]:
-    """Require integers from 0 to 2³² - 1, at least one."""
+    """Require at least one integer, each from 0 to 2³² - 1."""
     seeds = seeds.tolist() if isinstance(seeds, np.ndarray | Tensor) else seeds
     if not isinstance(seeds, Sequence) or not all(
         isinstance(seed, int | np.integer) and not is_truth(seed) for seed in seeds

@@ -1,4 +1,4 @@
-"""The random numbers of the book's laboratory, which trains in the page: the same weights, data, and batches as there."""
+"""The random numbers of the laboratory that trains in the book's page, which give the same weights, data, and batches."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from torch import Tensor
 from attnopt.clustering.model import Models, Norm
 from attnopt.clustering.task import Task
 
-# The laboratory's script, `src/attnbook/js/trainer.js`, has the same; its weights are drawn in this order.
+# The laboratory's script, `src/attnbook/js/trainer.js`, has the same streams and draws the weights in this order.
 WEIGHTS, DATA, ORDER = 0, 1, 2  # streams of a seed
 SHAPES: dict[str, Callable[[int, int, int, int], tuple[int, ...]]] = {
     "token": lambda p, length, dim, width: (p, dim),
@@ -25,10 +25,10 @@ HIGHEST = 2**32
 
 
 class Stream:
-    """Random numbers of a seed and a stream, both below 2³²: Doty-Humphrey's sfc32, started as in PractRand.
+    """Random numbers for a seed and a stream, both below 2³², from Doty-Humphrey's sfc32, initialized as in PractRand.
 
-    Integers are drawn by rejection, numbers in [0, 1) with 53 bits, normal ones by Box and Muller's formula, of which one of
-    two is kept.
+    Integers are drawn by rejection, numbers in [0, 1) with 53 bits, and normal numbers by Box and Muller's formula, which
+    gives two of which one is kept.
     """
 
     def __init__(self, seed: int, stream: int):
@@ -37,7 +37,7 @@ class Stream:
             self.bits()
 
     def bits(self) -> int:
-        """32 bits."""
+        """The next 32 bits, as an integer."""
         a, b, c, counter = self.state
         result = (a + b + counter) % HIGHEST
         turned = (c << 21 | c >> 11) % HIGHEST
@@ -62,7 +62,7 @@ class Stream:
         return radius * math.cos(2 * math.pi * self.uniform())
 
     def shuffled(self, count: int) -> list[int]:
-        """The numbers below count in a random order."""
+        """The integers from 0 to ``count`` - 1 in a random order."""
         order = list(range(count))
         for at in range(count - 1, 0, -1):
             other = self.below(at + 1)
@@ -71,7 +71,7 @@ class Stream:
 
 
 def random_model(seed: int, p: int, length: int, dim: int, width: int, norm: Norm) -> Models:
-    """The model of a seed, as an ensemble of one in float64, with biases."""
+    """The initial model for a seed, as an ensemble of one in float64, with biases."""
     stream, weights = Stream(seed, WEIGHTS), {}
     inputs = dict.fromkeys(("query", "value", "receptors", "receptor_biases"), dim)
     inputs |= dict.fromkeys(("assemblers", "assembler_bias"), width)
@@ -85,14 +85,14 @@ def random_model(seed: int, p: int, length: int, dim: int, width: int, norm: Nor
 
 
 def sample(seed: int, task: Task, count: int) -> tuple[Tensor, Tensor]:
-    """The training sequences (count, L) of a seed, and their labels (count,)."""
+    """The training sequences (count, L) for a seed, and their labels (count,)."""
     stream = Stream(seed, DATA)
     tokens = [[stream.below(task.p) for _ in range(task.length)] for _ in range(count)]
     return task.labeled(torch.tensor(tokens))
 
 
 class Orders:
-    """The order in which the models of some seeds go through their data, epoch by epoch: called with it, (M, count)."""
+    """The orders in which models go through their data; a call with an epoch returns that epoch's orders, (M, count)."""
 
     def __init__(self, seeds: Sequence[int], count: int):
         self.seeds, self.count = list(seeds), count
@@ -103,7 +103,7 @@ class Orders:
         self.streams, self.epoch = {seed: Stream(seed, ORDER) for seed in self.seeds}, 0
 
     def __call__(self, epoch: int) -> Tensor:
-        """The orders of an epoch; those of the epochs before it are drawn first."""
+        """The orders of an epoch, (M, count); those of earlier epochs are drawn first."""
         if epoch < self.epoch:
             self.begin()
         drawn: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""What is kept of a training: evaluations, snapshots and who stopped, on the way and at the end, in memory and in files."""
+"""Records of a training, in memory and in files: evaluations, snapshots, and the models that stopped early."""
 
 import hashlib
 import itertools
@@ -24,17 +24,17 @@ from attnopt.clustering.training.settings import PER_MODEL, Settings, Watch
 from attnopt.clustering.training.step import Plain, State, order_of
 
 PROBE = 32  # training sequences whose losses must be finite after each epoch
-LATER = {  # settings of which older files say nothing, and what they were then
+LATER = {  # settings that older files do not mention, and their values then
     "settings": {"betas": [0.9, 0.999], "eps": 1e-8, "draws": "torch"},
     "watch": {"resumable": False},
 }
 
 
-ASKED = "each returned True"  # why a model stops that did not diverge
+ASKED = "each returned True"  # the reason of a model that stopped without diverging
 
 
 class Stop(NamedTuple):
-    """Where a model's training ended early: the last epoch that it completed, whose weights it keeps, and why."""
+    """Early end of a model's training: the last epoch that it completed, whose weights it keeps, and the reason."""
 
     epoch: int
     reason: str
@@ -42,14 +42,15 @@ class Stop(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingState:
-    """A training after an epoch, with all that `train` needs to go on exactly; chosen like `Models`, by number or slice.
+    """A training after an epoch, with all that `train` needs to continue exactly; it can be indexed like `Models`.
 
     Attributes:
-        epoch: the last one completed.
-        models: as they were then.
-        memory: what else changes from step to step, each of shape (M, …): Adam's moments ``first`` and ``second``, ``steps``
-            done, ``squares`` of gradients and ``counted`` steps since the last evaluation, and of models that diverged the
-            epoch ``stopped`` (-1 if they did not) and the ``spread`` of their scores.
+        epoch: the last completed epoch.
+        models: the models after that epoch.
+        memory: a dict of all else that changes during training, each of shape (M, …): Adam's moments ``first`` and
+            ``second``; the number of ``steps`` done; the ``squares`` of gradients and the number of steps, ``counted``,
+            since the last evaluation; and ``stopped``, the last epoch that a diverged model completed (-1 for the others),
+            with the ``spread`` of its scores.
     """
 
     epoch: int
@@ -68,21 +69,20 @@ class Training(NamedTuple):
     """An ensemble's training: the trained models and their history.
 
     Args:
-        models: the trained ones.
-        history: each of shape (evaluations, M): ``loss`` and ``accuracy`` on the training set, ``loss_unseen`` and
-            ``accuracy_unseen`` on the other sequences (nan if there is none), ``accuracy_all`` on all, ``suffix`` and
-            ``permutation``, as from `invariance`, of the positions that the task's label depends on (`Task.relevant`), and
-            ``gradient_…`` for every parameter, the root mean square over the steps since the last evaluation of the norm of
-            the mini-batches' gradient (before clipping; 0 before the first step); and ``epoch``, of shape (evaluations,).
-            With more than 8192 sequences there are no invariances, and a
-            sample of 4096, the same for all models, stands for all and for the unseen. A label counts as predicted if its
-            logit exceeds all others.
-        snapshots: models after chosen epochs.
-        stopped: for each model that ended early, by its index, the last epoch that it completed and why it stopped: it
-            diverged, or ``each`` of `train` returned True, which ends the training of all. The weights of a model that
-            diverged, in later snapshots too, are those after that epoch; its later history is nan.
-        states: at the snapshots' epochs, if ``watch`` says that they shall be resumable, what `train` can start from to go
-            on exactly.
+        models: the trained models.
+        history: a dict of curves, each of shape (evaluations, M), and of their ``epoch``, shape (evaluations,). The curves
+            are ``loss`` and ``accuracy`` on the training set; ``loss_unseen`` and ``accuracy_unseen`` on the other sequences
+            (nan if there are none); ``accuracy_all`` on all; ``suffix`` and ``permutation``, the results of `invariance`;
+            and for every parameter ``gradient_…``, the root mean square norm of the mini-batches' gradients (before
+            clipping) over the steps since the last evaluation, 0 before the first step. With more than 8192 sequences there
+            are no invariances, and a sample of 4096, the same for all models, stands for all and for the unseen sequences. A
+            label counts as predicted if its logit exceeds all others.
+        snapshots: a dict of the models after chosen epochs.
+        stopped: a `Stop` for each model that ended early, by its index. Either the model diverged, or ``each`` of `train`
+            returned True, which ends the training of all models. A diverged model, in later snapshots too, has the weights
+            of the last epoch that it completed; its later history is nan.
+        states: if ``watch`` asks for resumable snapshots, a `TrainingState` for each snapshot's epoch, from which `train`
+            can continue exactly.
     """
 
     models: Models
@@ -97,18 +97,18 @@ class Training(NamedTuple):
 
 
 def stop_of(epoch: int, spread: float) -> Stop:
-    """A stop with the reason that follows from how far the scores spread."""
+    """The stop of a diverged model, with the reason that follows from the spread of its scores."""
     if spread > SPREAD:
         return Stop(epoch, f"its attention scores came to spread over {spread:.3g}, beyond {SPREAD:.0f}")
     return Stop(epoch, "its weights, gradients or losses were no longer finite")
 
 
 class Evaluation:
-    """How well models do, on what they are trained on and on all sequences.
+    """Evaluations of models on their training sequences and on all sequences.
 
     Args:
-        engine: evaluates them.
-        task: what they learn.
+        engine: engine that evaluates the models.
+        task: task that the models learn.
         tokens: their training sequences, shape (M, n, L).
     """
 
@@ -120,12 +120,12 @@ class Evaluation:
         if self.listed:
             at = indices(tokens, task.p)
             ones = torch.ones_like(at, dtype=engine.dtype)
-            seen = ones.new_zeros(len(tokens), len(test)).scatter_add_(1, at, ones)  # how often each is in the training set
+            seen = ones.new_zeros(len(tokens), len(test)).scatter_add_(1, at, ones)  # how often each occurs in training
             unseen = (seen == 0).to(engine.dtype)
             self.shares = seen / seen.sum(1, keepdim=True), unseen / unseen.sum(1, keepdim=True)
 
     def of(self, rows: Tensor) -> dict[str, Tensor]:
-        """Losses, accuracies and, where all sequences are listed, invariances of the models, each of shape (M,)."""
+        """Losses, accuracies, and, if all sequences are listed, invariances of the models, each of shape (M,)."""
         losses, right, sequence = self.engine.predict(rows, self.test)
         if not self.listed:
             on_training, right_there, _ = self.engine.predict(rows)
@@ -138,16 +138,16 @@ class Evaluation:
 
 
 class Record:
-    """What is kept of models that step together, and the file from which their training goes on.
+    """Record of models that are trained together, which can be saved to a checkpoint file and restored.
 
     Args:
-        engine: steps and evaluates them.
-        settings: theirs.
-        watch: what is kept.
-        tokens: their training sequences, shape (M, n, L).
-        targets: the labels of these, shape (M, n).
-        models: how many there are; those after fill the arrays up.
-        description: what a file must bear.
+        engine: engine that trains and evaluates the models.
+        settings: the models' settings.
+        watch: what to record.
+        tokens: the training sequences, shape (M, n, L).
+        targets: their labels, shape (M, n).
+        models: number of models; those after them only pad the arrays.
+        description: description that a checkpoint file must have.
     """
 
     def __init__(
@@ -156,18 +156,18 @@ class Record:
     ):  # fmt: skip
         self.engine, self.watch, self.models, self.description = engine, watch, models, description
         self.epochs, self.evaluation = settings.epochs, Evaluation(engine, settings.task, tokens)
-        self.order_of = lambda epoch: order_of(epoch, tokens.shape[1])  # in which an epoch goes through them
+        self.order_of = lambda epoch: order_of(epoch, tokens.shape[1])  # the order of an epoch
         self.count, self.probe = tokens.shape[1], engine.sequences(tokens[:, :PROBE], targets[:, :PROBE])
-        self.stopped = torch.full((len(tokens),), -1, device=tokens.device)  # after which epoch; -1 if still training
-        self.spread = torch.zeros_like(self.stopped, dtype=engine.dtype)  # of the scores of those that stopped
-        self.squares = self.spread.new_zeros(len(tokens), len(engine.layout.shapes))  # of gradients since an evaluation
-        self.epoch, self.counted = 0, 0  # epochs made, and steps since an evaluation
+        self.stopped = torch.full((len(tokens),), -1, device=tokens.device)  # last completed epoch; -1 if training
+        self.spread = torch.zeros_like(self.stopped, dtype=engine.dtype)  # spread of the scores of models that stopped
+        self.squares = self.spread.new_zeros(len(tokens), len(engine.layout.shapes))  # since the last evaluation
+        self.epoch, self.counted = 0, 0  # completed epochs, and steps since the last evaluation
         self.history: list[dict[str, Tensor]] = []
         self.snapshots: dict[int, Tensor] = {}
         self.memories: dict[int, dict[str, Tensor]] = {}
 
     def passed(self, steps: int, sound: Tensor, spread: Tensor) -> Tensor:
-        """Count an epoch, note who stops after it and how far its scores spread, and return who has stopped, all (M,)."""
+        """Count an epoch, record which models stop after it, with the spread of their scores, and return which have."""
         left = ~sound & (self.stopped < 0)
         self.stopped.masked_fill_(left, self.epoch)
         self.spread.copy_(torch.where(left, spread, self.spread))
@@ -177,11 +177,11 @@ class Record:
 
     @property
     def due(self) -> bool:
-        """Whether models are evaluated after the present epoch."""
+        """Whether models are evaluated after the current epoch."""
         return self.epoch % self.watch.every == 0 or self.epoch == self.epochs
 
     def keep(self, state: State) -> None:
-        """Evaluate and keep what is due after the present epoch."""
+        """Evaluate the models and keep snapshots, if due after the current epoch."""
         if self.epoch in self.watch.snapshots:
             self.snapshots[self.epoch] = state.rows.clone()
         if self.due:
@@ -197,14 +197,14 @@ class Record:
             self.memories[self.epoch] = kept | {"counted": torch.full((self.models,), self.counted)}
 
     def resume(self, state: State, members: list[int], begin: TrainingState) -> None:
-        """Take up a training where another one was; its rows are there already, those of these members."""
+        """Continue from another training's state for these members, whose rows of weights are already set."""
         for name, value in self.changing(state).items():
             if name != "rows":
                 value.copy_(begin.memory[name][members])
         self.epoch, self.counted = begin.epoch, int(begin.memory["counted"][0])
 
     def models_of(self, rows: Tensor) -> Models:
-        """The models of a matrix of rows, without those that fill it up."""
+        """The models in a matrix of rows, without those that pad it."""
         return Models(self.engine.layout.views(rows), self.engine.norm).map(lambda view: view[: self.models].clone().cpu())
 
     def so_far(self) -> dict[str, Tensor]:
@@ -214,11 +214,11 @@ class Record:
         return history | {f"gradient_{name}": gradients[..., at] for at, name in enumerate(self.engine.layout.shapes)}
 
     def training(self, rows: Tensor) -> Training:
-        """What the training has come to."""
+        """The training so far, as a `Training`."""
         kept = {epoch: self.models_of(rows) for epoch, rows in self.snapshots.items()}
         ends = enumerate(zip(self.stopped[: self.models].tolist(), self.spread.tolist(), strict=False))
         stopped = {model: stop_of(epoch, spread) for model, (epoch, spread) in ends if epoch >= 0}
-        if self.epoch < self.epochs:  # all stopped here
+        if self.epoch < self.epochs:  # ``each`` stopped them all
             stopped = {model: stopped.get(model, Stop(self.epoch, ASKED)) for model in range(self.models)}
         states = {
             epoch: TrainingState(epoch, kept[epoch], {name: value.cpu() for name, value in memory.items()})
@@ -227,11 +227,11 @@ class Record:
         return Training(self.models_of(rows), self.so_far(), kept, stopped, states)
 
     def changing(self, state: State) -> dict[str, Tensor]:
-        """What changes from step to step."""
+        """The tensors that change from step to step."""
         return state._asdict() | {"squares": self.squares, "stopped": self.stopped, "spread": self.spread}
 
     def save(self, file: Path, state: State) -> None:
-        """Write all that going on needs, in one move."""
+        """Write all that is needed to continue, atomically."""
         arrays = {f"history/{name}": torch.stack([entry[name] for entry in self.history]) for name in self.history[0]}
         arrays |= {f"snapshots/{epoch}": rows for epoch, rows in self.snapshots.items()}
         arrays |= {f"memory/{at}/{name}": value for at, kept in self.memories.items() for name, value in kept.items()}
@@ -239,16 +239,16 @@ class Record:
         write_arrays(file, {name: value.cpu().numpy() for name, value in arrays.items()}, self.description)
 
     def restore(self, file: Path, state: State) -> None:
-        """Take up what was saved.
+        """Continue from a file that `save` wrote.
 
         Raises:
-            ValueError: if the file cannot be read or was written by other settings.
+            ValueError: if the file cannot be read or was written with other settings.
         """
         arrays, description = read_arrays(file)
         check_description(file, description, self.description)
         device = state.rows.device
         for name, value in self.changing(state).items():
-            if name in arrays or name not in ("stopped", "spread"):  # older files: none has
+            if name in arrays or name not in ("stopped", "spread"):  # older files lack these
                 value.copy_(torch.from_numpy(arrays[name]))
         self.epoch, self.counted = arrays["numbers"].tolist()
         self.history = [{"epoch": torch.tensor(epoch)} for epoch in arrays.pop("history/epoch").tolist()]
@@ -264,11 +264,11 @@ class Record:
                 self.memories.setdefault(int(at), {})[part] = torch.from_numpy(values).to(device)
 
 
-Start = Models | TrainingState | None  # what a training begins with
+Start = Models | TrainingState | None  # what a training starts from
 
 
 def join(parts: list[Training], order: Tensor | None = None) -> Training:
-    """The trainings of several groups of models as one, in the order given."""
+    """Join the trainings of several groups of models into one, with the models in the given order."""
     order = torch.arange(sum(len(part.models) for part in parts)) if order is None else order
     begins = itertools.accumulate((len(part.models) for part in parts), initial=0)
     ends = {begin + at: stop for begin, part in zip(begins, parts, strict=False) for at, stop in part.stopped.items()}
@@ -285,12 +285,12 @@ def join(parts: list[Training], order: Tensor | None = None) -> Training:
 
 
 def save_training(file: Path | str, training: Training, description: str = "") -> None:
-    """Write a training to an npz file, in one move.
+    """Write a training to an npz file, atomically.
 
     Args:
-        file: where, ending in ``.npz``, in a folder that is made if there is none.
-        training: as from `train`.
-        description: of where it comes from, for `load_training` to compare.
+        file: path of the file, which must end in ``.npz``; its folder is created if necessary.
+        training: training, as from `train`.
+        description: description of its origin, which `load_training` can check.
     """
     if Path(file).suffix != ".npz":
         raise ValueError(f"file must end in .npz, got {Path(file).name!r}")
@@ -303,21 +303,21 @@ def save_training(file: Path | str, training: Training, description: str = "") -
 
 
 def load_training(file: Path | str, description: str | None = None) -> Training:
-    """What `save_training` wrote.
+    """Load a training that `save_training` wrote.
 
     Args:
-        file: which.
-        description: that it must bear; any unless given.
+        file: path of the file.
+        description: the description that the file must have; by default, any.
 
     Returns:
-        The training, the same to the last bit.
+        The training, identical to the last bit.
 
     Raises:
-        ValueError: if the file cannot be read, or bears another description than the one given.
+        ValueError: if the file cannot be read, or has a description other than the one given.
     """
     arrays, about = read_arrays(Path(file))
     about = json.loads(about) if about.startswith("{") else {}
-    if not {"norm", "description"} <= about.keys():  # as those of models and of checkpoints
+    if not {"norm", "description"} <= about.keys():  # such as files of models and checkpoints
         raise ValueError(f"{file} holds no training, but what another function wrote")
     if description is not None:
         check_description(file, about["description"], description)
@@ -335,11 +335,11 @@ def load_training(file: Path | str, description: str | None = None) -> Training:
 
 
 def describe(seeds: list[int], settings: Settings, watch: Watch, start: Start, dtype: object, compiled: bool) -> str:
-    """All that decides what a training comes to, for files to bear.
+    """A description of all that determines a training's result, to be stored in files.
 
-    Training reads of a task its sizes, the training data, and what models are judged on. Where these data are not those of
-    `Task`, the description bears their digest: so it tells every two tasks apart that some training could tell apart, by
-    whatever classes or values they were made, and files of `Task` bear what they always did.
+    Training uses a task's sizes, its training data, and the sequences on which models are judged. If these data are not
+    those of `Task`, the description contains their digest. So it distinguishes any two tasks that some training could
+    distinguish, however they were made, and descriptions for `Task` itself stay as they always were.
     """
     task, chosen = settings.task, {field.name: getattr(settings, field.name) for field in fields(Settings)}
     chosen["task"] = {"p": task.p, "length": task.length, "k": task.k}
@@ -351,13 +351,13 @@ def describe(seeds: list[int], settings: Settings, watch: Watch, start: Start, d
 
 
 def _digest(task: Task, seeds: list[int], settings: Settings) -> str:
-    """Of a task's training data and of what models are judged on."""
+    """Digest of a task's training data and of the sequences on which models are judged."""
     parts = *training_data(seeds, task, settings.n_train, settings.draws), *task.judged()
     return hashlib.sha256(b"".join(part.cpu().to(torch.int32).numpy().tobytes() for part in parts)).hexdigest()
 
 
 def check_description(file: Path | str, found: str, wanted: str) -> None:
-    """Require what a file bears to be what is asked for."""
+    """Require the description found in a file to be the wanted one."""
     there, here = (_settings(_complete(description)) for description in (found, wanted))
     names = [name for name in here | there if there.get(name) != here.get(name)]
     if "seeds" in names:
@@ -377,7 +377,7 @@ def _complete(description: str) -> dict[str, Any]:
 
 
 def _settings(said: dict[str, Any]) -> dict[str, Any]:
-    """All that a description says, by name; a setting that all models share is one value, however many there are."""
+    """All entries of a description, by name; a setting that all models share is reduced to one value."""
     found: dict[str, Any] = {}
     for name, value in said.items():
         if isinstance(value, dict):
@@ -389,7 +389,7 @@ def _settings(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _difference(name: str, there: object, here: object) -> str:
-    """What a message says of a setting that a file has otherwise."""
+    """The part of an error message about a setting that differs in a file."""
     if name == "seeds":
         return "other seeds, or another chunk"
     if name in ("start", "data"):
@@ -398,7 +398,7 @@ def _difference(name: str, there: object, here: object) -> str:
 
 
 def checksum(start: Models | TrainingState) -> int:
-    """A number that tells ensembles and states apart."""
+    """A checksum that distinguishes ensembles and states."""
     models, memory, epoch = (
         (start, {}, b"") if isinstance(start, Models) else (start.models, start.memory, b"%d" % start.epoch)
     )

@@ -1,4 +1,4 @@
-"""What a training is to do: its settings, those of the paper's released code unless said, and what is recorded of it."""
+"""Settings of a training, by default those of the paper's released code, and what to record of it."""
 
 import dataclasses
 import math
@@ -16,35 +16,35 @@ from attnopt.clustering.task import Task, check_task
 
 Draws = Literal["torch", "laboratory"]
 PER_MODEL = ("width", "batch_size", "learning_rate", "mlp_discount", "weight_decay", "clip")
-LEAST = 1e-38  # what single precision can tell from 0: a weight whose gradients vanish is not divided by that
+LEAST = 1e-38  # single precision can tell it from 0, so no weight whose gradients vanish is divided by 0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All that, with a seed, determines a training run; each default is that of the released code's ``run``.
+    """Settings that, together with a seed, determine a training run; the defaults are those of the released code's ``run``.
 
-    The last six are one number, or a sequence with one per model, so one call can train a grid of settings. Trained models
-    have the biases of the feed-forward layer.
+    Each of the last six is one number, or a sequence with one number per model, so one call can train a grid of settings.
+    The feed-forward layer of trained models has biases.
 
     Attributes:
-        task: what is learned.
-        vocabulary: tokens with an embedding, the task's p unless given; those from p on are trained as labels that are never
-            right.
-        dim: d, the width of the embeddings.
+        task: the task to learn.
+        vocabulary: number of tokens with an embedding, by default the task's p; further tokens are only labels that are
+            never right.
+        dim: dimension of the embeddings, d.
         norm: the models' normalization.
-        n_train: training sequences of each model.
+        n_train: training sequences per model.
         epochs: passes through the training set.
-        draws: whose random numbers make the initial weights, the data, and the order of the batches: "torch", or
-            "laboratory" to repeat a run of the book's laboratory, where each model has an order of its own. The laboratory
-            computes in double precision, as plain steps do with ``dtype=torch.float64`` of `train`.
-        betas: Adam's β₁ and β₂, from 0 on and below 1, of all models.
-        eps: Adam's ε, of all models.
-        width: h, neurons of the feed-forward layer.
+        draws: source of the random numbers for the initial weights, the data, and the order of the batches: "torch", or
+            "laboratory" to repeat a run of the book's laboratory, where each model has its own order. The laboratory
+            computes in double precision, as plain steps do with ``dtype=torch.float64`` in `train`.
+        betas: Adam's β₁ and β₂ for all models, at least 0 and less than 1.
+        eps: Adam's ε for all models.
+        width: number of neurons in the feed-forward layer, h.
         batch_size: sequences per step; the last batch of an epoch may be smaller.
-        learning_rate: Adam's.
-        mlp_discount: divides the learning rate of the feed-forward layer.
-        weight_decay: shrinks weights by this times the learning rate each step, apart from Adam's step.
-        clip: maximum gradient norm per step; longer ones are scaled down to it.
+        learning_rate: Adam's learning rate.
+        mlp_discount: divisor of the learning rate in the feed-forward layer.
+        weight_decay: decoupled weight decay, which shrinks weights by this times the learning rate before each Adam step.
+        clip: maximum gradient norm per step; longer gradients are scaled down to it.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A, and their released code.
     """
@@ -86,11 +86,11 @@ class Settings:
 
     @property
     def tokens(self) -> int:
-        """How many tokens have an embedding."""
+        """Number of tokens with an embedding."""
         return self.task.p if self.vocabulary is None else self.vocabulary
 
     def each(self, models: int) -> "Grid":
-        """The same with a value per model, for so many, wherever there may be one."""
+        """The same settings for this number of models, with one value per model for each of the last six."""
         values: dict[str, Any] = {part.name: getattr(self, part.name) for part in dataclasses.fields(self)}
         for name in PER_MODEL:
             values[name] = values[name] if isinstance(values[name], tuple) else (values[name],) * models
@@ -101,7 +101,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Grid(Settings):
-    """Settings with a value for each of a training's models."""
+    """Settings with one value per model for each of the last six."""
 
     width: tuple[int, ...] = ()
     batch_size: tuple[int, ...] = ()
@@ -111,20 +111,20 @@ class Grid(Settings):
     clip: tuple[float, ...] = ()
 
     def of(self, members: Sequence[int]) -> "Grid":
-        """Those of some of the models."""
+        """The settings of some of the models."""
         return dataclasses.replace(self, **{name: tuple(getattr(self, name)[at] for at in members) for name in PER_MODEL})
 
 
 @dataclass(frozen=True)
 class Watch:
-    """What is recorded of a training, none of whose numbers it changes.
+    """What to record of a training; recording does not change its results.
 
     Attributes:
-        every: epochs between evaluations. There is always one after the last epoch, and one before the first, unless
-            training goes on from one of a training's ``states``: that epoch was evaluated there. At the paper's sizes an
-            evaluation takes as long as 1.2 to 1.9 compiled epochs.
-        snapshots: epochs after which the models are kept; 0 is the start.
-        resumable: whether what Adam remembers is kept with them, so that `train` can go on from there exactly.
+        every: epochs between evaluations. There is always one after the last epoch, and one before the first
+            unless training continues from one of a training's ``states``. At the paper's sizes, an evaluation takes as long
+            as 1.2 to 1.9 compiled epochs.
+        snapshots: epochs after which the models are kept; 0 is before the first epoch.
+        resumable: whether Adam's moments are kept with the snapshots, so that `train` can continue from them exactly.
     """
 
     every: int = 10
@@ -132,7 +132,7 @@ class Watch:
     resumable: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.snapshots, Iterable):  # a set or a generator will do
+        if not isinstance(self.snapshots, Iterable):  # a set or a generator is accepted
             raise TypeError(f"snapshots must be epochs, got {self.snapshots!r}")
         object.__setattr__(self, "every", check_count("every", self.every))
         kept = sorted({check_count("snapshots", epoch, 0) for epoch in self.snapshots})
@@ -141,7 +141,7 @@ class Watch:
 
 
 def _check_betas(betas: Sequence[float]) -> tuple[float, float]:
-    """Require two numbers from 0 on and below 1."""
+    """Require two numbers, each at least 0 and less than 1."""
     betas = betas.tolist() if isinstance(betas, np.ndarray | Tensor) else betas
     if not isinstance(betas, Sequence) or isinstance(betas, str) or len(betas) != 2:
         raise TypeError(f"betas must be two numbers, got {betas!r}")
@@ -154,7 +154,7 @@ def _check_betas(betas: Sequence[float]) -> tuple[float, float]:
 
 
 def _check_number(name: str, value: Any) -> None:
-    """Require a positive, finite number; weight decay may be zero and the longest gradient infinite."""
+    """Require a positive, finite number; weight decay may be zero and the maximum gradient norm infinite."""
     if name in ("width", "batch_size"):
         check_count(name, value)
     elif is_truth(value) or not isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""Steps of training: Adam on mini-batches of many models at once, in PyTorch. `compiled.py` has the same steps in C."""
+"""Training steps: Adam on mini-batches for many models at once, in PyTorch. `compiled.py` has the same steps in C."""
 
 import math
 from collections.abc import Iterator
@@ -20,17 +20,17 @@ from attnopt.clustering.training.backward import (
 )
 from attnopt.clustering.training.settings import Grid
 
-# Of the order of the mini-batches, the same for all models. A generator on the CPU reads 32 bits of a seed: the order of
-# epoch e is drawn as seed e would draw it.
+# Seed of the order of the mini-batches, which all models share. A generator on the CPU reads 32 bits of a seed, so the order
+# of epoch e is drawn with seed e.
 ORDER_SEED = 0
 FEED_FORWARD = ("receptors", "assemblers", "receptor_biases", "assembler_bias")
-CHUNK = 2**19  # activations that are evaluated at a time, and 256 times as many on a GPU
+CHUNK = 2**19  # activations evaluated at a time; 256 times as many on a GPU
 Sequences = tuple[Tensor, Tensor]
 Predictions = tuple[Tensor, Tensor, Tensor]
 
 
 class State(NamedTuple):
-    """What a step of training needs of M models: weights and Adam's moments (M, n), and the steps done so far (M,)."""
+    """Training state of M models: ``rows`` of weights, Adam's two moments (M, n), and the ``steps`` done so far (M,)."""
 
     rows: Tensor
     first: Tensor
@@ -39,16 +39,17 @@ class State(NamedTuple):
 
     @classmethod
     def of(cls, rows: Tensor) -> "State":
-        """The state before the first step of these rows, which steps then change."""
+        """The state before the first step of these rows, which the steps then change in place."""
         steps = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
         return cls(rows, torch.zeros_like(rows), torch.zeros_like(rows), steps)
 
 
 class Pace(NamedTuple):
-    """How to step.
+    """Hyperparameters of a training step.
 
-    ``size``, sequences of a mini-batch; Adam's ``betas`` and ``eps``; ``rates``, learning rates, one or (M, n); ``shrink``,
-    what decoupled weight decay multiplies weights by before a step, (M, n); ``clip``, the longest gradients, (M, 1).
+    ``size`` is the number of sequences in a mini-batch; ``betas`` and ``eps`` are Adam's; ``rates`` are learning rates, one
+    number or (M, n); decoupled weight decay multiplies the weights by ``shrink`` (M, n) before a step; ``clip`` (M, 1) is
+    the maximum gradient norm.
     """
 
     size: int
@@ -60,7 +61,7 @@ class Pace(NamedTuple):
 
     @classmethod
     def of(cls, settings: Grid, layout: Layout, rows: Tensor) -> "Pace":
-        """The pace of models that share a batch size, from settings with a value for each."""
+        """The hyperparameters of models that share a batch size, from settings with one value per model."""
         column = lambda values: torch.tensor(values, dtype=rows.dtype, device=rows.device).unsqueeze(-1)  # noqa: E731
         rates = column(settings.learning_rate).expand_as(rows).clone()
         for name in FEED_FORWARD:
@@ -71,15 +72,15 @@ class Pace(NamedTuple):
 
 
 def order_of(epoch: int, count: int) -> Tensor:
-    """The order in which an epoch goes through so many sequences."""
+    """The order in which an epoch goes through ``count`` sequences."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(ORDER_SEED + epoch))
 
 
 def adam(state: State, gradient: Tensor, pace: Pace) -> None:
-    """Change the state by a step of Adam along the gradient (M, n)."""
+    """Change the state by one Adam step for the gradient (M, n)."""
     slow, slower = pace.betas
     state.steps.add_(1)
-    if state.steps.is_cuda:  # where a graph of steps is captured, nothing may be read back
+    if state.steps.is_cuda:  # while a graph of steps is captured, nothing may be read back
         counts = state.steps.double()
         factors = torch.stack([1 / (1 - slow**counts), 1 - slower**counts], 1)
     else:
@@ -95,14 +96,14 @@ def adam(state: State, gradient: Tensor, pace: Pace) -> None:
 
 
 class Plain:
-    """Steps of models that have their own data, in PyTorch.
+    """Training steps in PyTorch, for models that each have their own data.
 
     Args:
-        layout: of their rows.
-        norm: their normalization.
+        layout: layout of the models' rows.
+        norm: the models' normalization.
         tokens: training sequences, shape (M, n, L).
         targets: their labels, shape (M, n).
-        dtype: of the rows.
+        dtype: dtype of the rows.
     """
 
     def __init__(self, layout: Layout, norm: Norm, tokens: Tensor, targets: Tensor, dtype: torch.dtype):
@@ -112,23 +113,23 @@ class Plain:
         self.members = torch.zeros(layout.size, len(spans), dtype=dtype, device=tokens.device)  # columns of each parameter
         for at, span in enumerate(spans.values()):
             self.members[span, at] = 1.0
-        self.captured: Any = None  # a graph of an epoch on a GPU, what it changes, and where it finds the order
+        self.captured: Any = None  # on a GPU, a graph of an epoch, the tensors it changes, and its inputs
 
     def sequences(self, tokens: Tensor, labels: Tensor) -> Sequences:
-        """Sequences (…, n, L) as marks (…, n, pL), and labels (…, n) as ones (…, p, n)."""
+        """Sequences (…, n, L) as `marks` (…, n, pL), and labels (…, n) in one-hot form (…, p, n)."""
         vocabulary, _ = self.layout.shapes["token"]
         return marks(tokens, vocabulary, self.dtype), one_hot(labels, vocabulary).mT.to(self.dtype)
 
     def steps(
         self, state: State, order: Tensor, pace: Pace, squares: Tensor | None = None, spread: Tensor | None = None
     ) -> Iterator[Tensor]:
-        """Change the state step by step through the training sequences; after each, the losses (M,) of its mini-batches.
+        """Step through the training sequences, changing the state; after each step, yield its mini-batches' losses (M,).
 
         Args:
-            state: of the models.
-            order: of the sequences, shape (n,), or of each model's own, (M, n).
-            pace: how to step.
-            squares: the squared norms of the gradient in each parameter, before clipping, are added to these, shape
+            state: state of the models.
+            order: order of the sequences, shape (n,), or one order per model, (M, n).
+            pace: hyperparameters of the steps.
+            squares: tensor to which the squared gradient norm of each parameter, before clipping, is added, shape
                 (M, parameters).
             spread: see `exponentials`.
         """
@@ -152,7 +153,7 @@ class Plain:
             yield losses
 
     def epoch(self, state: State, order: Tensor, pace: Pace, squares: Tensor, spread: Tensor) -> None:
-        """All of `steps`; on a GPU as one CUDA graph, whose kernels need not be launched one by one."""
+        """Take all `steps`; on a GPU as one CUDA graph, whose kernels need not be launched one by one."""
         if state.rows.is_cuda:
             self.replay(state, order.to(state.rows.device), pace, squares, spread)
         else:
@@ -164,13 +165,13 @@ class Plain:
             pass
 
     def replay(self, state: State, order: Tensor, pace: Pace, squares: Tensor, spread: Tensor) -> None:
-        """Replay the graph of an epoch, which is captured first if there is none of this state."""
+        """Replay the graph of an epoch, capturing it first if there is none for this state."""
         changed = (*state, squares)
         if self.captured is None or any(one is not other for one, other in zip(self.captured[1], changed, strict=True)):
             with torch.cuda.device(state.rows.device):
                 copies, side = [value.clone() for value in changed], torch.cuda.Stream()
                 side.wait_stream(torch.cuda.current_stream())
-                with torch.cuda.stream(side):  # libraries get ready in the first steps, which no graph may hold
+                with torch.cuda.stream(side):  # the first steps initialize libraries, which a graph must not do
                     self.run(State(*copies[:4]), order[..., : 2 * pace.size], pace, copies[4], spread.clone())
                 torch.cuda.current_stream().wait_stream(side)
                 graph, own = torch.cuda.CUDAGraph(), (order.clone(), spread.clone())
@@ -184,11 +185,11 @@ class Plain:
         spread.copy_(own[1])
 
     def predict(self, rows: Tensor, data: Sequences | None = None, spread: Tensor | None = None) -> Predictions:
-        """Losses and whether the label's logit exceeds all others, (M, n), and sequence embeddings (M, d, n).
+        """Losses, whether the label's logit exceeds all others (both (M, n)), and sequence embeddings (M, d, n).
 
         Args:
-            rows: weights, shape (M, n).
-            data: as from `sequences`, of each model or the same for all; every model's own training set unless given.
+            rows: weights, one row per model.
+            data: as from `sequences`, per model or the same for all; by default, each model's own training set.
             spread: see `exponentials`.
         """
         views, (batch, truth) = self.layout.views(rows), self.data if data is None else data

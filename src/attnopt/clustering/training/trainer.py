@@ -1,4 +1,4 @@
-"""Training many models side by side: one call for an ensemble or a grid of settings, on one core or in chunks on all."""
+"""Training many models at once: one call for an ensemble or a grid of settings, together or in chunks on all cores."""
 
 import math
 import warnings
@@ -52,52 +52,52 @@ def train(
 ) -> Training:
     """Train one model per seed, all at once, with Adam on shuffled mini-batches.
 
-    A model's initial weights and data follow from its seed alone; the order of the mini-batches is drawn again each epoch,
-    the same for all models, whose data are independent. The other models in the ensemble do not change a model's numbers,
-    not by a bit, at the paper's sizes, on the processors tried; in plain steps at other sizes, and beside wider models,
-    products are rounded by the shapes of matrices and by how they happen to be aligned in memory. Compiled steps use as many
-    threads as PyTorch does (`torch.get_num_threads`), which changes no number; plain ones use one, and `ensemble` all cores.
-    A model takes less than 1 MB of memory at the defaults.
+    A model's initial weights and data depend only on its seed; the order of the mini-batches is drawn anew each epoch and
+    shared by all models, whose data are independent. At the paper's sizes, on the processors tried, the other models in the
+    ensemble do not change a model's numbers by a single bit. In plain steps at other sizes, or in an ensemble with wider
+    models, the rounding of products depends on the shapes of the matrices and on their alignment in memory. Compiled steps
+    use as many threads as PyTorch does (`torch.get_num_threads`), which changes no number; plain steps use one, and
+    `ensemble` uses all cores. A model takes less than 1 MB of memory at the defaults.
 
-    A model diverges if its attention scores come to lie more than 80 apart, where single precision loses the smaller ones,
-    or a number is no longer finite. It keeps the weights of the last epoch that it completed, its later history is nan,
-    ``stopped`` says when and why, and a warning names its seed and settings. The others go on.
+    A model diverges if its attention scores spread over more than 80, where single precision loses the smaller ones, or if a
+    number is no longer finite. It keeps the weights of the last epoch that it completed, its later history is nan,
+    ``stopped`` holds that epoch and the reason, and a warning names its seed and settings. The other models continue.
 
     Args:
-        seeds: M of them.
-        settings: what is learned, by which models, and how.
-        watch: what is recorded.
-        each: a function that is called at each evaluation, as ``watch`` says, with the epoch, the models, and the history
-            so far, all of them copies. If it returns True, training stops there; otherwise it must return False or None.
-            Models of several batch sizes, which are trained one size after another, can have none.
-        start: models to go on from, with a fresh Adam, instead of new ones; or one of a training's ``states``, from whose
-            epoch training goes on with what Adam remembers: with the settings of that training exactly as it did, to the
-            last bit, and with others as a branch of it. The seeds then decide the training data alone, and with
-            ``draws="laboratory"`` also the order of the mini-batches: with other seeds, models go on with other data, which
-            may be what is wanted. The history begins after the state's epoch. Models must be of the settings' sizes and
-            norm.
-        checkpoint: start of the names of files, one a batch size, written now and then, from which the same call,
-            interrupted, goes on to the same numbers.
-        checkpoint_every: epochs between writings.
-        progress: show a progress bar on stderr.
-        device: where to compute. On a CUDA device, an epoch is replayed as one graph. From a few hundred models on, an H200
-            is faster than compiled steps on the CPU; no other GPU has been tried.
-        dtype: of the weights.
-        compiled: whether to take the steps in C, which this machine's compiler translates within a second or two; unless
-            given, wherever that can be done: on the CPU, in float32, if there is a compiler. C is several times as fast,
-            above all for few models. The numbers are those of the plain steps up to rounding, but training magnifies
-            rounding, so most models soon differ visibly. Compiled steps repeat to the last bit on one machine, not on
-            another; ``compiled=False`` gives numbers that do not depend on a compiler.
+        seeds: seeds of the M models.
+        settings: the task, the models' sizes, and how they are trained.
+        watch: what to record.
+        each: a function that is called at each evaluation, which ``watch`` schedules, with the epoch and copies of the
+            models and the history so far. If it returns True, training stops there; otherwise it must return False or None.
+            No function can be given if models have different batch sizes, which are trained one size after another.
+        start: models to continue from, with Adam reset, instead of new ones; or one of a training's ``states``, from whose
+            epoch training continues with Adam's stored moments. The original seeds and settings continue the original run
+            to the last bit; other settings start a branch of it. The seeds then determine only the training data and, with
+            ``draws="laboratory"``, the order of the mini-batches; other seeds give the models other data. The history
+            begins after the state's epoch. Models must have the settings' sizes and norm.
+        checkpoint: prefix of the names of checkpoint files, one per batch size. If the call is interrupted, repeating it
+            resumes from them and gives the same numbers.
+        checkpoint_every: epochs between checkpoints.
+        progress: whether to show a progress bar on stderr.
+        device: device to compute on. On a CUDA device, an epoch is replayed as one graph. From a few hundred models on, an
+            H200 is faster than compiled steps on the CPU; no other GPU has been tried.
+        dtype: dtype of the weights.
+        compiled: whether to take the steps in C, which this machine's compiler compiles within a second or two; by default,
+            whenever possible, that is, on the CPU, in float32, with a compiler. C is several times as fast, above all for
+            few models. The numbers are those of the plain steps up to rounding, but training magnifies rounding errors, so
+            most models soon differ visibly. Compiled steps repeat to the last bit on one machine but not on another;
+            ``compiled=False`` gives numbers that do not depend on a compiler.
 
     Returns:
-        What `Training` says, on the CPU.
+        A `Training`, with its tensors on the CPU.
 
     Raises:
-        ValueError: if ``start`` has scores more than 80 apart, or the checkpoint cannot be read or is of other settings.
-        RuntimeError: if ``compiled`` is True and there is no C compiler, or it fails.
+        ValueError: if the scores of ``start`` spread over more than 80, or the checkpoint cannot be read or has other
+            settings.
+        RuntimeError: if ``compiled`` is True and there is no C compiler, or compilation fails.
 
     Warns:
-        RuntimeWarning: if models diverged; and once, if ``compiled`` is not given and there is no C compiler, or it fails.
+        RuntimeWarning: if models diverged; and once, if ``compiled`` is not given and there is no working C compiler.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), Appendix A.
     """
@@ -117,7 +117,7 @@ def train_quietly(
     seeds: list[int], settings: Grid, watch: Watch, start: Start, checkpoint: Path | str | None, *, every: int,
     progress: bool, device: torch.device | str = "cpu", dtype: torch.dtype, compiled: bool, each: Each | None = None,
 ) -> Training:  # fmt: skip
-    """What `train` does, of checked arguments and without its warning: models that share a batch size step together."""
+    """Do what `train` does, for checked arguments and without its warning; models that share a batch size step together."""
     start = initial_models(seeds, settings, dtype) if start is None else start
     start = fitting(start, settings, device, dtype)
     parts, order = [], []
@@ -133,9 +133,9 @@ def train_quietly(
 
 @contextmanager
 def one_thread() -> Iterator[int]:
-    """Let PyTorch compute on one thread of the CPU: several divide an array where its length says, and rounding follows.
+    """Let PyTorch compute on one CPU thread, and yield the number of threads that it used before.
 
-    What is bound is how many it computed on before.
+    Several threads divide an array at points that depend on its length, which changes the rounding.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -149,7 +149,7 @@ def train_together(
     seeds: list[int], settings: Grid, watch: Watch, start: Models | TrainingState, compiled: bool, threads: int,
     each: Each | None, *, file: Path | None, every: int, progress: bool,
 ) -> Training:  # fmt: skip
-    """Train models of one batch size to the end, or until ``each`` stops it, from the checkpoint if there is one."""
+    """Train models of one batch size to the end, or until ``each`` stops them, from the checkpoint if there is one."""
     engine, state, pace, record = begin(seeds, settings, watch, start, compiled, threads)
     if file and file.exists():
         record.restore(file, state)
@@ -167,7 +167,7 @@ def train_together(
 
 
 def stops(each: Each, record: Record, rows: Tensor) -> bool:
-    """Whether models were just evaluated and a function of what there is so far returns True."""
+    """Whether the models were just evaluated and ``each`` returns True for the results so far."""
     if not record.history or record.history[-1]["epoch"] != record.epoch:
         return False
     said = each(record.epoch, record.models_of(rows), record.so_far())
@@ -179,10 +179,10 @@ def stops(each: Each, record: Record, rows: Tensor) -> bool:
 def begin(
     seeds: list[int], settings: Grid, watch: Watch, start: Models | TrainingState, compiled: bool, threads: int = 1
 ) -> tuple[Plain | Kernel, State, Pace, Record]:
-    """What steps, what it steps, how, and what is kept."""
-    # Filled up with copies of the last model, every array is a multiple of 32 numbers long, and no model is alone: a
-    # remainder and a single matrix are rounded otherwise, and a model's numbers would depend on its company. Compiled
-    # code takes one model after another.
+    """The engine, state, hyperparameters, and record of a training."""
+    # Copies of the last model pad every array to a multiple of 32 numbers and to at least two models: a remainder and a
+    # single matrix are rounded differently, so a model's numbers would depend on the other models. Compiled code needs no
+    # padding, because it takes one model after another.
     models, multiple = len(seeds), 32 // math.gcd(32, settings.batch_size[0], settings.n_train)
     members = [*range(models), *[models - 1] * (0 if compiled else -models % max(2, multiple))]
     first = (start if isinstance(start, Models) else start.models)[members]
@@ -203,12 +203,12 @@ def begin(
 
 
 def advance(engine: Plain | Kernel, state: State, pace: Pace, record: Record) -> None:
-    """One epoch; models that it drives beyond what can be evaluated are put back and stop."""
+    """Train for one epoch; models that can no longer be evaluated after it are put back to before it and stop."""
     before, spread = state.rows.clone(), torch.zeros_like(record.spread)
     order = record.order_of(record.epoch)
     engine.epoch(state, order, pace, record.squares, spread)
     losses, _, _ = engine.predict(state.rows, record.probe, spread)
-    sound = (spread <= SPREAD) & losses.isfinite().all(1)  # a spread that is not a number fails
+    sound = (spread <= SPREAD) & losses.isfinite().all(1)  # a spread that is nan fails
     for value in (state.rows, state.first, state.second):
         sound &= value.isfinite().all(1)
     still = record.passed(-(-record.count // pace.size), sound, spread).unsqueeze(1)
@@ -231,33 +231,34 @@ def ensemble(
     dtype: torch.dtype = torch.float32,
     compiled: bool | None = None,
 ) -> Training:
-    """Train one model per seed, some at a time, on all cores; a chunk that was finished before is read, not trained again.
+    """Train one model per seed, in chunks on all cores; a chunk that was finished before is read, not trained again.
 
-    Only `train` takes ``each``, which could stop one chunk and not another.
+    Only `train` takes ``each``, because it could stop one chunk and not another.
 
     Args:
-        seeds: M of them.
-        settings: as for `train`.
-        folder: where each finished chunk is saved at once and a running one leaves its checkpoints; nothing is saved unless
-            given. Chunks of other settings, or of a task with other labels, are refused.
-        watch: what is recorded.
-        start: models to go on from, as for `train`.
-        chunk: models per task; of fewer chunks than cores, some cores have nothing to do.
-        jobs: tasks at a time, joblib's ``n_jobs``; its ``parallel_config`` moves them to a cluster.
-        checkpoint_every: epochs between writings.
-        progress: show progress bars on stderr.
-        dtype: of the weights.
-        compiled: take the steps in C, as for `train`.
+        seeds: seeds of the M models.
+        settings: settings, as for `train`.
+        folder: folder for finished chunks and for the checkpoints of running ones; by default, nothing is saved. Chunks with
+            other settings, or of a task with other labels, are rejected.
+        watch: what to record.
+        start: models or a state to continue from, as for `train`.
+        chunk: number of models per chunk; if there are fewer chunks than cores, some cores are idle.
+        jobs: number of chunks at a time, joblib's ``n_jobs``; joblib's ``parallel_config`` can move them to a cluster.
+        checkpoint_every: epochs between checkpoints.
+        progress: whether to show progress bars on stderr.
+        dtype: dtype of the weights.
+        compiled: whether to take the steps in C, as for `train`.
 
     Returns:
-        As from `train`, and the same numbers whatever ``chunk`` and ``jobs`` are, as far as `train` says.
+        A `Training`, as from `train`; its numbers depend on ``chunk`` and ``jobs`` only as `train` describes for the other
+        models in an ensemble.
 
     Raises:
-        ValueError: as `train`, or if the folder holds chunks that cannot be read or that other settings wrote.
-        RuntimeError: as `train`.
+        ValueError: as for `train`, or if the folder holds chunks that cannot be read or were written with other settings.
+        RuntimeError: as for `train`.
 
     Warns:
-        RuntimeWarning: as `train`, also of models in chunks that are read.
+        RuntimeWarning: as for `train`, also for models in chunks that are read.
     """
     seeds, grid, compiled = checked(seeds, settings, watch, start, "cpu", dtype, compiled, progress)
     if start is not None:
@@ -279,7 +280,7 @@ def _chunk(
     seeds: list[int], settings: Grid, watch: Watch, start: Start, file: Path | None, *, dtype: torch.dtype,
     compiled: bool, every: int, progress: bool,
 ) -> Training:  # fmt: skip
-    """One task: read its result, or train and save it."""
+    """Read the result of one chunk, or train and save it."""
     how = {"dtype": dtype, "compiled": compiled, "every": every, "progress": progress}
     if file is None:
         return train_quietly(seeds, settings, watch, start, None, **how)
@@ -295,7 +296,7 @@ def _chunk(
 
 
 def warn_of_stopped(training: Training, seeds: Sequence[int], settings: Grid) -> None:
-    """Warn of the models that diverged, by the line that called who calls this."""
+    """Warn of the models that diverged; the warning names the line that called this function's caller."""
     diverged = {model: stop for model, stop in training.stopped.items() if stop.reason != ASKED}
     if not diverged:
         return
@@ -315,7 +316,7 @@ def checked(
     seeds: Sequence[int], settings: Settings, watch: Watch, start: Start, device: torch.device | str, dtype: torch.dtype,
     compiled: bool | None, progress: bool,
 ) -> tuple[list[int], Grid, bool]:  # fmt: skip
-    """The seeds as a list, settings with a value for each, and whether steps are compiled, if all this makes a training."""
+    """Check a training's arguments; return the seeds as a list, settings per model, and whether steps are compiled."""
     seeds = check_seeds(seeds)
     for name, value, kind in (("settings", settings, Settings), ("watch", watch, Watch)):
         if not isinstance(value, kind):
@@ -342,7 +343,7 @@ def checked(
 
 
 def compilable(settings: Grid) -> bool:
-    """Whether steps of models of these settings can be compiled; if that is for want of a compiler, warn once."""
+    """Whether steps can be compiled for models of these settings; if no compiler works, warn once."""
     sizes = settings.tokens, settings.task.length, settings.dim, max(settings.width)
     if too_large(*sizes):
         return False
@@ -356,18 +357,18 @@ def compilable(settings: Grid) -> bool:
 
 @cache
 def warn_of_plain_steps(reason: str) -> None:
-    """Say once why training is slow."""
+    """Warn once that training is slow, and why."""
     warnings.warn(f"steps are taken in PyTorch, several times slower than in C: {reason}", RuntimeWarning, stacklevel=5)
 
 
 def fitting(start: Start, settings: Grid, device: torch.device | str, dtype: torch.dtype) -> Models | TrainingState:
-    """What to start from, there and in that precision, if it can be evaluated and is what the settings say.
+    """The start of a training, moved to a device and dtype; it must fit the settings, and scores must not spread too far.
 
     Args:
-        start: models with biases, one per seed, or a state of such.
-        settings: with a value for each.
-        device: where they go.
-        dtype: of their weights there.
+        start: models with biases, one per seed, or a state of such models.
+        settings: settings with one value per model.
+        device: device of the returned models.
+        dtype: dtype of their weights.
     """
     if isinstance(start, TrainingState):
         return replace(start, models=_fitting(start.models, settings, device, dtype))
@@ -377,7 +378,7 @@ def fitting(start: Start, settings: Grid, device: torch.device | str, dtype: tor
 
 
 def _fitting(start: Models, settings: Grid, device: torch.device | str, dtype: torch.dtype) -> Models:
-    """What `fitting` does, of models."""
+    """Do what `fitting` does, for models."""
     start = start.map(lambda value: value.detach().to(device, dtype))
     if not {"receptor_biases", "assembler_bias"} <= start.weights.keys():
         raise ValueError(f"start must have both biases, got {start}")
