@@ -184,7 +184,7 @@ def test_the_rates_on_a_gpu_are_those_stored():
         for speed in found["speed"].values()
         if "graph, translated by torch.compile" in speed
     ]
-    assert f"another {min(translated)} to {max(translated)} times" in section
+    assert f"a further factor of {min(translated)} to {max(translated)}" in section
     many = found["speed"]["10000"]["graph"]
     assert f"{many['MB a model']:.2f} MB" in section
     assert f"takes {many['seconds to set up']:.0f} seconds" in section

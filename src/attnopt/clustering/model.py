@@ -446,7 +446,7 @@ def normalize(vectors: Tensor, norm: Norm) -> Tensor:
     The paper's formula is "unit"; its released code uses "rms", which gives vectors of length about √d. "smooth" maps a
     vector x of length r to √d σ(r) x/r, as section 4.2 proposes (without √d), where σ is smooth, σ(0) = 0, and σ(r) = 1 for
     r ≥ 1. Our σ changes from r to 1 by `smooth_step` and has derivatives of every order. The zero vector stays zero. There,
-    "unit" has no derivative, and 0 is used; the derivative of "rms" is 10⁵ times the identity, that of "smooth" is √d times the identity.
+    "unit" has no derivative, and 0 is used; the derivative of "rms" is 10⁵ times the identity, that of "smooth" √d times it.
     """
     check_word("norm", norm, get_args(Norm))
     check_tensors(vectors=vectors)
