@@ -1,1 +1,1 @@
-"""What makes the book: explorers, claims, exercises, pages. The mathematics that it shows is in `attnopt`."""
+"""The code that builds the book: explorers, claims, exercises, and pages. The mathematics is in `attnopt`."""

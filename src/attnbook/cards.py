@@ -1,4 +1,4 @@
-"""A Sphinx extension: the picture that a link to a page shows elsewhere, made from the title and the first picture."""
+"""A Sphinx extension that draws preview cards: a page's title and first picture, which other sites show with a link."""
 
 import html
 import re
@@ -20,9 +20,9 @@ def card(title: str, picture: Image.Image, book: str) -> Image.Image:
     """The card: title above, picture below, and the book's name in the corner.
 
     Args:
-        title: of the page.
-        picture: scaled to the room that the title leaves.
-        book: its name.
+        title: the page's title.
+        picture: the picture, which is scaled to the space below the title.
+        book: the book's name.
     """
     made = Image.new("RGB", SIZE, "white")
     draw, large, small = ImageDraw.Draw(made), ImageFont.truetype(FONT, 54), ImageFont.truetype(FONT, 26)
@@ -38,7 +38,7 @@ def card(title: str, picture: Image.Image, book: str) -> Image.Image:
 
 
 def choose(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object) -> None:
-    """Note a page's first picture, and name its card."""
+    """Record a page's title and first picture, and set the path of its card."""
     found = PICTURE.search(context.get("body", ""))
     if doctree is None or not found:
         return
@@ -48,7 +48,7 @@ def choose(app: Sphinx, pagename: str, templatename: str, context: dict, doctree
 
 
 def write(app: Sphinx, exception: Exception | None) -> None:
-    """Draw the cards."""
+    """Draw the cards of the recorded pages."""
     if exception or app.builder.format != "html":
         return
     for page, (title, source) in getattr(app.env, "ao_cards", {}).items():
@@ -59,7 +59,7 @@ def write(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict:
-    """Connect the above; a page's card must be chosen before its head is written."""
+    """Register the functions above with Sphinx; a page's card must be chosen before the page's head is written."""
     app.connect("html-page-context", choose)
     app.connect("build-finished", write)
     return {"parallel_read_safe": True, "parallel_write_safe": False}

@@ -9,7 +9,7 @@ def parts() -> list[dict]:
 
 
 def chapters() -> dict[str, str]:
-    """The names of all chapters in the book's order, as in ``"regression/feature_flows"``, and their titles."""
+    """The (short) title of each chapter by its name, such as ``"regression/feature_flows"``, in the book's order."""
     return {
         f"{part['folder']}/{chapter['name']}": chapter.get("short", chapter["title"])
         for part in parts()
@@ -18,10 +18,10 @@ def chapters() -> dict[str, str]:
 
 
 def contents(parts: list[dict]) -> str:
-    """The chapters as a Markdown table: its links lead to notebooks, which the build takes for their pages.
+    """The chapters as a Markdown table, with links to the notebooks, which the build turns into links to pages.
 
     Args:
-        parts: as `parts` gives them.
+        parts: the parts, as returned by `parts`.
     """
     rows, links, before = ["| chapter | needs | what you learn |", "|---|---|---|"], {}, ""
     for part in parts:

@@ -1,4 +1,4 @@
-"""The claims ledger: every numbered statement, figure and table of the papers, its verdict, and where to see why."""
+"""The claims ledger: every numbered statement, figure, and table of the papers, with its verdict and evidence."""
 
 import ast
 import functools
@@ -21,26 +21,26 @@ VERDICTS = {
     "answered": "left open by the paper, or proposed but not tried; decided here",
     "open": "not yet judged",
 }
-FIELDS = {"slogan", "evidence", "over", "uses", "apart", "shown", "results"}  # of a row that `attnbook.graph` reads
+FIELDS = {"slogan", "evidence", "over", "uses", "apart", "shown", "results"}  # fields of a row that `attnbook.graph` reads
 KINDS = ("theorem", "equation", "experiment", "statement", "definition")
-MARKED = re.compile(r"^@pytest\.mark\.evidence\(.*?^def \w+", re.M | re.S)  # a test's head, from this mark on
+MARKED = re.compile(r"^@pytest\.mark\.evidence\(.*?^def \w+", re.M | re.S)  # from this mark to the test's name
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One row of the ledger; shows itself in a notebook as a line that opens to a card.
+    """One row of the ledger, shown in a notebook as a line that expands into a card.
 
     Attributes:
-        id: the row's name, also its anchor on the ledger page.
-        paper: key of `papers`.
-        number: where the claim is in the paper.
+        id: the row's name, which is also its anchor on the ledger page.
+        paper: the paper's key in `papers`.
+        number: the claim's number or place in the paper.
         kind: one of `KINDS`.
-        covers: the paper's numbered items that the row answers for.
+        covers: the paper's numbered items that the row covers.
         statement: what the paper claims, in the book's words; mathematics between dollar signs.
-        verdict: key of `VERDICTS`.
+        verdict: the verdict, a key of `VERDICTS`.
         finding: what the book found; empty while the verdict is open.
         chapter: the chapter with the evidence, as in ``regression/softmax_and_lse``; empty while open.
-        tests: the tests that would fail if the finding were wrong, as pytest node ids; they are marked with it.
+        tests: the tests that would fail if the finding were wrong, as pytest node ids; they are marked with the id.
     """
 
     id: str
@@ -78,7 +78,7 @@ NONE = "No statement of the papers is judged in this chapter."
 
 
 class Claims:
-    """Several claims below each other, each a line that opens to its card."""
+    """Several claims, one below the other, each shown as a line that expands into a card."""
 
     def __init__(self, claims: Iterable[Claim]):
         self.claims = tuple(claims)
@@ -95,17 +95,19 @@ def claims() -> dict[str, Claim]:
     """Every claim by its id, in the ledger's order.
 
     Raises:
-        ValueError: if a row of ``claims.toml`` lacks a field, has an unknown one, or an unknown paper, kind or verdict, or
-            if a test is marked with a claim that has no row.
+        ValueError: if a row of ``claims.toml`` lacks a field or has an unknown field, paper, kind, or verdict, or if a
+            test is marked with a claim that has no row.
     """
     return parse(table("claims.toml"), evidence(find("book/claims.toml").parents[1]))
 
 
 def evidence(root: Path) -> dict[str, tuple[str, ...]]:
-    """The tests that are marked ``@pytest.mark.evidence("claim", …)``, as pytest node ids, by claim: read, not imported.
+    """The pytest node ids of the tests that are marked ``@pytest.mark.evidence("claim", …)``, by claim.
+
+    The test files are parsed, not imported.
 
     Args:
-        root: of the checkout.
+        root: the checkout's root folder.
     """
     found: dict[str, tuple[str, ...]] = {}
     for path in sorted(root.glob("tests/**/test_*.py")):
@@ -125,10 +127,10 @@ def papers() -> dict[str, str]:
 
 
 def parse(rows: dict[str, dict], tests: dict[str, tuple[str, ...]]) -> dict[str, Claim]:
-    """Claims of the ledger's rows and of their evidence.
+    """Claims, built from the ledger's rows and the tests for each claim.
 
     Raises:
-        ValueError: as `claims`, naming the row.
+        ValueError: as for `claims`; the message names the row.
     """
     expected = {field.name for field in fields(Claim)} - {"id", "tests"}
     found = {}
@@ -159,16 +161,16 @@ def claim(name: str) -> Claim:
 
 
 def claims_of_chapter(chapter: str) -> Claims:
-    """The claims that a chapter judges, in the ledger's order, to stand together at its end.
+    """The claims that a chapter judges, in the ledger's order, to be shown at its end.
 
     Args:
-        chapter: as in ``"regression/softmax_and_lse"``.
+        chapter: the chapter's name, as in ``"regression/softmax_and_lse"``.
     """
     return Claims(row for row in claims().values() if row.chapter == chapter)
 
 
 def counts() -> dict[str, dict[str, int]]:
-    """How many claims of each paper have each verdict."""
+    """The number of claims by paper and verdict."""
     rows = claims().values()
     return {
         paper: {verdict: sum(row.paper == paper and row.verdict == verdict for row in rows) for verdict in VERDICTS}
@@ -177,12 +179,12 @@ def counts() -> dict[str, dict[str, int]]:
 
 
 def short(paper: str) -> str:
-    """A paper as its first author and year."""
+    """The first author and the year of a paper, as in ``"Ahn et al. (2023)"``."""
     return re.sub(r",.*(?= \()", " et al.", paper)
 
 
 def prose(text: str) -> str:
-    """HTML of a text with mathematics between dollar signs, which MathJax and JupyterLab both typeset."""
+    """A text with mathematics between dollar signs as HTML, which MathJax and JupyterLab both typeset."""
     parts = re.split(r"\$([^$]+)\$", text)
     return "".join(
         f'<span class="math notranslate nohighlight">\\({html.escape(part)}\\)</span>' if index % 2 else html.escape(part)

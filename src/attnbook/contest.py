@@ -1,6 +1,6 @@
-"""Links by which a reader contests a verdict or a proof, put in when a page is written; a Sphinx extension.
+"""A Sphinx extension that adds links for contesting a verdict or a proof when it writes a page.
 
-Notebooks contain the same text whether or not the repository has an address, so none is executed again when it gets one.
+The notebooks do not depend on the repository's address, so none is executed again when the repository gets one.
 """
 
 import html
@@ -15,10 +15,10 @@ CARD = re.compile(r'<a href="([\w./]*ledger\.html)#([\w-]+)">In the ledger</a>')
 
 
 def offer(body: str) -> str:
-    """A page's body with a link next to each card and each erratum: to the form, or to what to do without one.
+    """A page's body with a link next to each card and each erratum: to the form, or to instructions if there is none.
 
     Args:
-        body: HTML.
+        body: the body's HTML.
     """
     body = CARD.sub(lambda card: f'{card[0]} · <a href="{card[1]}#contest" data-contest="{card[2]}">{HOW}</a>', body)
 
@@ -31,12 +31,12 @@ def offer(body: str) -> str:
 
 
 def write(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object) -> None:
-    """Do so in every page that is made from a text."""
+    """Add the links to every page that is made from a source file."""
     if doctree is not None:
         context["body"] = offer(context["body"])
 
 
 def setup(app: Sphinx) -> dict:
-    """Connect the above."""
+    """Register the functions above with Sphinx."""
     app.connect("html-page-context", write)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""The errata show themselves: below each entry its script and what it prints, one click away; a Sphinx extension."""
+"""A Sphinx extension that adds, below each entry of the errata, a collapsed section with its script and the output."""
 
 import contextlib
 import io
@@ -19,10 +19,10 @@ NUMBER = re.compile(r"[-+]?\d+\.?\d*(?:e[-+]?\d+)?")
 
 
 def printed(path: Path) -> str:
-    """What a script prints, run here.
+    """The output of a script, which is run in this process.
 
     Args:
-        path: of the script.
+        path: the script's path.
     """
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
@@ -31,11 +31,11 @@ def printed(path: Path) -> str:
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two outputs say the same: the same words, whole numbers equal, others up to one in their last digit.
+    """Whether two outputs agree in words and whole numbers, and in other numbers up to one unit of the last digit.
 
     Args:
-        one: an output.
-        other: another.
+        one: the first output.
+        other: the second output.
     """
     words = [["".join(part.split()) for part in NUMBER.split(text)] for text in (one, other)]
     if words[0] != words[1]:
@@ -48,17 +48,17 @@ def same(one: str, other: str) -> bool:
 
 
 def last_digit(number: str) -> float:
-    """The value of a one in a written number's last digit.
+    """The value of one unit in the last digit of a written number.
 
     Args:
-        number: as in ``"-3.2e-05"``.
+        number: the number as text, as in ``"-3.2e-05"``.
     """
     mantissa, _, power = number.partition("e")
     return 10.0 ** (int(power or 0) - len(mantissa.partition(".")[2]))
 
 
 def show(app: Sphinx, doctree: nodes.document) -> None:
-    """Fold each script and what it prints below the paragraph that offers it for download."""
+    """Add each script and its output in a collapsed section below the paragraph that offers the script for download."""
     if app.env.docname != "errata":
         return
     for link in list(doctree.findall(download_reference)):
@@ -82,6 +82,6 @@ def show(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def setup(app: Sphinx) -> dict:
-    """Connect the above."""
+    """Register the functions above with Sphinx."""
     app.connect("doctree-read", show)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,10 +1,10 @@
 """Checks of a reader's answers against the numbers that the solutions print.
 
-``answers.toml`` holds, for each exercise, the answer, to how many digits it is compared (0: a whole number) and, if there is
-one, a hint for who is wrong.
+For each exercise, ``answers.toml`` holds the answer, the number of digits compared (0 for a whole number), and sometimes a
+hint to show after a wrong answer.
 
-As a Sphinx extension the module puts a form in the place of each cell that asks, ``check("ex-NAME", ...)``; in it
-``book/_static/answers.js`` compares in the same way.
+As a Sphinx extension, the module replaces each cell that calls ``check("ex-NAME", ...)`` with a form;
+``book/_static/answers.js`` checks the form's entry by the same rule.
 """
 
 import functools
@@ -18,24 +18,24 @@ from attnbook.claims import prose
 from attnbook.folder import find, table
 
 EXERCISE = re.compile(r"\{exercise\} (?P<level>[●○]{3}) · (?P<time>.+?) · (?P<kind>.+)\n:label: (?P<label>\S+)")
-ASKING = re.compile(r'check\("(ex-[\w-]+)", \.\.\.\)(?:  # (.+))?')  # a cell that asks; a comment says for what
+ASKING = re.compile(r'check\("(ex-[\w-]+)", \.\.\.\)(?:  # (.+))?')  # a cell that asks for an answer; a comment says which
 
 
 @functools.cache
 def answers() -> dict[str, dict]:
-    """Value, digits and perhaps a hint of every exercise that has a checked answer.
+    """The value, number of digits, and possibly hint of every exercise that has a checked answer.
 
     Raises:
-        ValueError: if a row lacks a field, has an unknown one, or one of another type.
+        ValueError: if a row lacks a field or has an unknown field or one of the wrong type.
     """
     return parse(table("answers.toml"))
 
 
 def parse(rows: dict[str, dict]) -> dict[str, dict]:
-    """The rows as they are, once they are known to be complete.
+    """Check that the rows are complete, and return them unchanged.
 
     Raises:
-        ValueError: as `answers`, naming the row.
+        ValueError: as for `answers`; the message names the row.
     """
     for name, row in rows.items():
         if not {"value", "digits"} <= set(row) <= {"value", "digits", "hint"}:
@@ -50,14 +50,14 @@ def parse(rows: dict[str, dict]) -> dict[str, dict]:
 
 
 def check(name: str, answer) -> None:
-    """Say whether a number answers an exercise; the last digit may be off by one.
+    """Print whether a number answers an exercise; the last digit may be off by one.
 
     Args:
         name: the exercise's label, as in ``"ex-lse-three"``.
         answer: a number, or an array with one entry.
 
     Raises:
-        KeyError: if no exercise of that name has a checked answer.
+        KeyError: if no exercise with that label has a checked answer.
     """
     row = _row(name)
     digits = row["digits"]
@@ -97,20 +97,20 @@ def _number(answer) -> float | None:
 
 
 def tolerance(row: dict) -> float:
-    """How far a right answer may be from the value: one and a half units of the last digit, 0 for a whole number."""
+    """The largest error of a right answer: one and a half units of the last digit, or 0 for a whole number."""
     exponent = int(f"{row['value']:e}".partition("e")[2])
     return 1.5 * 10.0 ** (exponent - row["digits"] + 1) * (1 + 1e-9) if row["digits"] else 0.0
 
 
 def form(name: str, about: str = "") -> str:
-    """HTML in which ``answers.js`` puts a form for a reader's answer; without scripts it says where else to check it.
+    """HTML in which ``answers.js`` puts a form for a reader's answer; without scripts it gives the call for the notebook.
 
     Args:
         name: the exercise's label.
-        about: what of the exercise is asked for, if it asks for several things.
+        about: which of the exercise's answers is asked for, if there are several.
 
     Raises:
-        KeyError: as `check`.
+        KeyError: as for `check`.
     """
     row = _row(name)
     hint = f'<span class="ao-hint" hidden>Hint: {prose(row["hint"])}</span>' if "hint" in row else ""
@@ -122,7 +122,7 @@ def form(name: str, about: str = "") -> str:
 
 
 def put_forms(app, doctree) -> None:
-    """Put a form in the place of each cell of a page that asks for an answer."""
+    """Replace each cell of a page that asks for an answer with a form."""
     from docutils import nodes
 
     for cell in list(doctree.findall(lambda node: isinstance(node, nodes.container) and "cell" in node["classes"])):
@@ -132,7 +132,7 @@ def put_forms(app, doctree) -> None:
 
 
 class ByDifficulty:
-    """All exercises of the book as a Markdown table: a row per chapter, a column per level, each with its time and kind."""
+    """All exercises of the book, with time and kind, as a Markdown table: one row per chapter, one column per level."""
 
     def __init__(self):
         self.rows = {
@@ -155,6 +155,6 @@ class ByDifficulty:
 
 
 def setup(app) -> dict:
-    """As a Sphinx extension: the forms."""
+    """Register the forms with Sphinx."""
     app.connect("doctree-read", put_forms)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

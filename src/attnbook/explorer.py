@@ -1,4 +1,4 @@
-"""What every explorer is made of: traits, and an ES module that draws them."""
+"""The base class of all explorers, which have traits and an ES module that draws them."""
 
 import inspect
 import math
@@ -21,27 +21,27 @@ SCRIPTS = {path.stem: path for path in sorted(_PATHS) if path.stem not in ("host
 IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";\n', re.M)
 EXPORT = re.compile(r"^export (?!default\b)(?=(?:async )?(?:function\*?|const|let|class) (\w+))", re.M)
 DEFAULT = re.compile(r"^export default ([^;]*);$", re.M)
-# In a kernel's one text, what `host.js` does in the page.
+# With a kernel, all modules are one script; this part of it does what `host.js` does in the page.
 DEFINE = """const parts = {};
 const attnopt = { define(name, needs, make) { parts[name] = make(...needs.map((needed) => parts[needed])); } };
 """
 
 
 def module_text(name: str) -> str:
-    """The ES module of that name, as it is written."""
+    """The source of the ES module with the given name."""
     return SCRIPTS[name].read_text(encoding="utf-8")
 
 
 def needed(name: str, text_of: Callable[[str], str] = module_text) -> list[str]:
-    """The names of the ES modules that one imports, and its own, each after those that it imports itself."""
+    """The names of an ES module and of all modules that it needs, each after those that it imports."""
     found = dict.fromkeys(other for _, direct in IMPORT.findall(text_of(name)) for other in needed(direct, text_of))
     return [*found, name]
 
 
 def classic_script(name: str, text: str) -> str:
-    """An ES module as a classic script for the page, which `host.js` loads after what it imports.
+    """An ES module as a classic script for the page, which `host.js` loads after the modules that it imports.
 
-    Browsers load no modules where a page was opened as a file.
+    In a page opened as a file, browsers do not load ES modules.
     """
     imports, exports = IMPORT.findall(text), EXPORT.findall(text)
     needs = ", ".join(f'"{direct}"' for _, direct in imports)
@@ -54,12 +54,12 @@ def classic_script(name: str, text: str) -> str:
 
 
 def bundle(name: str, text_of: Callable[[str], str] = module_text) -> str:
-    """An ES module and those that it imports as one text, which leaves them in ``parts``."""
+    """An ES module and all that it needs as one script, which stores their exports in ``parts``."""
     return DEFINE + "".join(classic_script(other, text_of(other)) for other in needed(name, text_of))
 
 
 class Interval(traitlets.Float):
-    """A synchronized number in a closed interval; others, NaN among them, are refused by the trait's name."""
+    """A synchronized number in a closed interval; for other values, such as NaN, an error names the trait."""
 
     def __init__(self, default: float, low: float, high: float):
         self.low, self.high = low, high
@@ -75,7 +75,7 @@ class Interval(traitlets.Float):
 
 
 class Numbers(traitlets.List):
-    """Synchronized numbers in a closed interval, or lists of such; always as many."""
+    """A synchronized list, of fixed size, of numbers in a closed interval or of lists of such numbers."""
 
     def __init__(self, default: list, low: float, high: float):
         self.low, self.high = low, high
@@ -95,10 +95,10 @@ class Numbers(traitlets.List):
 class Explorer(anywidget.AnyWidget):
     """An interactive figure whose state is its synchronized traits.
 
-    A subclass sets ``module`` (its ES module's name, a file next to its own), ``alt`` (what it shows, in words), its traits,
-    and implements ``compute`` (the numbers that the module draws). With a kernel it is an ipywidget; its display also
-    carries a JSON form, from which the built page mounts the same module, and `attnbook.stills` makes the static image that
-    a notebook stores.
+    A subclass sets ``module`` (the name of its ES module, a file next to its own), ``alt`` (a description in words), and its
+    traits, and it implements ``compute``, which returns the numbers that the module draws. With a kernel, the explorer is an
+    ipywidget. Its output also contains a JSON form, from which the built page mounts the same module and `attnbook.stills`
+    makes the static image that a notebook stores.
     """
 
     module = ""
@@ -113,7 +113,7 @@ class Explorer(anywidget.AnyWidget):
         super().__init__(**traits)
 
     def __init_subclass__(cls, **arguments):
-        if "module" in vars(cls):  # not so for the class that anywidget derives to add its own traits
+        if "module" in vars(cls):  # not in the class that anywidget derives to add its own traits
             KINDS[cls.module] = cls
             SCRIPTS[cls.module] = Path(inspect.getfile(cls)).with_name(f"{cls.module}.js")
             cls._esm = f"{bundle(cls.module)}export default parts.{cls.module}.default;\n"
@@ -129,13 +129,13 @@ class Explorer(anywidget.AnyWidget):
         return self.bounds()
 
     def bounds(self, kernel: bool = True) -> dict:
-        """What each of the explorer's own traits may be, as the page's controls read it.
+        """The values that each of the explorer's own traits may take, in the form that the page's controls read.
 
         Args:
-            kernel: whether Python is there to answer; without it, only what the page can compute alone.
+            kernel: whether Python is available; without it, only values that the page can handle itself.
 
         Returns:
-            By trait ``low`` and ``high``, and ``whole`` for integers, or ``values``; nothing where all is free.
+            For each trait, a dict with ``low``, ``high``, and (for integers) ``whole``, or with ``values``, or empty.
         """
         return {name: _bound(self.traits()[name]) for name in self._own()}
 
@@ -144,11 +144,11 @@ class Explorer(anywidget.AnyWidget):
         return {name: getattr(self, name) for name in self._own()}
 
     def page(self) -> dict:
-        """What `host.js` mounts the explorer from: module, what it shows in words, state, and bounds without a kernel."""
+        """The data from which `host.js` mounts the explorer: module, description, state, and bounds without a kernel."""
         return {"module": self.module, "alt": self.alt, "state": self.state(), "bounds": self.bounds(kernel=False)}
 
     def compute(self) -> dict:
-        """The numbers that belong to the present state, as JSON types."""
+        """The numbers that the module draws for the present state, as JSON types."""
         raise NotImplementedError
 
     def __repr__(self):
@@ -160,7 +160,7 @@ class Explorer(anywidget.AnyWidget):
 
 
 def _bound(trait: traitlets.TraitType) -> dict:
-    """What a trait may be: an interval, values, or unknown."""
+    """The values that a trait may take: an interval or a list; an empty dict if unknown."""
     if isinstance(trait, traitlets.Enum):
         return {"values": list(trait.values)}
     if isinstance(trait, traitlets.Bool):

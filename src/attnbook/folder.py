@@ -1,4 +1,4 @@
-"""Where the book is: the package may be installed from elsewhere, and a notebook runs in a folder of the book."""
+"""Finds the book's files, because the package may be installed elsewhere and notebooks run in the book's folders."""
 
 import json
 import re
@@ -7,37 +7,37 @@ from pathlib import Path
 
 
 def table(name: str) -> dict:
-    """What one of the book's tables holds: of the book around the working folder, or else of the package's own checkout.
+    """The contents of one of the book's tables, from the book around the working folder or else the package's checkout.
 
     Args:
-        name: the file in the folder ``book``, as ``"claims.toml"``.
+        name: the file's name in the folder ``book``, as in ``"claims.toml"``.
 
     Raises:
-        FileNotFoundError: if neither is there.
+        FileNotFoundError: if neither has the file.
     """
     return tomllib.loads(find(f"book/{name}").read_text(encoding="utf-8"))
 
 
 def results(name: str) -> dict:
-    """What an experiment has stored: its sections, and under "provenance" what made each.
+    """The stored results of an experiment: its sections and, under "provenance", how each of them was made.
 
     Args:
-        name: of the experiment, as ``"loss_spikes"``.
+        name: the experiment's name, as in ``"loss_spikes"``.
 
     Raises:
-        FileNotFoundError: as `table`.
+        FileNotFoundError: as for `table`.
     """
     return json.loads(find(f"results/{name}.json").read_text(encoding="utf-8"))
 
 
 def find(name: str) -> Path:
-    """The path of a file around the working folder, or else in the package's own checkout.
+    """The path of a file in the checkout around the working folder, or else in the package's own checkout.
 
     Args:
-        name: from the checkout's root on.
+        name: the file's path relative to the checkout's root.
 
     Raises:
-        FileNotFoundError: if neither is there.
+        FileNotFoundError: if neither has the file.
     """
     here = Path.cwd()
     for folder in (here, *here.parents, Path(__file__).parents[2]):
@@ -47,12 +47,12 @@ def find(name: str) -> Path:
 
 
 def cited(field: str) -> str:
-    """A field of ``CITATION.cff``, as ``"version"``; empty if it is not there.
+    """The value of a field of ``CITATION.cff``, such as ``"version"``; empty if the field is missing.
 
-    Its ``repository-code`` says where the repository stands: sources in the site link there, notebooks fetch it on Colab.
+    The field ``repository-code`` is the repository's address, to which the site links and from which Colab fetches the book.
 
     Args:
-        field: its name.
+        field: the field's name.
     """
     found = re.search(rf"^{re.escape(field)}: *['\"]?(.*?)['\"]?$", find("CITATION.cff").read_text(encoding="utf-8"), re.M)
     return found[1] if found else ""

@@ -1,6 +1,7 @@
-"""A Sphinx extension for what pages show one click away: proofs, solutions, related work, sections labeled ``fold-…``.
+"""A Sphinx extension that collapses proofs, solutions, related work, and sections labeled ``fold-…``.
 
-Each becomes a native ``<details>``, which needs no script; ``book/_static/folds.js`` opens what a link or a search leads to.
+Each becomes a native ``<details>`` element, which needs no script; ``book/_static/folds.js`` opens those that a link or a
+search leads to.
 """
 
 from collections.abc import Iterator
@@ -10,26 +11,26 @@ from sphinx.application import Sphinx
 from sphinx_exercise.nodes import solution_node
 from sphinx_proof.nodes import proof_node
 
-MARK = "fold-"  # a section's label that begins so
+MARK = "fold-"  # prefix of the labels of sections to collapse
 RELATED = "related-work"  # the section that ends a chapter
 
 
 class Fold(nodes.General, nodes.Element):
-    """A folded part of a page, of the kind "proof", "solution" or "section"; its first child is its `Summary`."""
+    """A collapsed section, of kind "proof", "solution", "section", or "script"; its first child is its `Summary`."""
 
 
 class Summary(nodes.Part, nodes.TextElement):
-    """The line that opens a fold."""
+    """The visible line of a collapsed section, which opens it."""
 
 
 def ancestors(node: nodes.Node) -> Iterator[nodes.Node]:
-    """What a node is in, from the inside out."""
+    """The nodes that contain a node, from the inside out."""
     while node := node.parent:
         yield node
 
 
 def fold(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Fold a page's proofs, solutions and marked sections."""
+    """Collapse a page's proofs, solutions, and marked sections."""
     for node in list(doctree.findall(proof_node)):
         content = node.children[0]  # an admonition, whose first words the directive has written
         first = next(content.findall(nodes.Text))
@@ -48,27 +49,27 @@ def fold(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 
 def visit_fold(self, node: Fold) -> None:
-    """Open a fold's element."""
+    """Write the opening tag of a collapsed section."""
     self.body.append(self.starttag(node, "details", CLASS=f"ao-fold ao-{node['kind']}"))
 
 
 def depart_fold(self, node: Fold) -> None:
-    """Close it."""
+    """Write the closing tag of a collapsed section."""
     self.body.append("</details>\n")
 
 
 def visit_summary(self, node: Summary) -> None:
-    """Open the element of a fold's line."""
+    """Write the opening tag of a section's visible line."""
     self.body.append(f"<summary><h{node['level']}>" if "level" in node else "<summary>")
 
 
 def depart_summary(self, node: Summary) -> None:
-    """Close it."""
+    """Write the closing tag of a section's visible line."""
     self.body.append(f"</h{node['level']}></summary>\n" if "level" in node else "</summary>\n")
 
 
 def setup(app: Sphinx) -> dict:
-    """Connect the above."""
+    """Register the functions above with Sphinx."""
     app.add_node(Fold, html=(visit_fold, depart_fold))
     app.add_node(Summary, html=(visit_summary, depart_summary))
     app.connect("doctree-resolved", fold, priority=800)

@@ -1,7 +1,7 @@
-"""What depends on what: the papers' claims and the book's own theorems as one directed graph, drawn and in words.
+"""The dependencies among the papers' claims and the book's own theorems, as a drawn graph and as a table.
 
-``claims.toml`` gives each in plain words, how it is known, and on which others it stands. What a theorem's
-text and proof name by ``{prf:ref}`` and ``{eq}`` is read from the chapters.
+For each claim and theorem, ``claims.toml`` gives a statement in plain words, the kind of evidence, and the nodes on which it
+depends. The references (``{prf:ref}``, ``{eq}``) in a theorem's text and proof are read from the chapters.
 """
 
 import functools
@@ -20,7 +20,7 @@ EVIDENCE = {
     "cases": "proved case by case in exact arithmetic",
     "measured": "measured",
 }
-PAPERS = {"regression": "actor", "in_context": "ahn", "clustering": "odonnat"}  # of which a part speaks
+PAPERS = {"regression": "actor", "in_context": "ahn", "clustering": "odonnat"}  # the paper that each part is about
 BLOCK = re.compile(
     r"^(?P<fence>:{3,})\{prf:(?P<kind>theorem|lemma|proposition|corollary|proof)\} ?(?P<title>.*)\n"
     r"(?::label: (?P<id>\S+)\n)?(?P<text>(?:.*\n)*?)(?P=fence)$",
@@ -32,15 +32,15 @@ EQUATION = re.compile(r"\$\$ \(([\w-]+)\)")
 
 @dataclass(frozen=True)
 class Statement:
-    """A theorem of the book's own, or its like.
+    """A theorem, lemma, proposition, or corollary of the book's own.
 
     Attributes:
-        id: its label, also its anchor in the chapter.
+        id: the label, which is also the anchor in the chapter.
         kind: "theorem", "lemma", "proposition" or "corollary".
-        title: its name.
-        chapter: as in ``"regression/feature_flows"``.
-        named: what its text names by reference: statements by their labels.
-        proof_named: what only its proof names.
+        title: the statement's title.
+        chapter: the chapter's name, as in ``"regression/feature_flows"``.
+        named: labels of the statements to which the text refers.
+        proof_named: labels of the statements to which the proof refers.
     """
 
     id: str
@@ -53,21 +53,21 @@ class Statement:
 
 @dataclass(frozen=True)
 class Node:
-    """A claim of the ledger or a statement of the book's own, as the graph has it.
+    """A node of the graph: a claim of the ledger or a statement of the book's own.
 
     Attributes:
-        id: of the claim or of the statement.
-        name: what a reader calls it, as in ``"Lemma 1"`` or ``"Along the ray"``.
-        source: key of `attnbook.claims.papers`, or "statement".
-        chapter: where it is judged or proved.
-        shown: the anchor in the chapter at which a reader sees it.
+        id: the id of the claim or the statement.
+        name: the name that readers see, as in ``"Lemma 1"`` or ``"Along the ray"``.
+        source: the paper's key in `attnbook.claims.papers`, or "statement".
+        chapter: the chapter in which it is judged or proved.
+        shown: the anchor in the chapter at which it is shown.
         verdict: the claim's verdict; empty for a statement.
-        slogan: it in one or two plain sentences.
-        evidence: key of `EVIDENCE`.
-        over: over what it was computed or measured; empty if it is proved.
-        uses: what it depends on.
-        proof_uses: what only its proof depends on.
-        results: the stored results that its numbers come from.
+        slogan: the claim or statement in one or two plain sentences.
+        evidence: the kind of evidence, a key of `EVIDENCE`.
+        over: the cases, models, or data for which it was computed or measured; empty if it is proved.
+        uses: ids of the nodes on which it depends.
+        proof_uses: ids of the nodes on which only its proof depends.
+        results: names of the stored results that contain its numbers.
     """
 
     id: str
@@ -85,28 +85,28 @@ class Node:
 
     @property
     def known(self) -> str:
-        """How it is known, in words."""
+        """The evidence in words."""
         return EVIDENCE[self.evidence] + (f": {self.over}" if self.over else "")
 
     @property
     def card(self) -> str:
-        """The address of its card, from the book's root."""
+        """The address of its card, relative to the book's root."""
         return f"ledger.html#{self.id}"
 
     @property
     def place(self) -> str:
-        """The address at which a reader sees it, from the book's root."""
+        """The address at which it is shown, relative to the book's root."""
         return f"{self.chapter}.html#{self.shown}"
 
 
 def read(chapter: str, text: str) -> tuple[dict[str, Statement], dict[str, str]]:
-    """The statements of a chapter's text, and in which of them its equations stand.
+    """The statements in a chapter's text, and for each labeled equation in them the statement that contains it.
 
-    A proof is that of the last statement before it that has none yet.
+    A proof belongs to the last statement before it that has no proof yet.
 
     Args:
-        chapter: its name.
-        text: of its Markdown.
+        chapter: the chapter's name.
+        text: the chapter's Markdown.
     """
     found, equations, unproved = {}, {}, []
     for one in BLOCK.finditer(text):
@@ -123,7 +123,7 @@ def read(chapter: str, text: str) -> tuple[dict[str, Statement], dict[str, str]]
 
 @functools.cache
 def statements() -> dict[str, Statement]:
-    """The book's own statements by their labels, in its order; an equation that one names stands for its statement."""
+    """The book's own statements by label, in the book's order; a reference to an equation counts as one to its statement."""
     found: dict[str, Statement] = {}
     owner: dict[str, str] = {}
     for chapter in chapters():
@@ -145,7 +145,7 @@ def nodes() -> dict[str, Node]:
     """Every claim and every statement by its id: chapter by chapter, statements before claims.
 
     Raises:
-        ValueError: as `joined`.
+        ValueError: as for `joined`.
     """
     rows = table("claims.toml")
     own = {name: {key: row[key] for key in row.keys() & FIELDS} for name, row in rows.items() if name in claims()}
@@ -153,14 +153,14 @@ def nodes() -> dict[str, Node]:
 
 
 def joined(rows: dict[str, dict]) -> dict[str, Node]:
-    """The nodes of the graph from its table.
+    """The nodes of the graph, built from the rows of ``claims.toml``.
 
     Args:
-        rows: by id, what ``claims.toml`` says of each beyond its verdict.
+        rows: the fields of each claim and statement that the graph reads, by id.
 
     Raises:
-        ValueError: if a claim or a statement lacks a row, a row belongs to none, has an unknown field or evidence, says not
-            over what it was measured, or depends on a missing row, naming the row.
+        ValueError: if a claim or a statement lacks a row, or if a row belongs to neither, has an unknown field or kind of
+            evidence, lacks ``over`` although it is not proved, or depends on a missing row; the message names the row.
     """
     known = claims().keys() | statements().keys()
     if rows.keys() != known:
@@ -207,7 +207,7 @@ def _node(name: str, row: dict) -> Node:
 
 
 def carried(nodes: dict[str, Node]) -> dict[str, tuple[str, ...]]:
-    """By each node's id, the nodes that depend on it directly, in the graph's order."""
+    """For each node's id, the ids of the nodes that depend on it directly, in the graph's order."""
     found: dict[str, tuple[str, ...]] = dict.fromkeys(nodes, ())
     for node in nodes.values():
         for used in (*node.uses, *node.proof_uses):
@@ -216,7 +216,7 @@ def carried(nodes: dict[str, Node]) -> dict[str, tuple[str, ...]]:
 
 
 def cycle(nodes: dict[str, Node]) -> tuple[str, ...]:
-    """Ids that depend on each other in a circle, one such circle; empty if there is none."""
+    """The ids along one cycle of dependencies; empty if there is none."""
     done: set[str] = set()
     way: list[str] = []
 
@@ -235,7 +235,7 @@ def cycle(nodes: dict[str, Node]) -> tuple[str, ...]:
 
 
 def overstated(nodes: dict[str, Node]) -> list[tuple[str, str]]:
-    """Pairs of a node that is called proved and a node that it depends on and that is only measured."""
+    """Pairs of a node that counts as proved and a node on which it depends that is only measured."""
     return [
         (node.id, used)
         for node in nodes.values()
@@ -247,7 +247,7 @@ def overstated(nodes: dict[str, Node]) -> list[tuple[str, str]]:
 
 # ---------------------------------------------------------------- drawn
 
-LEFT, STEP, BAND, TOP = 160, 78, 36, 4  # room for the names of chapters; between nodes; of a chapter; above
+LEFT, STEP, BAND, TOP = 160, 78, 36, 4  # width of the chapter names; node distance; height of a chapter's band; top margin
 SHAPES = {
     "proved": '<circle r="5"/>',
     "cases": '<rect x="-4.5" y="-4.5" width="9" height="9"/>',
@@ -256,12 +256,12 @@ SHAPES = {
 
 
 class Graph:
-    """The graph as an SVG: a band a chapter, its statements above its claims; every node leads to its card.
+    """The graph as an SVG with one band per chapter, statements above claims; every node links to its card.
 
     Args:
-        nodes: as `nodes` gives them.
+        nodes: the nodes, as returned by `nodes`.
 
-    ``book/_static/graph.js`` adds that it can be moved, zoomed, filtered and walked.
+    With ``book/_static/graph.js``, readers can move, zoom, filter, and walk the graph.
     """
 
     def __init__(self, nodes: dict[str, Node]):
@@ -329,7 +329,7 @@ class Graph:
 
 
 def titled(node: Node) -> str:
-    """A node's name with its source, its mathematics as plain text."""
+    """A node's name and source, with mathematics as plain text."""
     name = re.sub(r"\$([^$]*)\$", lambda found: re.sub(r"\\times", "×", re.sub(r"\\math\w+|[{}]", "", found[1])), node.name)
     if node.source != "statement":
         return f"{name}, {short(papers()[node.source])}"
@@ -341,7 +341,7 @@ class Table:
     """All nodes as a Markdown table, which the build's search reads.
 
     Args:
-        nodes: as `nodes` gives them.
+        nodes: the nodes, as returned by `nodes`.
     """
 
     def __init__(self, nodes: dict[str, Node]):

@@ -1,4 +1,4 @@
-"""The head of a chapter's page: how long it takes to read, and its symbols from the notation table; a Sphinx extension."""
+"""A Sphinx extension that puts the reading time and the symbols from the notation table at the head of each chapter."""
 
 import re
 
@@ -11,16 +11,16 @@ from attnbook.claims import prose
 from attnbook.folder import find
 from attnbook.folds import Fold
 
-# What a reader takes for a text that argues, in minutes: measured for nobody, but the same for all chapters.
+# Reading times in minutes: assumed, not measured, but the same for all chapters.
 WORD, FORMULA, PICTURE, EXPLORER, LINE = 1 / 120, 1 / 2, 1, 4, 1 / 8
 ROW = re.compile(r"^\| (?P<symbol>\$.*?) \| (?P<meaning>.*?) \|", re.M)
 
 
 def notation(part: str) -> dict[str, str]:
-    """The meanings of the symbols of one part of the book, those of all parts first.
+    """The meanings of the symbols used in one part of the book, after those used in all parts.
 
     Args:
-        part: as the notation page calls it, as in ``"Part I"``.
+        part: the part's name on the notation page, as in ``"Part I"``.
 
     Returns:
         The meaning of each symbol, both with mathematics between dollar signs.
@@ -37,14 +37,14 @@ def notation(part: str) -> dict[str, str]:
 
 
 def symbols(part: str, wanted: list[str]) -> dict[str, str]:
-    """The rows of the notation table that a chapter names, by the beginnings of their symbols.
+    """The rows of the notation table that a chapter selects by the beginnings of their symbols.
 
     Args:
-        part: as in `notation`.
+        part: the part's name, as in `notation`.
         wanted: beginnings of the table's first column without the dollar sign, as in ``["Z", "N = "]``.
 
     Raises:
-        ValueError: if one of them begins no row, or several of the same part.
+        ValueError: if one of them is the beginning of no row or of several.
     """
     rows, found = notation(part), {}
     for name in wanted:
@@ -57,11 +57,11 @@ def symbols(part: str, wanted: list[str]) -> dict[str, str]:
 
 
 def minutes(node: nodes.Element, proofs: bool) -> float:
-    """How long a page takes to read as it opens, or with its proofs, at half the pace; exercises are not counted.
+    """The minutes that a page takes to read, without or with its proofs, which take twice as long; exercises do not count.
 
     Args:
-        node: the page, its folds made.
-        proofs: whether folded proofs and sections count.
+        node: the page, in which proofs, solutions, and marked sections are collapsed, or a part of it.
+        proofs: whether collapsed proofs and sections count; solutions never do.
     """
     if isinstance(node, (HideCodeCellNode, nodes.raw)) or (
         isinstance(node, Fold) and (node["kind"] == "solution" or not proofs)
@@ -85,7 +85,7 @@ def minutes(node: nodes.Element, proofs: bool) -> float:
 
 
 def said(story: float, proofs: float) -> str:
-    """The times as a reader wants them, in fives of minutes."""
+    """A sentence with both times, rounded to multiples of five minutes."""
     short, long = (max(5, 5 * round(time / 5)) for time in (story, proofs))
     return f"About {short} minutes to read" + (f", {long} with the proofs." if long > short else ".")
 
@@ -94,7 +94,7 @@ def add_head(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Put the head below the title of a chapter's page.
 
     Raises:
-        ValueError: as `symbols`, naming the chapter.
+        ValueError: as for `symbols`; the message names the chapter.
     """
     folder, _, name = docname.partition("/")
     for part in parts():
@@ -119,6 +119,6 @@ def add_head(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 
 def setup(app: Sphinx) -> dict:
-    """Connect the above."""
-    app.connect("doctree-resolved", add_head, priority=900)  # when all is folded
+    """Register the functions above with Sphinx."""
+    app.connect("doctree-resolved", add_head, priority=900)  # after everything is collapsed
     return {"parallel_read_safe": True, "parallel_write_safe": True}

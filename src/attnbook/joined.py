@@ -1,7 +1,7 @@
-"""The ledger and the errata as files that other programs can join with theirs; a Sphinx extension puts them into the site.
+"""A Sphinx extension that puts the ledger and the errata into the site as files that other programs can read.
 
-Each file names its papers by arXiv number and DOI, and the JSON Schema that it follows. The number of a schema grows when a
-program that reads the files would have to change.
+Each file names its papers by arXiv number and DOI, and the JSON Schema that it follows. A schema's version number increases
+whenever programs that read the files would have to change.
 """
 
 import json
@@ -27,7 +27,7 @@ ENTRY = re.compile(
 
 
 def sources() -> dict[str, dict]:
-    """For each paper by its key: authors, title, year, arXiv number, DOI there, and the version whose numbers we quote."""
+    """Authors, title, year, arXiv number, arXiv DOI, and the version whose numbers we quote, for each paper by its key."""
     known, found = parse_file(find("book/references.bib")).entries, {}
     for paper, row in table("claims.toml")["sources"].items():
         entry = known[row["cite"]]
@@ -44,23 +44,23 @@ def sources() -> dict[str, dict]:
 
 
 def file_of(kind: str, rows: list[dict]) -> str:
-    """A file as JSON: which schema it follows, of which version of the book it is, the papers, and its rows.
+    """The text of a JSON file with its schema, the version of the book, the papers, and the given rows.
 
     Args:
         kind: "claims" or "corrections".
-        rows: what the file lists.
+        rows: the rows to list.
     """
     said = {"$schema": f"{'ledger' if kind == 'claims' else 'errata'}-1.schema.json", "book": cited("version")}
     return json.dumps(said | {"papers": sources(), kind: rows}, ensure_ascii=False, indent=1) + "\n"
 
 
 def ledger_json() -> str:
-    """All claims, with the fields of `attnbook.claims.Claim`."""
+    """All claims as JSON, with the fields of `attnbook.claims.Claim`."""
     return file_of("claims", [asdict(row) for row in claims().values()])
 
 
 def errata_json() -> str:
-    """All corrections of the errata page: the place in the paper, what is printed, what is true, and how much it matters.
+    """All corrections of the errata page as JSON: place in the paper, published and true text, reason, and severity.
 
     Raises:
         ValueError: if an entry of the page lacks a part or has an unknown severity.
@@ -96,6 +96,6 @@ def write_files(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict:
-    """Connect the above."""
+    """Register the functions above with Sphinx."""
     app.connect("build-finished", write_files)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""The ledger page: a card for every claim and every statement, with what it depends on and all its evidence a click away."""
+"""The ledger page: a card for every claim and every statement, with its dependencies and links to its evidence."""
 
 import csv
 import html
@@ -20,11 +20,11 @@ COMMAND = re.compile(r"python3? (?:(?:experiments|benchmarks)/\w+\.py|run\.py \w
 
 
 def downstream(start: str, above: dict[str, tuple[str, ...]]) -> set[str]:
-    """All nodes that depend on a node, directly or through others: what falls if it falls.
+    """The ids of all nodes that depend on a node, directly or through others.
 
     Args:
-        start: its id.
-        above: as `attnbook.graph.carried` gives it.
+        start: the node's id.
+        above: the direct dependents of every node, as returned by `attnbook.graph.carried`.
     """
     found: set[str] = set()
     waiting = [start]
@@ -36,10 +36,10 @@ def downstream(start: str, above: dict[str, tuple[str, ...]]) -> set[str]:
 
 
 def made(name: str) -> tuple[tuple[str, float | None], ...]:
-    """The commands that made a stored result and how many minutes each took in all, as its provenance tells, or None.
+    """The commands that made a stored result, each with its total time in minutes, or None if the time was not recorded.
 
     Args:
-        name: of the result, as ``"loss_spikes"``.
+        name: the result's name, as in ``"loss_spikes"``.
     """
     total: dict[str, float | None] = {}
     for command, seconds in sorted(
@@ -52,7 +52,7 @@ def made(name: str) -> tuple[tuple[str, float | None], ...]:
 
 
 def minutes(time: float | None) -> str:
-    """So many minutes, in words."""
+    """A time, given in minutes, in words."""
     if time is None:
         return "time not recorded"
     if time < 1:
@@ -63,16 +63,16 @@ def minutes(time: float | None) -> str:
 
 
 def source_page(path: str) -> str:
-    """The page that shows a file of tests or an experiment, from the book's root.
+    """The address of the page that shows a test file or an experiment, relative to the book's root.
 
     Args:
-        path: from the checkout's root, as in ``"tests/test_claims.py"``.
+        path: the file's path relative to the checkout's root, as in ``"tests/test_claims.py"``.
     """
     return f"{EVIDENCE}/{path.removesuffix('.py')}.html"
 
 
 def bibtex(node: Node) -> str:
-    """How a claim or a statement is cited, with the version of the book that says so."""
+    """A BibTeX entry for a claim or a statement, with the version of the book."""
     return (
         f"@misc{{attention-as-optimization-{node.id},\n"
         "  author = {{The Attention as Optimization contributors}},\n"
@@ -83,10 +83,10 @@ def bibtex(node: Node) -> str:
 
 
 def contested(name: str) -> str:
-    """The form on which a claim or a proof is contested, with its name filled in; empty if the repository has no address.
+    """The address of the form for contesting a claim or a proof, already filled in; empty if the repository has none.
 
     Args:
-        name: of the claim or statement.
+        name: the id of the claim or statement.
     """
     address = cited("repository-code").rstrip("/")
     if name in claims():
@@ -97,10 +97,10 @@ def contested(name: str) -> str:
 
 
 class Ledger:
-    """All claims and statements as cards for the ledger page, which a script of the page filters.
+    """All claims and statements as cards for the ledger page, where readers can filter them.
 
     Args:
-        nodes: as `attnbook.graph.nodes` gives them.
+        nodes: the nodes, as returned by `attnbook.graph.nodes`.
     """
 
     def __init__(self, nodes: dict[str, Node]):
@@ -181,7 +181,7 @@ class Ledger:
 
 
 def as_csv() -> str:
-    """All claims as CSV, a row per claim; several tests or items in one cell are parted by semicolons."""
+    """All claims as CSV, one row per claim; several tests or items in one cell are separated by semicolons."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(Claim)], lineterminator="\n")
     writer.writeheader()

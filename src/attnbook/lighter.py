@@ -1,6 +1,6 @@
-"""A Sphinx extension: scripts wait for the text, and none is loaded for a search that no page offers.
+"""A Sphinx extension that defers scripts until the text is loaded, and drops those for search as you type.
 
-Without it, the first paint takes half as long again, because Sphinx loads its scripts in the head of each page and waits.
+Without it, the first paint takes 50% longer, because Sphinx loads its scripts in the head of each page and waits for them.
 """
 
 import re
@@ -8,22 +8,22 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-# What the theme loads on every page for a search field that asks for it as one types, which the book's does not.
+# Scripts that the theme loads on every page for search as you type, which the book's search field does not offer.
 SEARCH = re.compile(r'\s*<script src="[^"]*(?:searchtools|language_data|searchindex)\.js[^"]*"></script>')
-BLOCKING = re.compile(r'<script src="(?![^"]*documentation_options\.js)')  # on that one scripts in the page build
+BLOCKING = re.compile(r'<script src="(?![^"]*documentation_options\.js)')  # other scripts in the page depend on that one
 
 
 def lighter(page: str) -> str:
-    """A page whose scripts are loaded in parallel with its text, without those of the search.
+    """A page whose scripts are loaded in parallel with its text, without those for search as you type.
 
     Args:
-        page: its HTML.
+        page: the page's HTML.
     """
     return BLOCKING.sub('<script defer="defer" src="', SEARCH.sub("", page))
 
 
 def rewrite(app: Sphinx, exception: Exception | None) -> None:
-    """Rewrite the built pages, except the one that searches."""
+    """Rewrite the built pages, except the search page."""
     if exception or app.builder.format != "html":
         return
     for path in Path(app.outdir).rglob("*.html"):
@@ -32,6 +32,6 @@ def rewrite(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict:
-    """Connect the above."""
+    """Register the functions above with Sphinx."""
     app.connect("build-finished", rewrite, priority=900)  # when all pages are written
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Explorers in the built page: a Sphinx extension, and the MyST-NB renderer that it relies on."""
+"""A Sphinx extension and a MyST-NB renderer that put explorers into the built pages."""
 
 import html
 import json
@@ -40,7 +40,7 @@ ALONE = """<!DOCTYPE html>
 
 
 class ExplorerRenderer(MimeRenderPlugin):
-    """Writes an explorer as its still and the JSON from which `host.js` mounts the live one in its place."""
+    """Writes an explorer as its static image and the JSON from which `host.js` mounts the live explorer in its place."""
 
     mime_priority_overrides: ClassVar = [("html", MIME, 0)]
 
@@ -56,14 +56,14 @@ class ExplorerRenderer(MimeRenderPlugin):
         for image in found:
             image["alt"] = page["alt"]
         script = f'<script type="application/json">{script_json(page)}</script>'
-        # Shown by the style sheet, after some seconds, where nothing has come in the picture's place.
+        # The style sheet shows this after some seconds if no explorer has replaced the picture.
         note = f'<p class="attnopt-still" role="note">{STILL}</p>'
         raw = [nodes.raw("", part, format="html") for part in (script, note)]
         return [nodes.container("", raw[0], *found, raw[1], classes=["attnopt-explorer"])]
 
 
 def script_json(value: dict) -> str:
-    """JSON that can stand inside a script element: no character of it can end the element or open a comment."""
+    """JSON that is safe inside a script element, because it can neither end the element nor open a comment."""
     return json.dumps(value, sort_keys=True).replace("<", "\\u003c")
 
 
@@ -84,7 +84,7 @@ def write_assets(app: Sphinx, exception: Exception | None) -> None:
 
 
 def write_alone(book: Path, folder: Path) -> None:
-    """Write a page without the theme for each explorer, as its chapter shows it unless the address says otherwise."""
+    """Write a page without the theme for each explorer, in its chapter's state unless the address gives another."""
     folder.mkdir(parents=True, exist_ok=True)
     notebooks = sorted(book.rglob("*.ipynb"), key=lambda path: (path.parent == book, path))  # chapters first
     cells = (cell for path in notebooks for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
@@ -99,7 +99,7 @@ def write_alone(book: Path, folder: Path) -> None:
 
 
 def write_scripts(folder: Path) -> None:
-    """Write each module as a classic script, the host script and the style to a folder."""
+    """Write the modules (as classic scripts), the host and worker scripts, and the style sheets to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {f"{name}.js": classic_script(name, module_text(name)) for name in SCRIPTS}
     whole = ("host.js", "worker.js", "explorers.css", "alone.css")

@@ -1,4 +1,4 @@
-"""What the built pages owe to their readers elsewhere: a Sphinx extension for previews, images, a site map and a 404 page.
+"""A Sphinx extension for link previews, image loading, a site map, and a 404 page.
 
 The environment variable ``BOOK_URL`` gives the address of the site; without it, no page names an address.
 """
@@ -20,12 +20,12 @@ from attnbook.folder import cited
 PREVIEW = "_static/preview.png"
 LENGTH = 200  # characters of a description
 IMAGE = re.compile(r'<img (?=[^>]*src="(?P<source>[^"]+\.png)")(?![^>]*\b(?:width|loading)=)')
-# A figure's image; the theme lets the keyboard scroll what overflows in a container of this class.
+# A figure's image; in a container of this class, readers can scroll what overflows with the keyboard.
 FIGURE = re.compile(r"(<figure[^>]*>\s*)(<img [^>]*>)")
 SCROLLING = r'\1<div class="pst-scrollable-table-container">\2</div>'
-# A formula with the brackets and the punctuation that touch it; anchors that extensions write many times a page.
+# A formula with the brackets and the punctuation that touch it.
 TOUCHING = re.compile(r'[(\[“]*<span class="math notranslate nohighlight">\\\(.*?\\\)</span>[^\s<]*', re.S)
-FOLD = re.compile(r'(<summary) aria-label="Toggle hidden content"')  # its name is what it shows
+FOLD = re.compile(r'(<summary) aria-label="Toggle hidden content"')  # its visible text is its name
 REPEATED = re.compile(r'(<(?:section|div)[^>]*?) id="(?:proof|(?:proof|exercise|solution)-content)"')
 LOST = """<h1>There is no such page</h1>
 <p>The address may be mistyped, or the page may have moved.
@@ -45,7 +45,7 @@ def png_size(path: Path) -> tuple[int, int]:
 
 
 def sized(body: str, sources: dict[str, Path]) -> str:
-    """The page with its images loaded when they come near, room kept for them, and figures that can scroll sideways."""
+    """The page with images of known size that load when they come near, and figures that can scroll sideways."""
 
     def attributes(found: re.Match) -> str:
         source = sources.get(found["source"].rsplit("/", 1)[-1])
@@ -58,7 +58,7 @@ def sized(body: str, sources: dict[str, Path]) -> str:
 
 
 def joined(body: str) -> str:
-    """The page with no line break between a formula and the comma behind it."""
+    """The page without line breaks between formulas and the punctuation that touches them."""
     return TOUCHING.sub(lambda found: f'<span class="ao-joined">{found[0]}</span>', body)
 
 
@@ -87,7 +87,7 @@ def prepare(app: Sphinx, pagename: str, templatename: str, context: dict, doctre
 
 
 def renumber(app: Sphinx, env: BuildEnvironment) -> list[str]:
-    """Number theorems, equations and exercises again on each page, as in its notebook, which does not number figures."""
+    """Restart numbers of theorems, equations, and exercises on each page, as in its notebook; figures keep theirs."""
     for kinds in env.toc_fignumbers.values():
         for kind, numbers in kinds.items():
             if kind != "figure":
@@ -96,12 +96,12 @@ def renumber(app: Sphinx, env: BuildEnvironment) -> list[str]:
 
 
 def lost(app: Sphinx) -> Iterator[tuple[str, dict, str]]:
-    """The page for addresses that lead nowhere."""
+    """The page for addresses that do not exist."""
     yield "404", {"title": "There is no such page", "body": LOST}, "page.html"
 
 
 def write_map(app: Sphinx, exception: Exception | None) -> None:
-    """List the pages for search engines, where the site's address is known."""
+    """List the pages for search engines, if the site's address is known."""
     if exception or app.builder.format != "html" or not app.config.html_baseurl:
         return
     places = (urljoin(app.config.html_baseurl, app.builder.get_target_uri(name)) for name in sorted(app.env.found_docs))
@@ -111,14 +111,14 @@ def write_map(app: Sphinx, exception: Exception | None) -> None:
 
 
 def drop_icon_script(app: Sphinx, exception: Exception | None) -> None:
-    """Leave the icons to the theme's style sheet, which has them as a font: its script weighs half a megabyte more."""
+    """Empty the theme's icon script, which weighs half a megabyte; the style sheet already has the icons as a font."""
     script = Path(app.outdir, "_static", "scripts", "fontawesome.js")
     if not exception and script.exists():
         script.write_text("// The icons come from the style sheet's font.\n", encoding="utf-8", newline="\n")
 
 
 def locate(app: Sphinx, config) -> None:
-    """Take the site's address from the environment; offer Binder and Colab where the repository has an address."""
+    """Take the site's address from the environment; offer Binder and Colab if the repository has an address."""
     if address := cited("repository-code").rstrip("/"):
         buttons = {"notebook_interface": "jupyterlab", "binderhub_url": "https://mybinder.org"}
         buttons |= {"colab_url": "https://colab.research.google.com"} if "//github.com/" in address else {}
@@ -128,9 +128,9 @@ def locate(app: Sphinx, config) -> None:
 
 
 def setup(app: Sphinx) -> dict:
-    """Connect the above."""
+    """Register the functions above with Sphinx."""
     app.connect("config-inited", locate)
-    app.connect("env-get-updated", renumber, priority=900)  # when all are numbered
+    app.connect("env-get-updated", renumber, priority=900)  # after everything is numbered
     app.connect("html-collect-pages", lost)
     app.connect("html-page-context", prepare, priority=900)
     app.connect("build-finished", write_map)

@@ -1,4 +1,4 @@
-"""One look for every figure: transparent, color-blind safe, legible at the width of a phone.
+"""The style of all figures: transparent, safe for color-blind readers, and legible at the width of a phone.
 
 The pages invert a figure's lightness and keep its hues in dark mode (``book/_static/book.css``), so one picture serves
 both; that is why backgrounds are transparent.
@@ -11,7 +11,7 @@ from matplotlib.colors import LinearSegmentedColormap
 # Okabe and Ito (2008), in an order whose neighbors differ in lightness as well.
 BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
 GRAY = "#6b6b6b"
-CHANGES = LinearSegmentedColormap.from_list("changes", [BLUE, "white", ORANGE])  # down, none, up
+CHANGES = LinearSegmentedColormap.from_list("changes", [BLUE, "white", ORANGE])  # decrease, no change, increase
 
 
 def use_style() -> None:

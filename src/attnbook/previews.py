@@ -1,4 +1,4 @@
-"""A Sphinx extension: what links lead to, shown next to them: equations, theorems, claims, citations, and glossary terms.
+"""A Sphinx extension that shows previews next to links to equations, theorems, claims, citations, and glossary terms.
 
 The previews of a page are one script, ``_static/previews/PAGE.js``, which ``book/_static/previews.js`` loads when it is
 needed, so they also work in pages opened as files.
@@ -17,22 +17,22 @@ from sphinx.application import Sphinx
 
 FOLDER = "_static/previews"
 LINK = re.compile(r'<a [^>]*href="(?P<page>[\w./-]*)#(?P<name>[\w-]+)"')
-SVG = re.compile("<svg.*?</svg>", re.S)  # whose links say themselves what they lead to
+SVG = re.compile("<svg.*?</svg>", re.S)  # its links need no previews
 CLAIM = 2  # paragraphs of a claim's card: what is claimed, and what we find
 
 
 def element(text: str, name: str) -> Tag | None:
-    """The element of a page with this id; of a glossary term, what it means.
+    """The element of a page with this id; for a glossary term, its definition.
 
     Args:
-        text: HTML of the page.
-        name: the id.
+        text: the page's HTML.
+        name: the element's id.
     """
     found = re.search(rf'<(\w+)[^>]*\sid="{re.escape(name)}"', text)
     if not found:
         return None
     tag, start, depth = found[1], found.start(), 0
-    if tag == "dt":  # terms may share a meaning
+    if tag == "dt":  # several terms may share a definition
         tag, start = "dd", text.index("<dd", start)
     for edge in re.compile(rf"<(/?){tag}\b").finditer(text, start):
         depth += -1 if edge[1] else 1
@@ -42,11 +42,11 @@ def element(text: str, name: str) -> Tag | None:
 
 
 def preview(node: Tag, name: str) -> str:
-    """HTML that a tooltip may hold, without links and ids; empty if the element is none of the five kinds.
+    """HTML for a tooltip, without links and ids; empty if the element is not of one of the five kinds.
 
     Args:
         node: the element.
-        name: its id.
+        name: the element's id.
     """
     kinds = node.get("class") or []
     if "ao-claim" in kinds:
@@ -70,17 +70,17 @@ def preview(node: Tag, name: str) -> str:
 
 
 def is_block(part: Tag) -> bool:
-    """Whether a part keeps its own element, whose class its style or MathJax needs."""
+    """Whether a part keeps its own element, because its style or MathJax needs the element's class."""
     return bool({"math", "proof"} & set(part.get("class") or []))
 
 
 def previews(page: str, text: str, shown: Callable[[str, str], str]) -> dict[str, str]:
-    """The previews of a page's links, by the address that is written in the link.
+    """The previews of a page's links, by each link's address.
 
     Args:
-        page: path of the page in the site.
-        text: its HTML.
-        shown: gives the preview of an element by the path of its page and its id, empty if there is none.
+        page: the page's path in the site.
+        text: the page's HTML.
+        shown: a function that returns the preview of an element, or an empty text, given its page's path and its id.
     """
     found = {}
     article = SVG.sub("", text.partition("<article")[2].partition("</article>")[0])
@@ -91,7 +91,7 @@ def previews(page: str, text: str, shown: Callable[[str, str], str]) -> dict[str
 
 
 def write(app: Sphinx, exception: Exception | None) -> None:
-    """Write the script of each page."""
+    """Write the script with the previews of each page."""
     if exception or app.builder.format != "html":
         return
 
@@ -100,7 +100,7 @@ def write(app: Sphinx, exception: Exception | None) -> None:
         path = Path(app.outdir, page)
         return path.read_text(encoding="utf-8") if path.is_file() else ""
 
-    @cache  # many pages link to the same
+    @cache  # many pages link to the same element
     def shown(page: str, name: str) -> str:
         node = element(read(page), name)
         return preview(node, name) if node else ""
@@ -113,14 +113,14 @@ def write(app: Sphinx, exception: Exception | None) -> None:
 
 
 def announce(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object) -> None:
-    """Tell a page where its previews are."""
+    """Add the address of its previews to a page's head."""
     if doctree is not None:
         place = html.escape(context["pathto"](f"{FOLDER}/{pagename}.js", 1))
         context["metatags"] = context.get("metatags", "") + f'\n<meta name="ao-previews" content="{place}"/>'
 
 
 def setup(app: Sphinx) -> dict:
-    """Connect the above."""
+    """Register the functions above with Sphinx."""
     app.connect("html-page-context", announce)
     app.connect("build-finished", write)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -4,21 +4,21 @@ import math
 
 from scipy.stats import binomtest
 
-TIE = 1e-9  # how near to a tie counts as one, in units of the last digit shown
+TIE = 1e-9  # distance within which a number counts as a tie, in units of the last digit shown
 
 
 def decimal(value: float, digits: int) -> str:
-    """A number with so many digits behind the point, which does not tell how its last bits were rounded.
+    """A number as text with the given number of decimals, which do not depend on how the number's last bits were rounded.
 
-    A tie goes away from zero, also where rounding has put the number on the other side of it (0.125 and 0.125 - 10⁻¹⁶ are
-    both 0.13 at two digits, as a share of 1/8 should be); what is zero at these digits has no sign.
+    A tie is rounded away from zero, even if a rounding error has put the number just below it: with two digits, 0.125 and
+    0.125 - 10⁻¹⁶ both give 0.13. A number that is zero at these digits has no sign.
 
     Args:
         value: a real number, or a tensor or array that holds one.
-        digits: behind the point.
+        digits: the number of digits after the decimal point.
 
     Returns:
-        The text, as ``f"{value:.{digits}f}"`` would give it elsewhere.
+        The text, which equals ``f"{value:.{digits}f}"`` except for ties and the sign of zero.
 
     Raises:
         TypeError: if ``digits`` is not an integer.
@@ -37,11 +37,11 @@ def wilson(some: int, among: int) -> tuple[float, float]:
     """The 95% Wilson interval of a frequency (Wilson 1927, without correction for continuity).
 
     Args:
-        some: how often it happened.
-        among: of so many times.
+        some: the number of times that the event happened.
+        among: the number of trials.
 
     Raises:
-        ValueError: if ``among`` is not positive, or ``some`` not between 0 and ``among``.
+        ValueError: if ``among`` is not positive, or ``some`` is not between 0 and ``among``.
     """
     if not 0 <= some <= among or not among:
         raise ValueError(f"some must lie between 0 and among, which must be positive, got {some} of {among}")
@@ -56,5 +56,5 @@ def share(some: int, among: int) -> str:
 
 
 def chance(p: float) -> str:
-    """A p-value with one digit, as in ``"p = 0.03"``; of a value below a millionth, only that it is."""
+    """A p-value with one significant digit, as in ``"p = 0.03"``, or ``"p < 1e-6"`` if it is below a millionth."""
     return "p < 1e-6" if p < 1e-6 else f"p = {p:.1g}"

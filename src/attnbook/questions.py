@@ -1,7 +1,7 @@
-"""Questions of understanding: three statements a chapter, each true, false, or true under a condition.
+"""Comprehension questions: three statements per chapter, each true, false, or true under a condition.
 
-``questions.toml`` holds them, and for each the answer, the reason and, if there is one, the claim of the ledger that settles
-it. JupyterLab shows them with answers that unfold; in the page ``book/_static/answers.js`` lets the reader choose first.
+``questions.toml`` holds each statement with its answer, the reason, and sometimes the claim of the ledger that settles it.
+In JupyterLab, the answers unfold; on the page, ``book/_static/answers.js`` lets the reader choose first.
 """
 
 import functools
@@ -12,7 +12,7 @@ from attnbook.claims import prose
 from attnbook.folder import table
 
 ANSWERS = ("true", "false", "under a condition")
-NUMBER = 3  # of questions to a chapter
+NUMBER = 3  # of questions per chapter
 NEEDED = {"statement", "answer", "reason"}
 
 
@@ -21,10 +21,10 @@ class Question:
     """A statement that a reader judges.
 
     Attributes:
-        statement: what is to be judged; mathematics between dollar signs.
+        statement: the statement; mathematics between dollar signs.
         answer: one of `ANSWERS`.
-        reason: why, in a sentence or two, with the theorem's name.
-        claim: the claim of the ledger that settles it; empty if there is none.
+        reason: the reason in one or two sentences, with the theorem's name.
+        claim: the id of the ledger's claim that settles it; empty if there is none.
     """
 
     statement: str
@@ -42,7 +42,7 @@ class Question:
 
 
 class Questions:
-    """The questions of a chapter, which show themselves below each other in a notebook."""
+    """The questions of a chapter, shown one below the other in a notebook."""
 
     def __init__(self, chapter: str, questions: Iterable[Question]):
         self.chapter, self.questions = chapter, tuple(questions)
@@ -56,14 +56,14 @@ class Questions:
 
 
 def questions(chapter: str) -> Questions:
-    """The questions of a chapter, to be shown in a cell of its own.
+    """The questions of a chapter, to be shown in a cell of their own.
 
     Args:
-        chapter: as in ``"regression/softmax_and_lse"``.
+        chapter: the chapter's name, as in ``"regression/softmax_and_lse"``.
 
     Raises:
-        KeyError: if the chapter has none.
-        ValueError: as `parse`.
+        KeyError: if the chapter has no questions.
+        ValueError: as for `parse`.
     """
     if chapter not in _all():
         raise KeyError(f"no questions on {chapter!r}; there are: {', '.join(_all())}")
@@ -71,10 +71,10 @@ def questions(chapter: str) -> Questions:
 
 
 def before() -> Questions:
-    """The questions on what a reader should know before, to be shown in a cell of its own.
+    """The questions on the book's prerequisites, to be shown in a cell of their own.
 
     Raises:
-        ValueError: as `checked`.
+        ValueError: as for `checked`.
     """
     rows = enumerate(table("questions.toml")["before"], 1)
     return Questions("before", [checked(row, f"question {number} before", ()) for number, row in rows])
@@ -88,15 +88,15 @@ def _all() -> dict[str, Questions]:
 
 
 def parse(rows: dict[str, list[dict]], claims: Iterable[str]) -> dict[str, Questions]:
-    """Questions of the table's rows, by chapter.
+    """Questions, built from the table's rows, by chapter.
 
     Args:
-        rows: of ``questions.toml``.
+        rows: the rows of ``questions.toml``, by chapter.
         claims: the ids of the ledger's claims.
 
     Raises:
-        ValueError: if a chapter has not three questions, or a row lacks a field, has an unknown one, or one that cannot be
-            meant; the chapter is named.
+        ValueError: if a chapter does not have three questions, or if a row lacks a field or has an unknown or invalid one;
+            the message names the chapter.
     """
     found = {}
     for chapter, asked in rows.items():
@@ -108,15 +108,15 @@ def parse(rows: dict[str, list[dict]], claims: Iterable[str]) -> dict[str, Quest
 
 
 def checked(row: dict, where: str, claims: Iterable[str]) -> Question:
-    """The question of one row.
+    """The question built from one row.
 
     Args:
-        row: its fields.
-        where: what an error calls it.
-        claims: the ids that it may name.
+        row: the row's fields.
+        where: the question's name in error messages.
+        claims: the ids of the claims that it may name.
 
     Raises:
-        ValueError: if the row lacks a field, has an unknown one, or one that cannot be meant.
+        ValueError: if the row lacks a field or has an unknown or invalid one.
     """
     if not NEEDED <= set(row) <= NEEDED | {"claim"}:
         raise ValueError(f"{where} must have the fields {sorted(NEEDED)}, perhaps claim, got {sorted(row)}")

@@ -1,6 +1,6 @@
-"""The sources of the evidence as pages of the site, which needs no network: tests, experiments and stored results.
+"""A Sphinx extension that puts the sources of the evidence into the site: tests, experiments, and stored results.
 
-A Sphinx extension. Its pages are in the folder ``_evidence``, as Sphinx's own listings of the package in ``_modules``.
+They can be read without a network. The folder is ``_evidence``, just as ``_modules`` has Sphinx's listings of the package.
 """
 
 import ast
@@ -20,12 +20,12 @@ from attnbook.ledger import EVIDENCE, source_page
 
 
 def root() -> Path:
-    """Of the checkout."""
+    """The checkout's root folder."""
     return find("book/claims.toml").parents[1]
 
 
 def sources() -> list[str]:
-    """The files to show, from the checkout's root: those with tests that are evidence, all experiments, all benchmarks."""
+    """The files to show, relative to the checkout's root: tests that are evidence, experiments, and benchmarks."""
     tests = {test.partition("::")[0] for row in claims().values() for test in row.tests}
     scripts = {
         path.relative_to(root()).as_posix()
@@ -36,11 +36,11 @@ def sources() -> list[str]:
 
 
 def shown(path: str, text: str) -> str:
-    """A source as HTML, with its functions and classes as anchors.
+    """A source file as HTML, with an anchor for each function and class.
 
     Args:
-        path: of the file, from the checkout's root.
-        text: of it.
+        path: the file's path, relative to the checkout's root.
+        text: the file's text.
     """
     lines = highlight(text, PythonLexer(), HtmlFormatter(nowrap=True)).splitlines(keepends=True)
     found = {part.name: part for part in reversed(ast.parse(text).body) if hasattr(part, "decorator_list")}
@@ -57,7 +57,7 @@ def shown(path: str, text: str) -> str:
 
 
 def pages(app: Sphinx) -> Iterator[tuple[str, dict, str]]:
-    """A page for each source."""
+    """A page for each source file."""
     for path in sources():
         text = (root() / path).read_text(encoding="utf-8")
         yield source_page(path).removesuffix(".html"), {"title": path, "body": shown(path, text)}, "page.html"
@@ -73,7 +73,7 @@ def copy_results(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict:
-    """Connect the above."""
+    """Register the functions above with Sphinx."""
     app.connect("html-collect-pages", pages)
     app.connect("build-finished", copy_results)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

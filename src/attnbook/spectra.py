@@ -1,4 +1,4 @@
-"""What explorers of exact spectra have in common: the page carries those of some d and n, a kernel adds others."""
+"""The base class of explorers that use exact spectra: the page has those for some d and n, and a kernel adds others."""
 
 import traitlets
 
@@ -6,9 +6,9 @@ from attnbook.explorer import Explorer
 
 
 class SpectrumExplorer(Explorer):
-    """An explorer with the traits ``dim`` and ``n_context``, and a table of what its module needs of their spectrum.
+    """An explorer with the traits ``dim`` (d) and ``n_context`` (n), and a table with data of the spectrum for each d and n.
 
-    A subclass says with ``dims`` and ``contexts`` which the page carries, and with ``row`` what belongs into the table.
+    A subclass sets ``dims`` and ``contexts``, the values that the page's table covers, and ``row``, which computes an entry.
     """
 
     dims: tuple[int, ...]
@@ -17,7 +17,7 @@ class SpectrumExplorer(Explorer):
 
     @staticmethod
     def row(dim: int, n_context: int) -> dict:
-        """What the module needs of the spectrum for d and n."""
+        """The data of the spectrum that the module needs for one d and n."""
         raise NotImplementedError
 
     @traitlets.default("table")
@@ -29,6 +29,6 @@ class SpectrumExplorer(Explorer):
         self.table = self.table | {f"{self.dim} {self.n_context}": self.row(self.dim, self.n_context)}
 
     def bounds(self, kernel: bool = True) -> dict:
-        """As of any explorer; without a kernel, d and n are those whose spectra the page carries."""
+        """The traits' bounds; without a kernel, d and n are limited to the spectra that the page contains."""
         carried = {} if kernel else {"dim": {"values": list(self.dims)}, "n_context": {"values": list(self.contexts)}}
         return super().bounds(kernel) | carried

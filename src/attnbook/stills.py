@@ -1,4 +1,4 @@
-"""Explorers where no script runs: static images, drawn by the page's own modules in a Chromium without a window."""
+"""Static images of the explorers, for places where no script runs; the page's modules draw them in headless Chromium."""
 
 import contextlib
 import io
@@ -12,8 +12,8 @@ from playwright.sync_api import Locator, Page, sync_playwright
 from attnbook.chromium import launch
 from attnbook.mount import script_json, write_scripts
 
-WIDTH, COLUMN, SCALE = 1280, 46, 2  # of the window, of the text in rem, pixels per unit
-# As in the built page, except for what only answers a reader.
+WIDTH, COLUMN, SCALE = 1280, 46, 2  # of the window; of the text, in rem; pixels per unit
+# As in the built page, without the parts that only respond to a reader.
 BLANK = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><link rel="icon" href="data:,">
 <link rel="stylesheet" href="explorers.css"><script defer src="host.js"></script><style>
 body {{ margin: 0; color: #212529; background: #fff; font-family: system-ui, sans-serif; }}
@@ -28,7 +28,7 @@ DRAWN = "!document.querySelector('.ao-waiting') && document.fonts.ready.then(() 
 
 @contextlib.contextmanager
 def studio(scale: float = SCALE) -> Iterator[Callable[[dict], tuple[Page, Locator]]]:
-    """A Chromium in which explorers are mounted, each from what `Explorer.page` gives, their questions passed over.
+    """A Chromium in which explorers are mounted from the output of `Explorer.page`, with their questions skipped.
 
     Args:
         scale: pixels per unit of length.
@@ -56,11 +56,11 @@ def studio(scale: float = SCALE) -> Iterator[Callable[[dict], tuple[Page, Locato
 
 
 def still(mount: Callable[[dict], tuple[Page, Locator]], explorer: dict) -> bytes:
-    """An explorer as a PNG with a palette, the same bytes every time.
+    """An explorer as a PNG with a palette; its bytes are the same every time.
 
     Args:
-        mount: what `studio` yields.
-        explorer: what `Explorer.page` gives.
+        mount: the function that `studio` yields.
+        explorer: the output of `Explorer.page`.
     """
     _, element = mount(explorer)
     drawn = Image.open(io.BytesIO(element.screenshot(animations="disabled"))).convert("RGB")

@@ -1,7 +1,7 @@
-"""A Sphinx extension: each page also as a Markdown file, and ``llms.txt``, which lists these files for language models.
+"""A Sphinx extension that writes each page as Markdown, too, and lists these files for language models in ``llms.txt``.
 
-What a page shows only with its script or its style becomes plain text: theorems get their titles, references what they refer
-to, cards their words, and figures their captions. Code is kept, with what it printed; explorers are only named.
+Content that needs the page's script or style becomes plain text: theorems get titles, references the names of their targets,
+cards their text, and figures captions. Code is kept with its output; explorers are only mentioned.
 """
 
 import json
@@ -23,12 +23,12 @@ ROLE = re.compile(r"\{(?P<kind>[\w:-]+)\}`(?P<text>[^`]+)`")
 INCLUDE = re.compile(r"^:::\{include\} (?P<file>\S+)\n(?P<options>(?::[\w-]+:.*\n)*)\n?:::\n", re.M)
 BARE = re.compile(r"^```\{(?:eval-rst|glossary|bibliography)\}\n(?::[\w-]+:.*\n)*(?P<body>.*?)^```\n", re.M | re.S)
 NAMES = {"prf:proof": "Proof", "solution-start": "Solution"}
-COLAB = "# On Colab"  # how the cell begins that fetches the book there
-MIMES = "text/markdown", "text/html", "text/plain"  # of an output, the first that it has
+COLAB = "# On Colab"  # first words of the cell that fetches the book on Colab
+MIMES = "text/markdown", "text/html", "text/plain"  # formats of an output, in order of preference
 
 
 def words(markup: str) -> str:
-    """The text of HTML, a line for each block."""
+    """The text of HTML, with a line break after each block."""
     tree = BeautifulSoup(markup, "html.parser")
     for formula in tree.select(".math"):
         formula.replace_with("$" + formula.get_text().removeprefix(r"\(").removesuffix(r"\)") + "$")
@@ -41,16 +41,16 @@ class Twin:
     """Turns the sources of pages into Markdown.
 
     Args:
-        titles: of pages, by their names.
-        labels: what `ref` and its like may name, with the words for it.
-        authors: how a work is cited, by its key.
+        titles: titles of the pages, by the pages' names.
+        labels: the text for each label that `ref` and similar roles may name.
+        authors: the citation of each work, by its key.
     """
 
     def __init__(self, titles: dict[str, str], labels: dict[str, str], authors: dict[str, str]):
         self.titles, self.labels, self.authors = titles, labels, authors
 
     def role(self, page: str) -> Callable[[re.Match], str]:
-        """What a page says in place of a role."""
+        """A function that replaces a role on the given page with text."""
 
         def said(found: re.Match) -> str:
             kind, text = found["kind"], found["text"]
@@ -71,7 +71,7 @@ class Twin:
         return said
 
     def prose(self, text: str, page: str) -> str:
-        """Markdown without what only MyST knows."""
+        """Markdown without MyST's extensions."""
 
         def opened(found: re.Match) -> str:
             kind, title = found["kind"], found["title"].strip()
@@ -100,7 +100,7 @@ class Twin:
 
     @staticmethod
     def included(found: re.Match) -> str:
-        """The text of a file that a page takes in."""
+        """The text of a file that a page includes."""
         text, options = find(found["file"].removeprefix("../")).read_text(encoding="utf-8"), found["options"]
         for edge, part in (("start-after", 2), ("end-before", 0)):
             if mark := re.search(rf":{edge}: (.*)", options):
@@ -109,13 +109,13 @@ class Twin:
 
     @staticmethod
     def listed(found: re.Match) -> str:
-        """What a listing of the package names."""
+        """The module and members that a listing of the package names."""
         module = re.match(r"\.\. auto\w+:: (\S+)", found[0])
         members = re.search(r":members: (.*)", found[0])
         return f"- `{module[1]}`{': ' + members[1] if members else ''}\n" if module else ""
 
     def notebook(self, path: Path, page: str) -> str:
-        """A chapter with its code and what the code printed."""
+        """A chapter with its code and the code's output."""
         parts = []
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             source = "".join(cell["source"])
@@ -143,13 +143,13 @@ class Twin:
 
 
 def linked(address: str) -> str:
-    """Where a link leads among the Markdown files; explorers' states and files stay what they are."""
+    """A link's address among the Markdown files; links to explorers' states and to other files stay unchanged."""
     path, hash, name = address.partition("#")
     return f"{path.removesuffix('.html')}.md{hash}{name}" if path.endswith(".html") and "=" not in name else address
 
 
 def write(app: Sphinx, exception: Exception | None) -> None:
-    """Put the files into the site."""
+    """Write the files into the site."""
     if exception or app.builder.format != "html":
         return
     env = app.env
@@ -173,7 +173,7 @@ def write(app: Sphinx, exception: Exception | None) -> None:
 
 
 def work(entry) -> str:
-    """How a work is cited: its first author and its year."""
+    """The citation of a work: its year and its authors, or the first of more than two."""
     names = [" ".join(who.last_names) for who in entry.persons.get("author", [])]
     who = names[0] if names else entry.fields["title"]
     others = " et al." if len(names) > 2 else f" and {names[1]}" if len(names) == 2 else ""
@@ -190,14 +190,14 @@ def llms(titles: dict[str, str]) -> str:
 
 
 def announce(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object) -> None:
-    """Tell programs of a page's twin."""
+    """Add a link to its Markdown file to a page's head."""
     if doctree is not None:
         place = context["pathto"](f"{pagename}.md", 1)
         context["metatags"] = context.get("metatags", "") + f'\n<link rel="alternate" type="text/markdown" href="{place}"/>'
 
 
 def setup(app: Sphinx) -> dict:
-    """Connect the above."""
+    """Register the functions above with Sphinx."""
     app.connect("html-page-context", announce)
     app.connect("build-finished", write)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""A recorded run as a video: the laboratory's page, filmed frame by frame."""
+"""Videos of recorded runs: the laboratory's page, filmed frame by frame."""
 
 import argparse
 import shutil
@@ -14,7 +14,7 @@ from attnbook.stills import studio
 from attnopt.checks import check_count
 from attnopt.clustering.sandbox import Run, load_run
 
-# Wider than a chapter's column, with the sentence, whose length varies, below the pictures.
+# Wider than a chapter's column, with room for the read-out, whose length varies, below the pictures.
 FILMED = ".attnopt-explorer { width: 60rem; } .ao.ao .ao-readout { display: block; min-height: 6rem; }"
 TURNED = """hash => new Promise((done) => {
   const drawn = () => requestAnimationFrame(() => requestAnimationFrame(() => done()));
@@ -28,18 +28,18 @@ def write_video(run: Run, path: Path, fps: int = 12, every: int = 1) -> int:
     """Write the frames of a run to an mp4 file.
 
     Args:
-        run: as from `load_run`.
-        path: of the file.
-        fps: frames per second.
-        every: with 1 all frames, with n the first of every n.
+        run: the run, as returned by `load_run`.
+        path: the file's path.
+        fps: the number of frames per second.
+        every: 1 for all frames, n for the first of every n frames.
 
     Returns:
-        How many frames were written.
+        The number of frames written.
 
     Raises:
         TypeError: if ``every`` is not an integer.
         ValueError: if ``every`` is smaller than 1.
-        RuntimeError: if the program ffmpeg is not there, fails, or no Chromium could be started.
+        RuntimeError: if the program ffmpeg is missing or fails, or if no Chromium could be started.
     """
     epochs = run.epochs[:: check_count("every", every)].tolist()
     if not shutil.which("ffmpeg"):

@@ -1,4 +1,4 @@
-"""Explorers: widgets that a reader steers, live with a kernel and in the static page without one."""
+"""Explorers: interactive figures, which work with a kernel and, without one, in the built page."""
 
 import importlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A trained transformer on a regression that the reader draws: its answer after each part, and gradient descent's."""
+"""A trained transformer on a regression task that the reader draws: its answer after each part, and gradient descent's."""
 
 import base64
 import functools
@@ -20,7 +20,7 @@ GRID = [LOW + (HIGH - LOW) * k / 40 for k in range(41)]
 
 @functools.cache
 def recorded() -> tuple[Transformer, Tensor]:
-    """The trained model, and for each of its states the weights of the probe that reads the answer; the last is constant."""
+    """The trained model, and for each state the weights of the probe that reads the answer; the last is its constant."""
     with np.load(DATA, allow_pickle=False) as arrays:
         flat, probes = (torch.from_numpy(arrays[name].astype(np.float64)) for name in ("weights", "probes"))
     model = Transformer(2, 1, 33, width=32).double().requires_grad_(False)
@@ -29,14 +29,14 @@ def recorded() -> tuple[Transformer, Tensor]:
 
 
 class AnswerFormsExplorer(Explorer):
-    """A transformer of three layers, trained on noisy lines through the origin, with eight labeled points and a query.
+    """The answer of a three-layer transformer, trained on noisy lines through 0, to eight labeled points and a query.
 
     Traits:
-        points: x and y of each labeled point.
-        query: x at which the transformer answers.
-        part: whose state is read: 0 for the embedding, then attention and MLP of each layer in turn.
-        steps: of gradient descent on the squared error from slope 0, at the rate 0.8.
-        data: weights and probes (base64 of float32).
+        points: x and y of each of the eight labeled points.
+        query: the x at which the transformer answers.
+        part: the part after which the state is read: 0 for the embedding, then attention and MLP of each layer in turn.
+        steps: number of gradient steps on the squared error, from slope 0 with step size 0.8.
+        data: the weights of the model and the probes (base64 of float32).
     """
 
     module = "answer_forms"
@@ -57,7 +57,7 @@ class AnswerFormsExplorer(Explorer):
             return {name: base64.b64encode(arrays[name].tobytes()).decode() for name in ("weights", "probes")}
 
     def compute(self) -> dict:
-        """The state's reading along the queries, all readings at the query, two slopes, and their answers at the query."""
+        """The state's readings on a grid, all readings at the query, and slopes and answers of the two methods."""
         model, probes = recorded()
         queries = torch.tensor([*GRID, self.query], dtype=torch.float64)
         points = torch.tensor(self.points, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""The descent field of one token among three, steps along it, and the attention matrix on either axis."""
+"""The descent field of one of three tokens, steps along it, and the attention matrix with softmax over either axis."""
 
 import itertools
 import math
@@ -12,21 +12,21 @@ from attnopt.regression import cross_attention, linear_gradient, pointwise_cross
 from attnopt.softmax import softmax
 
 REACH, STEPS, FAR = 3.0, 60, 50.0
-BY_HAND = [[math.log(2), 0.0], [0.0, 0.0], [0.0, math.log(2)]]  # attention to these weights is a matrix of fractions
+BY_HAND = [[math.log(2), 0.0], [0.0, 0.0], [0.0, math.log(2)]]  # with these, attention consists of simple fractions
 CLASSES = [[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]
 
 
 class AttentionFieldExplorer(Explorer):
-    """Three tokens with two features and three classes: where the gradient sends a token, and what it attends to.
+    """Where gradient descent moves each of three tokens with two features, and how the token attends to three classes.
 
     The labels are (1 - softness) I + softness / 3, which are normalized along both axes.
 
     Traits:
-        tokens: Z, three pairs, before the first step.
-        weights: θ, three pairs.
-        steps: how many steps Z - gradient have been taken, all tokens at once.
-        softness: 0 (one-hot) to 1 (uniform).
-        axis: "class" or "sequence".
+        tokens: the features Z before the first step, three pairs.
+        weights: the class vectors θ, three pairs.
+        steps: number of steps Z ← Z - gradient taken, all tokens at once.
+        softness: softness of the labels, from 0 (one-hot) to 1 (uniform).
+        axis: the softmax axis, "class" or "sequence".
         selected: index of the token whose field is drawn.
     """
 
@@ -58,7 +58,7 @@ class AttentionFieldExplorer(Explorer):
         return torch.stack(path)
 
     def compute(self) -> dict:
-        """The path and its losses; at its end attention, its output, the labels' target, gradient, and the field's zero."""
+        """The path and its losses, and at its end attention, its output, the labels' target, gradient, and a zero."""
         path, (weights, labels, axis) = self._path(), self._problem()
         now, losses = path[-1], pointwise_cross_entropy(path @ weights.mT, labels, axis)
         return {
@@ -73,13 +73,14 @@ class AttentionFieldExplorer(Explorer):
         }
 
     def _zero(self, tokens: np.ndarray) -> list[float] | None:
-        """Where the field of the chosen token vanishes while the others stay, the nearest point if there are many.
+        """A point where the chosen token's field vanishes while the other tokens stay fixed; None if none is found.
 
-        Over classes it does if some p > 0 with sum 1 has pθ = cθ, where c is the label (Theorem "Features of least
-        cross-entropy" of the chapter). Over tokens each class compares the token with what the others offer: its gradient
-        is Σ (p_c - C_c) θ_c with p_c = logistic(z·θ_c - b_c), so the same proof asks for some p with all 0 < p_c < 1 and
-        pθ = Cθ. A soft label is such a p itself. For the one-hot label of class s, p - c is a small combination, with
-        positive shares, of θ_c - θ_s for c ≠ s over classes, of θ_c for c ≠ s and -θ_s over tokens: it must vanish.
+        With softmax over classes, the field vanishes somewhere if some p > 0 with sum 1 satisfies pθ = cθ, where c is the
+        label (Theorem "Features of least cross-entropy" of the chapter). With softmax over tokens, each class compares the
+        token with the other tokens: the gradient is Σ (p_c - C_c) θ_c with p_c = logistic(z·θ_c - b_c), so by the same
+        proof some p must satisfy 0 < p_c < 1 for all c and pθ = Cθ. A soft label is such a p itself. For the one-hot label
+        of class s, such a p exists if a combination with positive coefficients vanishes: of θ_c - θ_s for c ≠ s (over
+        classes), or of θ_c for c ≠ s and -θ_s (over tokens).
         """
         weights, labels, axis = (value.numpy() if torch.is_tensor(value) else value for value in self._problem())
         others = [index for index in range(3) if index != self.selected]
@@ -87,20 +88,20 @@ class AttentionFieldExplorer(Explorer):
         pulls = rest - own if axis == "class" else np.vstack([rest, -own])
         if self.softness == 0 and not _balanced(pulls.tolist()):
             return None
-        offered = np.logaddexp(*(tokens[others] @ weights.T))  # by the other tokens to each class
+        offered = np.logaddexp(*(tokens[others] @ weights.T))  # log-sum-exp of the other tokens' scores for each class
         pairs = list(itertools.combinations(range(3), 2))
         spans = np.array([weights[a] - weights[b] for a, b in pairs]) if axis == "class" else weights
         areas = np.array([spans[a, 0] * spans[b, 1] - spans[a, 1] * spans[b, 0] for a, b in pairs])
         lengths = np.linalg.norm(spans, axis=1)
         flat = all(abs(area) <= 1e-9 * lengths[a] * lengths[b] for (a, b), area in zip(pairs, areas, strict=True))
         reach, z = lengths.max(), tokens[self.selected]
-        for _ in range(100):  # Newton's steps, of such a length that each descends (Sun and Tran-Dinh, 2019)
+        for _ in range(100):  # damped Newton steps, each of which descends (Sun and Tran-Dinh, 2019)
             gradient, shares = _slope(z, weights, labels[self.selected], axis, offered, pairs)
             hessian = (spans.T * shares) @ spans
-            if flat:  # the gradient is along the line of weights, where the zero must be
+            if flat:  # the gradient lies along the line of the weights, and so does the zero
                 curvature = gradient @ hessian @ gradient
                 step = -gradient * (gradient @ gradient) / curvature if curvature > 0 else 0 * gradient
-            else:  # the determinant is a sum of what is not negative
+            else:  # the determinant is a sum of nonnegative terms
                 determinant = sum(shares[a] * shares[b] * area**2 for (a, b), area in zip(pairs, areas, strict=True))
                 turned = [[hessian[1, 1], -hessian[0, 1]], [-hessian[0, 1], hessian[0, 0]]]
                 step = -np.array(turned) @ gradient / determinant if determinant > 0 else 0 * gradient
@@ -111,10 +112,10 @@ class AttentionFieldExplorer(Explorer):
 
 
 def _balanced(vectors: list[list[float]]) -> bool:
-    """Whether a combination of vectors in the plane, all its coefficients positive, vanishes.
+    """Whether some combination of vectors in the plane with positive coefficients vanishes.
 
-    By Stiemke's lemma, if no z has v·z ≥ 0 for all and v·z > 0 for some. Such z form a cone with the zero taken away from
-    each v, and in the plane it is enough to ask those along one of the vectors or across it.
+    By Stiemke's lemma, this holds if and only if no z satisfies v·z ≥ 0 for all vectors v and v·z > 0 for some. In the
+    plane, it is enough to test each z that is parallel or perpendicular to one of the vectors.
     """
     for x, y in vectors:
         for z in ((x, y), (-x, -y), (-y, x), (y, -x)):
@@ -127,7 +128,7 @@ def _balanced(vectors: list[list[float]]) -> bool:
 
 
 def _slope(z, weights, label, axis, offered, pairs) -> tuple[np.ndarray, np.ndarray]:
-    """The gradient of one token's cross-entropy, and the shares that its spans have in the Hessian."""
+    """The gradient of one token's cross-entropy, and the weights of the spans in its Hessian."""
     scores = weights @ z
     if axis == "class":
         belief = np.exp(scores - scores.max())

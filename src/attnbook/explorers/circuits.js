@@ -378,13 +378,17 @@ function say({ m, count, trained, accuracy }, { data, seed, shown }) {
   }% of the variance of ξ. ` +
     (shown === "levels"
       ? `With every ξ replaced by the mean of its level, it is right on ${percent(accuracy)}%.`
-      : `Suffix invariance ${show(data.suffix[seed])}, permutation invariance ${show(data.permutation[seed])}.`);
+      : `The suffix invariance is ${
+        show(data.suffix[seed])
+      } (1: ξ does not depend on the suffix), the permutation invariance ${
+        show(data.permutation[seed])
+      } (1: ξ does not depend on the order of the prefix).`);
 }
 
 const ZERO = "only 0", EVEN = "even weights", ANY = "any";
 const guess = {
   prompt:
-    "Picture 2 shows the integer weights of the chosen model's count; those of the suffix (tokens 6–12) are hidden. The label is the parity of the first five tokens. Which weights do the successful models have on the suffix?",
+    "Picture 2 shows the integer weights of the chosen model's count; those of the suffix (positions 6–12) are hidden. The label is the parity of the first five tokens. Which weights do the successful models have on the suffix?",
   options: [ZERO, EVEN, ANY],
   tells: true,
   reveal(guessed, { successful: [won, some, even] }) {

@@ -1,4 +1,4 @@
-"""The 200 trained models of Part III as points, and the circuit of the one that is chosen."""
+"""The 200 trained models of Part III as points, and the circuit of the chosen one."""
 
 import base64
 
@@ -13,23 +13,23 @@ from attnopt.clustering.trained import SHAPES, load_overview
 
 TASK, MODELS = Task(), 200
 SUCCESS = 0.9  # accuracy
-MOST = 60  # levels that are distinguished
+MOST = 60  # most levels that are listed
 
 
 def _data() -> dict:
-    """The weights of all models as the page carries them, and what is known of each."""
+    """The weights of all models in the form that the page contains, and the recorded statistics of each."""
     weights = torch.cat([load_models().weights[name].flatten(1) for name in SHAPES], 1).float().numpy()
     found = {name: value.tolist() for name, value in load_overview().items()}
     return found | {"weights": base64.b64encode(np.ascontiguousarray(weights.astype("<f4")).tobytes()).decode()}
 
 
 class CircuitsExplorer(Explorer):
-    """All 200 trained models: accuracy against the levels of the count that each has learned, and one model's circuit.
+    """All 200 trained models: accuracy against the number of levels of the weighted count M, and one model's circuit.
 
     Traits:
-        seed: of the model shown, 0 … 199.
-        shown: "trained", ξ as it is, or "levels", ξ replaced by the mean of its level of M.
-        data: the weights of all models and what is known of each, as the page carries them.
+        seed: seed of the model shown, 0 … 199.
+        shown: "trained" for the sequence embeddings ξ as they are, or "levels" for the mean of ξ over each level of M.
+        data: the weights of all models and the recorded statistics of each, in the form that the page contains.
     """
 
     module = "circuits"
@@ -48,10 +48,10 @@ class CircuitsExplorer(Explorer):
         return _data()
 
     def compute(self) -> dict:
-        """Of the model: m, its table, the attention each token gets at each position, ξ of every 273rd sequence, the levels.
+        """For the chosen model: m, table of embeddings, query, ξ of every 273rd sequence, levels, and accuracies.
 
-        ``levels`` has a row for each, its value of M, its share of the sequences and the mean of ξ; none if there are more
-        than sixty. ``accuracy`` is over all sequences, with ξ as ``shown``, ``trained`` as it is.
+        ``levels`` has a row for each level, with its value of M, its share of the sequences, and the mean of ξ, and is empty
+        if there are more than sixty. Over all sequences, ``trained`` is the accuracy, and ``accuracy`` the one as ``shown``.
         """
         model, m = load_model(self.seed), load_overview()["m"][self.seed]
         tokens, targets = TASK.all()

@@ -1,4 +1,4 @@
-"""The feature flow of three tokens, or of a pair of them from three starts, and how far they go."""
+"""The feature flow of three tokens, or of a pair of tokens from three starts, and the distances covered."""
 
 import math
 
@@ -13,26 +13,26 @@ from attnopt.softmax import softmax_jacobian
 
 REACH, FIRST, HORIZON = 3.0, 0.1, 1000.0
 LEVELS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
-FLAT = 1e-6  # class vectors that span less area lie on a line
+FLAT = 1e-6  # class vectors that span a smaller area count as lying on a line
 
 
 class FeatureFlowExplorer(Explorer):
-    """Where the flow carries features from three starts, how far, and how the cross-entropy falls.
+    """Paths of the feature flow from three starts, the distances from 0, and the fall of the cross-entropy.
 
-    The linear model has three tokens with two features and three classes; each token has the class of its own number, and
-    softmax is over the classes, so that the tokens do not see one another. The quadratic model has two tokens with one
+    The linear model has three tokens with two features and three classes; each token's class is its own index, and
+    softmax is over the classes, so the tokens do not affect one another. The quadratic model has two tokens with one
     feature each and θ = 1, softmax over the tokens, and three starts of the pair.
 
     Traits:
         model: "linear" or "quadratic".
         formula: "true" follows minus the gradient, "paper" minus the paper's formula; they differ for the quadratic model.
-        weights: θ of the linear model, three pairs.
+        weights: the class vectors θ of the linear model, three pairs.
         exchanged: whether each token of the quadratic model has the other as its label, instead of itself.
         softness: labels are (1 - softness) one-hot + softness · uniform.
-        time: how far the flow is followed in the left picture.
-        shown: "distance" (from 0) or "loss", in the right picture.
-        starts: three pairs.
-        selected: index of the start that the sliders move, and of the token whose cross-entropy has the contours.
+        time: the time until which the left picture follows the flow.
+        shown: the quantity in the right picture, "distance" (from 0) or "loss".
+        starts: the three starts, each a pair of features.
+        selected: index of the start that the sliders move, and of the token whose cross-entropy the contours show.
     """
 
     module = "feature_flow"
@@ -53,7 +53,7 @@ class FeatureFlowExplorer(Explorer):
     selected = traitlets.Int(0, min=0, max=2).tag(sync=True)
 
     def _problem(self) -> tuple[Tensor, Tensor, str]:
-        """Weights, labels (one row for each of the linear model's tokens, a problem of its own) and softmax axis."""
+        """Weights, labels (for the linear model, one row per token, each a separate problem), and softmax axis."""
         if self.model == "linear":
             labels = (1 - self.softness) * torch.eye(3, dtype=torch.float64) + self.softness / 3
             return torch.tensor(self.weights, dtype=torch.float64), labels[:, None], "class"
@@ -86,9 +86,9 @@ class FeatureFlowExplorer(Explorer):
         return self.model == "linear" and abs(torch.linalg.det(weights[1:] - weights[0]).item()) > FLAT
 
     def _infimum(self) -> float | None:
-        """That of one token, or of the pair; None for class vectors on a line.
+        """The infimum of the cross-entropy of one token or of the pair; None for class vectors on a line.
 
-        It is the labels' entropy, save that two tokens cannot both attend to the other more than to themselves.
+        It is the labels' entropy, except that two tokens cannot both attend to the other more than to themselves.
         """
         labels = self._problem()[1]
         if self.model == "linear":
@@ -96,7 +96,7 @@ class FeatureFlowExplorer(Explorer):
         return 2 * math.log(2) if labels[0, 1] > 0.5 else torch.special.entr(labels).sum().item()
 
     def _fates(self) -> dict:
-        """Of the linear model: margins of one-hot labels; where soft ones come to rest, and how fast in the end."""
+        """For the linear model: margins of one-hot labels, or equilibria and final rates of convergence for soft labels."""
         weights, labels, axis = self._problem()
         found = dict.fromkeys(("margins", "growth", "rests", "rest_distances", "rates"))
         if self.model == "linear" and self.softness == 0:
@@ -113,7 +113,7 @@ class FeatureFlowExplorer(Explorer):
         return found
 
     def compute(self) -> dict:
-        """Paths and cross-entropies on 62 times, states and gradients at the present time, the infimum, the fates."""
+        """Paths and losses at 62 times, states and gradient norms at the present time, infimum, and long-time behavior."""
         steps = torch.arange(61, dtype=torch.float64)
         times = torch.cat([torch.zeros(1, dtype=torch.float64), FIRST * 10 ** (steps / 15)])
         all_times, rank = torch.cat([times, times.new_tensor([self.time])]).unique(return_inverse=True)

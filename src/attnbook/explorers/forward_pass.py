@@ -11,21 +11,21 @@ MOST, DEPTH = 12, 8
 
 
 class ForwardPassExplorer(Explorer):
-    """The row of labels after each plain layer, and the weights of gradient descent that it follows.
+    """The row of labels after each plain layer, and the weights of the gradient descent that the layers carry out.
 
     Each layer has P = e₃e₃ᵀ and Q = -η diag(I, 0); the loss is R(w) = 1/(2n) Σ(⟨w, xᵢ⟩ - yᵢ)², and Σ = diag(1, spread).
-    Without the mask every token attends to the query, too; the layers then step on the loss of the prompt to which the query
-    is added with the label 0.
+    Without the mask, every token attends to the query as well; the layers then take steps on the loss of the examples and
+    the query, which counts as an example with label 0.
 
     Traits:
-        weights: w⋆, a pair; the labels are yᵢ = ⟨w⋆, xᵢ⟩.
-        query: x, a pair.
-        layers: how many are drawn.
-        examples: n of them in the prompt.
-        prompt: which of ten draws of covariates.
-        step: η.
+        weights: the true weights w⋆, a pair; the labels are yᵢ = ⟨w⋆, xᵢ⟩.
+        query: the query's covariates x, a pair.
+        layers: number of layers drawn.
+        examples: n, the number of examples in the prompt.
+        prompt: index of the draw of covariates, one of ten.
+        step: the step size η.
         spread: the second eigenvalue of Σ.
-        mask: "on", or "off" without it.
+        mask: "on", or "off" for layers without the mask.
     """
 
     module = "forward_pass"
@@ -44,7 +44,7 @@ class ForwardPassExplorer(Explorer):
     mask = traitlets.Enum(["on", "off"], default_value="on").tag(sync=True)
 
     def compute(self) -> dict:
-        """The labels after 0 … 8 layers, the weights, the losses on the examples, and what the query's label should be."""
+        """The labels after 0 … 8 layers, the weights, the losses on the examples, and the query's true label."""
         weights, query = (torch.tensor(value, dtype=torch.float64) for value in (self.weights, self.query))
         n = self.examples
         X = standard_normals(self.prompt)[:n] * torch.tensor([1, self.spread], dtype=torch.float64).sqrt()

@@ -1,4 +1,4 @@
-"""Plain steps and layers that also move the covariates: eigenvalues carried, loss by depth, and a shifted spectrum."""
+"""Plain layers and GD++, whose layers also move the covariates: eigenvalues, loss by depth, and a scaled spectrum."""
 
 import functools
 import json
@@ -11,14 +11,14 @@ from torch import Tensor
 from attnbook.explorer import Explorer, Interval
 from attnopt.in_context import gdpp_residuals, optimal_step_sizes
 
-DIM, POINTS, REACH, BEYOND = 5, 181, 1.5, 1e30  # the grid goes half as far again as the bulk of the spectrum
-FAR = 14  # plain layers whose losses are drawn
+DIM, POINTS, REACH, BEYOND = 5, 181, 1.5, 1e30  # the grid ends at 1.5 times the end of the spectrum's bulk
+FAR = 14  # most plain layers whose losses are drawn
 METHODS = ("constant", "plain", "gdpp")
 
 
 @functools.cache
 def gdpp_table() -> dict:
-    """What experiments/gdpp_optima.py has found: "optima" by (d, n, k), "spectra" by (d, n)."""
+    """The results of experiments/gdpp_optima.py: "optima" by (d, n, k) and "spectra" by (d, n)."""
     text = (resources.files("attnopt") / "data" / "gdpp_optima.json").read_text(encoding="utf-8")
     found = json.loads(text)
     return {
@@ -29,7 +29,7 @@ def gdpp_table() -> dict:
 
 @functools.cache
 def _layers(n_context: int) -> dict:
-    """Spectrum and parameters of each method for k = 1 … 4, for d = 5: what the page needs to know of one n."""
+    """Spectrum and parameters of each method for d = 5 and one n, by number of layers k."""
     found, spectrum = gdpp_table(), gdpp_table()["spectra"][DIM, n_context]
     depths = range(1, 5)
     best = [found["optima"][DIM, n_context, k] for k in depths]
@@ -48,16 +48,16 @@ def _short(steps: Tensor) -> list[float]:
 
 
 class GdppExplorer(Explorer):
-    """What GD++ does to eigenvalues and errors layer by layer, and the losses of it, of optimal steps and of one step size.
+    """Eigenvalues and errors after each layer of GD++, and its losses compared with optimal steps and one equal step size.
 
-    d = 5. The parameters are optimal for n examples and the covariance Σ; the spectrum seen is that of s²Σ.
+    The dimension is d = 5. The parameters are optimal for n examples and the covariance Σ; the prompts have covariance s²Σ.
 
     Traits:
-        context: n, one of those in the table.
-        layers: k of them.
-        scale: s, by which all covariates are multiplied after the parameters were chosen.
-        view: what is drawn next to the losses: the "eigenvalues" layer by layer, or the "residual" of all three methods.
-        table: nodes, weights and parameters for each n.
+        context: n, the number of examples, one of those in the table.
+        layers: k, the number of layers.
+        scale: s, the factor of all covariates after the parameters have been chosen.
+        view: the picture next to the losses: "eigenvalues" layer by layer, or the "residual" of all three methods.
+        table: quadrature nodes and weights, and the parameters, for each n.
     """
 
     module = "gdpp"
@@ -85,11 +85,11 @@ class GdppExplorer(Explorer):
         return proposal["value"]
 
     def bounds(self, kernel: bool = True) -> dict:
-        """As of any explorer; n is one of the table's."""
+        """The traits' bounds; n is one of those in the table."""
         return super().bounds(kernel) | {"context": {"values": sorted(map(int, self.table))}}
 
     def _run(self, method: str, k: int, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
-        """Residual after 0 … k layers, and eigenvalues before each, at the given eigenvalues of the spectrum seen."""
+        """Residual after 0 … k layers, and eigenvalues before each layer, for the given eigenvalues of the prompts."""
         here = self.table[str(self.context)]
         steps = torch.tensor(here[method][k - 1], dtype=torch.float64)
         curvatures = (
@@ -98,8 +98,9 @@ class GdppExplorer(Explorer):
         return gdpp_residuals(steps, curvatures, eigenvalues)
 
     def compute(self) -> dict:
-        """Residuals on a grid and losses of the three methods, what GD++ does to some eigenvalues and their errors, and how
-        many plain layers are as good as it: 0 if none of those drawn.
+        """Residuals on a grid and losses of the three methods, and the effect of GD++ on some eigenvalues and their errors.
+
+        ``worth`` is the number of plain layers needed for the loss of GD++; 0 if more are needed than are drawn.
         """
         here = self.table[str(self.context)]
         nodes, weights = (torch.tensor(here[name], dtype=torch.float64) for name in ("nodes", "weights"))
@@ -131,7 +132,7 @@ class GdppExplorer(Explorer):
 
 
 def _bulk(weights: Tensor) -> list[int]:
-    """Indices of the quadrature's nodes that carry at least a ten-thousandth of the mass each."""
+    """Indices of the quadrature's nodes that each have at least a ten-thousandth of the mass."""
     return [index for index, weight in enumerate((weights / weights.sum()).tolist()) if weight >= 1e-4]
 
 

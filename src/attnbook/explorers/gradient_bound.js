@@ -188,7 +188,7 @@ const controls = [
     place: (factor, now) => [columnOf(factor), heightOf(now)],
     from: factorAt,
   },
-  { trait: "model", kind: "choice", label: "model", names: { solved: "solving", initial: "initial" } },
+  { trait: "model", kind: "choice", label: "model", names: { solved: "solves the task", initial: "at initialization" } },
   { trait: "along", kind: "choice", label: "curves over", names: SIGNS },
   ...Object.entries(SIGNS).map(([trait, sign]) => ({ trait, label: `factor of ${sign}`, scale: "log", digits: 3 })),
 ];
@@ -281,7 +281,7 @@ const tour = [
   {
     set: { value: 0.01 },
     say:
-      "V divided by 100: the gradient is almost at the paper's bound. The terms that break first are those for the query and V, which pass through the direction of ξ.",
+      "V divided by 100: the gradient is almost at the paper's bound. The term for V is broken, and that for the query breaks next: both gradients pass through the direction of ξ.",
   },
   {
     set: { value: 0.001 },

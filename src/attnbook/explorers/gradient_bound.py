@@ -37,15 +37,17 @@ MODELS = {
 
 
 class GradientBoundExplorer(Explorer):
-    """The gradient norm of a model with p = 2, L = 4, k = 3, d = 2 and four neurons, on all 16 sequences, and two bounds.
+    """The gradient norm of a small model on all 16 sequences, and two bounds, as its weights are scaled.
+
+    The model has p = 2, L = 4, k = 3, d = 2, and four neurons.
 
     Traits:
         model: "solved", which classifies all sequences correctly, or "initial", as drawn at random.
-        value: factor of V.
-        receptors: factor of W.
-        assemblers: factor of U.
-        logits: factor of V and U together.
-        along: which factor the curves run over.
+        value: factor that multiplies V.
+        receptors: factor that multiplies W.
+        assemblers: factor that multiplies U.
+        logits: factor that multiplies both V and U.
+        along: the factor that varies along the curves.
     """
 
     module = "gradient_bound"
@@ -62,7 +64,7 @@ class GradientBoundExplorer(Explorer):
     along = traitlets.Enum(list(SCALED), default_value="value").tag(sync=True)
 
     def _models(self, factors: torch.Tensor) -> Models:
-        """The models in which the factor in question takes the given values, one model each."""
+        """Models in which the factor ``along`` takes the given values, one model for each value."""
         weights = {
             name: torch.tensor(value, dtype=torch.float64).repeat(len(factors), *[1] * torch.tensor(value).ndim)
             for name, value in MODELS[self.model].items()

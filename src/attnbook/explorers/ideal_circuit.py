@@ -1,13 +1,13 @@
-"""The ideal clustering head under strain: its query turned, its positions moved and split, its embeddings blurred."""
+"""The ideal clustering head with its query rotated, its positions moved and split, and noise added to its embeddings."""
 
 import torch
 
 from attnbook.explorer import Explorer, Interval, Numbers
 from attnopt.clustering import Models, Task, invariance, spurious_attention
 
-REACH, CELLS = 10.0, 80  # the plane of sequence embeddings, and its cells a side
-TIE = 1e-9  # logits no further apart are equal: right in half of the cases
-SUFFIXES = [37 * number % 128 for number in range(16)]  # those drawn with each prefix
+REACH, CELLS = 10.0, 80  # half the width of the plane of sequence embeddings, and its cells per side
+TIE = 1e-9  # closer logits count as equal, and the answer as half right
+SUFFIXES = [37 * number % 128 for number in range(16)]  # the suffixes that are drawn with each prefix
 NOISE = [  # standard normal numbers, from a generator seeded with 0
     *([-2.3, -0.4], [-1.1, 1.0], [-0.9, -1.3], [-0.6, -0.9], [-1.3, 1.5], [0.3, 2.0], [-1.5, -0.7]),
     *([0.5, -1.0], [-0.1, 0.6], [0.0, -1.2], [-0.7, 0.1], [-1.7, 1.0], [0.7, 0.1], [-1.1, 1.9]),
@@ -15,12 +15,12 @@ NOISE = [  # standard normal numbers, from a generator seeded with 0
 
 
 class IdealCircuitExplorer(Explorer):
-    """The circuit of Figure 1 for p = 2, k = 5, L = 12 in the plane, by default as built by hand, and what is left of it.
+    """The circuit of Figure 1 (Odonnat et al., 2025), built by hand for p = 2, k = 5, L = 12, d = 2, and changes to it.
 
     Traits:
-        query: q, a pair; the embeddings of the first five positions lie along (1, 0).
-        rest: where the positions of the suffix stand, a pair.
-        split: how far apart the positions of each kind stand.
+        query: the query q, a pair; the embeddings of the first five positions lie along (1, 0).
+        rest: the embedding of the positions in the suffix, a pair.
+        split: how far apart the embeddings of positions of the same kind are.
         noise: size of a fixed random displacement of all token and position embeddings.
     """
 
@@ -36,7 +36,7 @@ class IdealCircuitExplorer(Explorer):
     noise = Interval(0.0, 0, 1)
 
     def model(self) -> Models:
-        """The circuit as strained."""
+        """The circuit with the present changes."""
         exact = {"dtype": torch.float64}
         away = torch.tensor(NOISE, **exact) * self.noise
         spread = [(t - 2) / 2 for t in range(5)] + [(t - 3) / 3 for t in range(7)]

@@ -1,4 +1,4 @@
-"""An image of clothing moved by gradient steps: what moves it, the picture or the label that one imposes."""
+"""An image of clothing, moved by gradient steps: does the picture move it, or the label that is supplied?"""
 
 import base64
 import binascii
@@ -19,14 +19,14 @@ RULES = ("true", "predicted", "soft")
 
 
 class Packed(traitlets.Unicode):
-    """An array as base64 of its little-endian bytes. The array itself is taken too; ``None`` in the shape is any size."""
+    """An array as base64 of its little-endian bytes; arrays are accepted, too. In the shape, ``None`` means any size."""
 
     def __init__(self, dtype: str, shape: tuple[int | None, ...], **arguments):
         self.dtype, self.shape = np.dtype(dtype), shape
         super().__init__(**arguments)
 
     def validate(self, obj, value):
-        """The base64 text, if it or the array fits."""
+        """The base64 text, if the value has the right size or shape."""
         text = super().validate(obj, value if isinstance(value, str) else self._pack(value))
         try:
             contents = base64.b64decode(text, validate=True)
@@ -62,23 +62,23 @@ class Packed(traitlets.Unicode):
 
 
 class ImageStepsExplorer(Explorer):
-    """An image z, classified by softmax(θz + b), takes Euler steps z + h (C - softmax(θz + b)) θ toward a label C.
+    """Euler steps z ← z + h (C - softmax(θz + b)) θ of an image z, classified by softmax(θz + b), toward a label C.
 
-    Images and classifier may be given as arrays; they are kept as base64, so that the page carries them. A black image is
-    put before the given ones; it has no true class, and "true" means the first class there.
+    Images and classifier may be given as arrays; they are stored as base64, which the page contains. A black image
+    precedes the given ones; it has no true class, so "true" means the first class for it.
 
     Traits:
         images: n ≥ 1 images, shape (n, 28, 28), gray levels as uint8 or as floats in [0, 1].
-        truth: their n classes, indices into ``classes``.
+        truth: the classes of the n images, indices into ``classes``.
         weights: θ, shape (10, 784).
         bias: b, shape (10,).
-        pattern: 784 numbers that the noise level multiplies; standard normal unless given.
-        classes: ten names.
+        pattern: 784 numbers that are multiplied by ``noise``; standard normal by default.
+        classes: the names of the ten classes.
         image: 0 for the black image, k for the k-th of the given ones.
-        label: C: "true", "predicted" or "soft" (softmax), both at the start, or a name among ``classes``.
+        label: C: "true"; "predicted" or "soft", the start's predicted class or softmax; or a name among ``classes``.
         noise: standard deviation of the noise added to the image.
-        step: h, of each layer.
-        iteration: how many steps have been taken.
+        step: the step size h of each layer.
+        iteration: number of steps taken.
     """
 
     module = "image_steps"
@@ -133,7 +133,7 @@ class ImageStepsExplorer(Explorer):
         return proposal["value"]
 
     def bounds(self, kernel: bool = True) -> dict:
-        """As of any explorer; the images are those given, the labels the rules and the names of the classes."""
+        """The traits' bounds; the label is a rule or the name of a class."""
         image = {"low": 0, "high": _count(self.images), "whole": True}
         return super().bounds(kernel) | {"image": image, "label": {"values": [*RULES, *self.classes]}}
 
@@ -142,7 +142,7 @@ class ImageStepsExplorer(Explorer):
         self._bounds = self.bounds()
 
     def _array(self, name: str) -> Tensor:
-        """The array behind a packed trait, float64, its pixels in one dimension."""
+        """The array of a packed trait in float64, with its pixels in one dimension."""
         trait = self.traits()[name]
         flat = np.frombuffer(base64.b64decode(getattr(self, name)), trait.dtype).astype(np.float64)
         return torch.from_numpy(flat.reshape(-1, PIXELS) if len(trait.shape) > 1 else flat)
@@ -155,7 +155,7 @@ class ImageStepsExplorer(Explorer):
         return clean + self.noise * self._array("pattern")
 
     def compute(self) -> dict:
-        """Probabilities, predicted class and distance moved after 0..5 steps; the label; the difference as a in aθ."""
+        """Probabilities, predicted class, and distance moved after 0 to 5 steps; the label; a in the change aθ."""
         z, weights = self.start(), self._array("weights")
         logits = (weights @ z + self._array("bias"))[None]
         first = torch.softmax(logits, -1)
@@ -185,5 +185,5 @@ class ImageStepsExplorer(Explorer):
 
 
 def _count(images: str) -> int:
-    """How many images are packed."""
+    """The number of packed images."""
     return len(base64.b64decode(images)) // PIXELS

@@ -1,4 +1,4 @@
-"""Labeled points in the plane and a query: what layers make of them if the query's label is hidden, or put in."""
+"""Labeled points in the plane and a query: the predictions of layers if the query's label is masked or supplied."""
 
 import functools
 import math
@@ -12,30 +12,30 @@ from attnbook.explorers.one_step import standard_normals
 from attnopt.synthesis import label_layers
 
 TOKENS, TOSSES, REACH = 9, 400, 3.0  # the last token is the query
-SOME = 243  # places of the plane that are looked at together
+SOME = 243  # points of the plane that are evaluated together
 CLASSES = torch.tensor([[-0.5], [0.5]], dtype=torch.float64)
 
 
 @functools.cache
 def tosses() -> tuple[Tensor, Tensor]:
-    """Points and labels, coin flips, of so many prompts, always the same, shapes (400, 9, 2) and (400, 9)."""
+    """Points and coin-flip labels of 400 fixed prompts, shapes (400, 9, 2) and (400, 9)."""
     drawn = torch.stack([standard_normals(10 + toss) for toss in range(TOSSES)])
     return drawn[:, :TOKENS], (drawn[:, TOKENS : 2 * TOKENS, 0] > 0).long()
 
 
 class LabelsInContextExplorer(Explorer):
-    """Nine tokens in the plane, the last one the query, and layers Z ← Z - (h/n)𝒦M(σ - C)θ of two classes.
+    """The effect of layers Z ← Z - (h/n)𝒦M(σ - C)θ for two classes on nine tokens in the plane, the last one the query.
 
-    Next to it, how often the layers are right about the query over 400 prompts of random points whose labels are coin flips.
+    A second picture shows how often the query's label is predicted in 400 prompts of random points with coin-flip labels.
 
     Traits:
-        points: of the nine tokens, each a pair.
+        points: the nine tokens, each a pair.
         labels: 0 or 1 for each token.
         mask: whether the query's label is "hidden" or "put in".
-        kernel: 𝒦 as inner products, "linear", or as "gaussian" bumps.
-        width: of the bumps.
-        step: h, of every layer.
-        layers: how many.
+        kernel: the kernel 𝒦, "linear" (inner products) or "gaussian" (bumps).
+        width: the width of the Gaussian bumps.
+        step: the step size h of every layer.
+        layers: number of layers.
     """
 
     module = "labels_in_context"
@@ -83,7 +83,7 @@ class LabelsInContextExplorer(Explorer):
         return label_layers(self._similarities(points, points), named, CLASSES, steps, queries)[-1, ..., 0]
 
     def _field(self, places: Tensor) -> Tensor:
-        """Log-odds that a token without label would have at places of the plane, shape (..., 2)."""
+        """Log-odds that an unlabeled token would have at points of the plane, shape (..., 2)."""
         points, labels = torch.tensor(self.points, dtype=torch.float64), torch.tensor(self.labels)
         shown = TOKENS - (self.mask == "hidden")
         flat = places.reshape(-1, 2)
@@ -94,7 +94,7 @@ class LabelsInContextExplorer(Explorer):
         return torch.cat(found).reshape(places.shape[:-1])
 
     def compute(self) -> dict:
-        """Log-odds of all tokens, right ones among the examples, and how often the query is right over the tosses."""
+        """Log-odds of all tokens, the number of correct examples, and the accuracy on the queries of the 400 prompts."""
         points, labels = torch.tensor(self.points, dtype=torch.float64), torch.tensor(self.labels)
         hidden = int(self.mask == "hidden")
         odds = self._odds(points, labels, hidden)

@@ -1,4 +1,4 @@
-"""Layers as steps on one prompt in the plane: where four preconditioners lead, and what conditioning does to each."""
+"""Layers as steps on one prompt in the plane: the paths for four preconditioners, and the effect of conditioning on each."""
 
 import itertools
 import math
@@ -26,12 +26,12 @@ class LayerStepsExplorer(Explorer):
     Σ has the eigenvalues 1 and 1 / ``conditioning``; the prompt's latent examples and weights stay the same.
 
     Traits:
-        method: what the layers' A is: "plain" -γI, "covariance" -γΣ⁻¹, "optimal" the steps that minimize the in-context
-            loss times Σ⁻¹, "newton" -γH⁻¹ with the prompt's own H.
-        layers: how many.
-        step: γ.
-        conditioning: ratio of Σ's eigenvalues.
-        prompt: which of three.
+        method: the layers' matrix A: "plain" (-γI), "covariance" (-γΣ⁻¹), "optimal" (Σ⁻¹ times the steps that minimize the
+            in-context loss), or "newton" (-γH⁻¹ with the prompt's Gram matrix H).
+        layers: number of layers.
+        step: the step size γ.
+        conditioning: ratio of the eigenvalues of Σ.
+        prompt: index of the prompt, one of three.
     """
 
     module = "layer_steps"

@@ -1,4 +1,4 @@
-"""Training of a few linear layers: gradient flow on their exact loss in the step sizes, free ones or one for all."""
+"""Training of a few linear layers: gradient flow on the exact loss in the step sizes, which are free or all equal."""
 
 import functools
 import math
@@ -11,9 +11,9 @@ from attnbook.explorer import Interval, Numbers
 from attnbook.explorers import step_sizes
 from attnbook.spectra import SpectrumExplorer
 
-DIMS, CONTEXTS, DEPTH = (1, 2, 5, 10), (2, 5, 10, 20, 40, 100), 4  # the page carries these d and n
-MOMENTS, FIRST, PATIENCE = 121, 0.1, 20  # the time axis: points, where it bends (over d), and the slowest decay at its end
-POINTS = 121  # of the polynomial
+DIMS, CONTEXTS, DEPTH = (1, 2, 5, 10), (2, 5, 10, 20, 40, 100), 4  # the page contains the spectra for these d and n
+MOMENTS, FIRST, PATIENCE = 121, 0.1, 20  # of the time axis: points, bend times d, least number of decay times
+POINTS = 121  # of the polynomial's curve
 
 
 def _velocity(sizes: np.ndarray, counts: np.ndarray, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -23,7 +23,7 @@ def _velocity(sizes: np.ndarray, counts: np.ndarray, nodes: np.ndarray, weights:
 
 
 def _jacobian(sizes: np.ndarray, counts: np.ndarray, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Of the velocity."""
+    """The derivative of the velocity in the sizes."""
     one = np.eye(len(sizes), dtype=int)
     powers = 2 * counts - one
     left = ((1 - sizes[:, None] * nodes) ** (powers[:, None] - one)[..., None]).prod(2)
@@ -32,9 +32,9 @@ def _jacobian(sizes: np.ndarray, counts: np.ndarray, nodes: np.ndarray, weights:
 
 @functools.cache
 def _row(dim: int, n_context: int) -> dict:
-    """What `StepSizesExplorer` has of the spectrum, and by depth the end of the time axis.
+    """The spectral data of `StepSizesExplorer`, and the end of the time axis for each depth.
 
-    That is a power of ten, in which the slowest direction at the optimum falls by e at least ``PATIENCE`` times.
+    The end is a power of ten, by which the slowest direction at the optimum has fallen by e at least ``PATIENCE`` times.
     """
     row = step_sizes.spectrum_row(dim, n_context)
     rule = np.array(row["nodes"]), np.array(row["weights"])
@@ -43,18 +43,20 @@ def _row(dim: int, n_context: int) -> dict:
 
 
 class LayerTrainingExplorer(SpectrumExplorer):
-    """Layers A_i = -s_i Σ⁻¹ in training: ṡ_i = -∂f/∂s_i for the exact loss f = E tr Π(I - s_i G)².
+    """Training of layers A_i = -s_i Σ⁻¹ by gradient flow ṡ_i = -∂f/∂s_i on the exact loss f = E tr Π(I - s_i G)².
 
-    The page carries the spectra of some d and n; with a kernel all can be chosen, and Python computes those that lack.
+    G is the whitened Gram matrix of a prompt.
+
+    The page contains the spectra for some d and n; with a kernel, all can be chosen, and Python computes the others.
 
     Traits:
-        dim: d, of the covariates.
-        n_context: n, the examples of a prompt.
-        layers: k of them.
-        tied: whether all layers share one size, the first, which is then the parameter that is trained.
-        starts: four sizes at the start; the first k are used.
-        time: the moment that is shown, as its place on the time axis, from 0 to 1.
-        table: what the module needs of the exact spectrum, by d and n.
+        dim: d, the dimension of the covariates.
+        n_context: n, the number of examples in a prompt.
+        layers: k, the number of layers.
+        tied: whether all layers share one step size, the only trained parameter, which starts at the first of ``starts``.
+        starts: four initial step sizes; the first k are used.
+        time: the position of the moment shown on the time axis, from 0 to 1.
+        table: the data of the exact spectrum that the module needs, by d and n.
     """
 
     module = "layer_training"
@@ -92,10 +94,10 @@ class LayerTrainingExplorer(SpectrumExplorer):
         return found.y.T[:, group]
 
     def compute(self) -> dict:
-        """Sizes and losses along the time axis and now, where they should lead, the polynomial and what it leaves.
+        """Sizes and losses along the time axis and at the moment shown, their limits, the polynomial, and what it leaves.
 
-        ``rate`` is that at which the difference of two layers grows while all have nearly the best equal size, None for one
-        layer; losses are not divided by d.
+        ``rate`` is the rate at which differences between layers grow while all have nearly the best equal size; None for one
+        layer. Losses are not divided by d.
         """
         row, k = _row(self.dim, self.n_context), self.layers
         nodes, weights = np.array(row["nodes"]), np.array(row["weights"])

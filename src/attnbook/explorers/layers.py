@@ -1,4 +1,4 @@
-"""Layers as steps of the feature flow: what a step costs in accuracy, and when a layer stops descending."""
+"""Layers as steps of the feature flow: the error of a step, and when a layer stops descending."""
 
 import math
 
@@ -18,18 +18,18 @@ SCHEMES = ("euler", "printed", "lie", "strang")
 class LayersExplorer(Explorer):
     """A network of equal layers and the flow that it discretizes, for four kinds of layer.
 
-    Three tokens with two features; labels (1 - softness) I + softness / 3; softmax over the classes. θ is ``scale`` times
-    three fixed class vectors in the linear model, and ``scale`` times I/2 in the quadratic one.
+    Three tokens have two features and the labels (1 - softness) I + softness / 3; softmax is over the classes. In the linear
+    model, θ is ``scale`` times three fixed class vectors; in the quadratic model, it is ``scale`` times I/2.
 
     Traits:
         model: "linear" or "quadratic".
         scheme: "euler", "printed" (the papers' block), "lie" or "strang", as in `attnopt.regression.block_step`.
-        step: the time h that a layer takes; the papers' block has 1.
-        layers: how many.
-        scale: factor of θ.
+        step: the step size h of a layer; the papers' block has h = 1.
+        layers: number of layers.
+        scale: factor that multiplies θ.
         softness: 0 (one-hot labels) to 1 (uniform ones).
-        tokens: three pairs, before the first layer.
-        shown: "loss" (after each layer) or "order" (the error against the step), in the right picture.
+        tokens: the tokens before the first layer, three pairs.
+        shown: the right picture, "loss" (after each layer) or "order" (error against step size).
     """
 
     module = "layers"
@@ -57,7 +57,7 @@ class LayersExplorer(Explorer):
         return tokens, self.scale * weights, labels
 
     def _losses(self, features: Tensor) -> list[float | None]:
-        """The cross-entropy of features, shape (times, 3, 2); None where it is beyond a million."""
+        """The cross-entropy of features, shape (times, 3, 2); None where it exceeds a million."""
         _, weights, labels = self._problem()
         logits = features @ weights.mT if self.model == "linear" else features @ weights @ features.mT
         finite = logits.isfinite().flatten(1).all(1)
@@ -67,7 +67,7 @@ class LayersExplorer(Explorer):
         return _bounded(values)
 
     def compute(self) -> dict:
-        """Places and cross-entropies of network and flow, where tokens rest, errors at time 2, and ‖θ‖²."""
+        """Paths and cross-entropies of network and flow, the flow's equilibria, errors at time 2, and ‖θ‖²."""
         problem = self._problem()
         network = unroll(*problem, "class", self.layers, self.step, self.scheme, self.model)
         times = self.layers * self.step * (torch.arange(61, dtype=torch.float64) / 60) ** 2
@@ -91,7 +91,7 @@ class LayersExplorer(Explorer):
         }
 
     def _rests(self) -> list | None:
-        """Where the flow of the linear model rests: there, belief is label. None for one-hot labels."""
+        """The equilibria of the linear model's flow, where beliefs equal labels; None for one-hot labels."""
         _, weights, labels = self._problem()
         if self.model != "linear" or self.softness == 0:
             return None

@@ -1,4 +1,4 @@
-"""A head attends to tokens in clusters: what it returns, what its classmates alone would say, and Part I's gradient."""
+"""A head attends to tokens in clusters: its output, the output for its classmates only, and Part I's gradient."""
 
 import functools
 
@@ -15,24 +15,24 @@ MOST, REACH = 2000, 2.5
 
 @functools.lru_cache(maxsize=8)
 def draws(number: int) -> tuple[Tensor, Tensor]:
-    """A number in (0, 1) and a pair of standard normal ones for each token, always the same, (2000,) and (2000, 2)."""
+    """For each token of a draw, a fixed number in (0, 1) and a fixed standard normal pair, shapes (2000,) and (2000, 2)."""
     numbers = uniforms(number, 4 * MOST).view(MOST, 4)
     return numbers[:, 0], bent(numbers[:, 2:])
 
 
 class OneHeadExplorer(Explorer):
-    """Tokens in up to three clusters of one shape, equally likely, and a query of the first cluster's class.
+    """Attention of a query over all tokens, in up to three Gaussian clusters, and over the tokens of the first cluster only.
 
-    Attention over all tokens, and over the first cluster's alone, with scores ⟨x, q⟩ and tokens as values. The shape's
-    covariance is Σ = aaᵀ + bbᵀ, where b is half of a turned by a right angle.
+    The clusters are equally likely and have the covariance Σ = aaᵀ + bbᵀ, where b is a, rotated by a right angle and halved.
+    The query belongs to the first cluster; its scores are ⟨x, q⟩, and the tokens are the values.
 
     Traits:
         means: three pairs, the class vectors θ.
-        axis: a, the longer half axis of the clusters, a pair.
-        query: q, a pair.
-        clusters: how many of the three there are.
-        tokens: in the context.
-        number: of the draw.
+        axis: the longer semi-axis a of the clusters, a pair.
+        query: the query q, a pair.
+        clusters: number of clusters.
+        tokens: number of tokens in the context.
+        number: index of the random draw.
     """
 
     module = "one_head"
@@ -69,7 +69,7 @@ class OneHeadExplorer(Explorer):
         return self._mixture()["means"][classes] + noise @ factor.mT, classes
 
     def compute(self) -> dict:
-        """What attention returns over all and over the own cluster, shares, limits, and bias and covariance of the error."""
+        """Attention's output over all tokens and the query's cluster, shares, limits, and bias and covariance of errors."""
         query, mixture = torch.tensor([self.query], dtype=torch.float64), self._mixture()
         tokens, classes = self._context()
         members = torch.nn.functional.one_hot(classes, self.clusters).double()

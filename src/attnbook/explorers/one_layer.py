@@ -1,4 +1,4 @@
-"""The optimal layer, Newton's method, and plain gradient descent, and what it costs not to adapt."""
+"""The optimal layer compared with Newton's method and plain gradient descent."""
 
 import torch
 import traitlets
@@ -12,11 +12,11 @@ LAYERS = ("optimal", "newton", "plain")
 
 
 class OneLayerExplorer(Explorer):
-    """Three eigenvalues of Σ and a number of examples: the steps of Theorem 1's layer, and three exact losses.
+    """The step sizes of the optimal layer (Ahn et al., 2023, Theorem 1) for three eigenvalues of Σ, and three exact losses.
 
     Traits:
         first, second, third: eigenvalues of Σ.
-        examples: n of them in a prompt.
+        examples: n, the number of examples in a prompt.
     """
 
     module = "one_layer"
@@ -32,7 +32,7 @@ class OneLayerExplorer(Explorer):
     examples = traitlets.Int(10, min=1, max=1000).tag(sync=True)
 
     def compute(self) -> dict:
-        """Steps in the three eigendirections, and losses at n and along n."""
+        """Step sizes in the three eigendirections, and losses at n and as functions of n."""
         spectrum = torch.tensor([self.first, self.second, self.third], dtype=torch.float64)
         covariance, trace = torch.diag(spectrum), spectrum.sum().item()
 

@@ -1,4 +1,4 @@
-"""What one attention layer knows of a parity after n examples, by what its head can tell apart."""
+"""How well one attention layer predicts a parity after n examples, depending on what its head compares."""
 
 import math
 
@@ -18,11 +18,11 @@ class OneLayerKnowsExplorer(Explorer):
     """The share of the variance that is unexplained after n examples of a parity of k out of L tokens.
 
     Traits:
-        knows: what the head compares: "nothing" (its scores count equal tokens, all of them, and it divides by the expected
-            sum), "sequences" (all tokens, sharply, with a sink), "positions" (the k tokens), "counts" (how many of them are
-            1) or "parity" (whether that is odd).
-        length: L, tokens of a sequence.
-        weight: k, tokens that the rule reads; more than L count as L.
+        knows: what the head compares: "nothing" (its scores count matching tokens at all positions, and it divides by the
+            expected sum), "sequences" (all tokens, sharply, with a sink), "positions" (the k relevant tokens), "counts" (how
+            many of them are 1), or "parity" (whether that number is odd).
+        length: L, the length of a sequence.
+        weight: k, the number of tokens that the rule reads; values above L count as L.
         sharpness: β, the inverse temperature of the first head; the others are sharp.
         decades: log₁₀ of the number of examples, which is rounded.
     """
@@ -41,7 +41,7 @@ class OneLayerKnowsExplorer(Explorer):
     decades = Interval(3.0, 0, DECADES)
 
     def compute(self) -> dict:
-        """What each head and what any head leaves unexplained, ν along the sharpness, and the examples until 20% is."""
+        """Unexplained variance of each head, the least for any head, ν as a function of β, and the examples for 20%."""
         length, weight = self.length, min(self.weight, self.length)
         numbers = [round(10 ** (DECADES * j / (POINTS - 1))) for j in range(POINTS)]
         now = round(10**self.decades)

@@ -1,4 +1,4 @@
-"""One head and a context that goes from fixed classes over a loose cloud to tight clusters: attention, and its potential."""
+"""Attention and its potential for one head, as the context changes from fixed classes to a cloud to tight clusters."""
 
 import torch
 import traitlets
@@ -19,10 +19,11 @@ class OnePictureExplorer(Explorer):
     attention at q is ∇K(q), a mean of the cluster centers plus βΣq.
 
     Traits:
-        context: 0, each class a point (Part I); 1, one cloud around 0, with covariance `CLOUD` (Part II); 2, clusters
-            without width, a query six times as sharp, shares by counts (Part III); half way, clouds around the classes.
-        query: q, a pair.
-        ones: of the five tokens of the prefix in the third context, how many are ▲.
+        context: at 0, each class is a point (Part I); at 1, there is one cloud around 0, with covariance `CLOUD` (Part II);
+            at 2, clusters without width, β = 6 instead of 1, and shares by counts (Part III). Halfway, there are clouds
+            around the classes.
+        query: the query q, a pair.
+        ones: number of ▲ among the five tokens of the prefix in the third context.
     """
 
     module = "one_picture"

@@ -10,14 +10,14 @@ from attnbook.explorer import Explorer, Interval, Numbers
 from attnopt.in_context import one_layer_optimum
 
 MOST, PROMPTS = 30, 10
-REACH = 2.0  # of the weights
+REACH = 2.0  # largest size of the weights' entries
 
 
 def uniforms(draw: int, count: int) -> Tensor:
-    """Numbers in (0, 1), always the same for a draw, shape (count,).
+    """Pseudo-random numbers in (0, 1), fixed for each draw, shape (count,).
 
-    From the congruential generator 1664525 s + 1013904223 modulo 2³², whose products a float holds exactly, so that the page
-    draws the same.
+    They come from the congruential generator 1664525 s + 1013904223 modulo 2³², whose products are exact in floating point,
+    so the page draws the same numbers.
     """
     state, found = 2654435769 * (draw + 3) % 2**32, []
     for _ in range(count):
@@ -27,27 +27,27 @@ def uniforms(draw: int, count: int) -> Tensor:
 
 
 def bent(pairs: Tensor) -> Tensor:
-    """Pairs of standard normal numbers from pairs in (0, 1), shape (..., 2), as Box and Muller bend them."""
+    """Pairs of standard normal numbers from pairs in (0, 1), shape (..., 2), by the Box–Muller transform."""
     radius, turn = (-2 * pairs[..., 0].log()).sqrt(), 2 * math.pi * pairs[..., 1]
     return torch.stack([radius * turn.cos(), radius * turn.sin()], -1)
 
 
 def standard_normals(prompt: int) -> Tensor:
-    """Thirty pairs of standard normal numbers, always the same for a prompt, shape (30, 2)."""
+    """Thirty pairs of standard normal numbers, fixed for each prompt, shape (30, 2)."""
     return bent(uniforms(prompt, 2 * MOST).view(MOST, 2))
 
 
 class OneStepExplorer(Explorer):
-    """A prompt in two dimensions and what one layer makes of it: one gradient step from 0 on the examples' loss.
+    """The prediction of one layer for a prompt in two dimensions: one gradient step from 0 on the examples' loss.
 
     The layer has P = e₃e₃ᵀ and Q = -η diag(I, 0); the loss is R(w) = 1/(2n) Σ(⟨w, xᵢ⟩ - yᵢ)², and Σ = diag(1, spread).
 
     Traits:
-        weights: w⋆, a pair; the labels are yᵢ = ⟨w⋆, xᵢ⟩.
-        query: x, a pair.
-        examples: n of them in the prompt.
-        prompt: which of ten draws of covariates.
-        step: η.
+        weights: the true weights w⋆, a pair; the labels are yᵢ = ⟨w⋆, xᵢ⟩.
+        query: the query's covariates x, a pair.
+        examples: n, the number of examples in the prompt.
+        prompt: index of the draw of covariates, one of ten.
+        step: the step size η.
         spread: the second eigenvalue of Σ.
     """
 
@@ -66,7 +66,7 @@ class OneStepExplorer(Explorer):
     spread = Interval(0.3, 0.05, 1)
 
     def compute(self) -> dict:
-        """Examples and their pushes, H, the weights of one step and of the best layer, their losses and predictions."""
+        """Examples and their shares of the step, H, and weights, losses, and predictions of step and best layer."""
         weights, query = (torch.tensor(value, dtype=torch.float64) for value in (self.weights, self.query))
         spectrum, n = torch.tensor([1, self.spread], dtype=torch.float64), self.examples
         X = standard_normals(self.prompt)[:n] * spectrum.sqrt()

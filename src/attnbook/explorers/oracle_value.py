@@ -1,4 +1,4 @@
-"""What an oracle's labels are worth in a world of three tokens: the parts of the label's worth, and the gain of a step."""
+"""The value of an oracle's labels for three tokens: the parts of the label's value, and the gain of a step."""
 
 import torch
 import traitlets
@@ -12,25 +12,26 @@ REACH, LONGEST, POINTS = 2.4, 3.0, 61
 
 
 def wrong(value: Tensor, tokens: Tensor, theta: Tensor, posterior: Tensor) -> Tensor:
-    """Cross-entropy of posteriors and the beliefs at features, shape (..., 3, M)."""
+    """Cross-entropy of posteriors and the beliefs at the features tokens + value, shape (3, answers)."""
     scores = (tokens + value) @ theta.mT
     return scores.logsumexp(-1) - (posterior * scores).sum(-1)
 
 
 class OracleValueExplorer(Explorer):
-    """Three equally likely tokens, three classes: V(O) and the other parts of the label's worth, and the gain of a step.
+    """The value V(O) of an oracle, the other parts of the label's value, and the gain of a step.
 
-    A token's class is drawn from σ(N/truth), N = zθᵀ, and the belief is σ(N): calibrated for truth 1.
+    There are three equally likely tokens and three classes. A token's class is drawn from σ(N/truth) with N = zθᵀ, and the
+    belief is σ(N), which is calibrated for truth 1.
 
     Traits:
-        oracle: "witness" (names the class, right with probability (1 + 2 reliability)/3, else one of the others alike),
-            "hint" (says whether it is class 3, right with probability (1 + reliability)/2), both taken for what they are
-            worth, by Bayes' rule; or "own" (the belief itself at another temperature, σ(N/T)).
-        reliability: 0 (it knows nothing) to 1.
-        temperature: T, of the labels of "own".
-        truth: the temperature of the world.
-        step: h of the block.
-        tokens: three pairs.
+        oracle: "witness" (names the class, correctly with probability (1 + 2 reliability)/3, else one of the other two at
+            random), "hint" (says whether it is class 3, correctly with probability (1 + reliability)/2), both used by
+            Bayes' rule; or "own" (the belief itself at another temperature, σ(N/T)).
+        reliability: the oracle's reliability, from 0 (no information) to 1.
+        temperature: the temperature T of the labels "own".
+        truth: the temperature of the data distribution.
+        step: the step size h of the block.
+        tokens: features z of the tokens, three pairs.
     """
 
     module = "oracle_value"
@@ -49,7 +50,7 @@ class OracleValueExplorer(Explorer):
     tokens = Numbers(BY_HAND, -REACH, REACH)
 
     def _world(self) -> tuple[Tensor, ...]:
-        """θ, features, beliefs, P(c|z), P(o|z), posteriors (token, answer, class) and the labels that are put in."""
+        """θ, features, beliefs, P(c|z), P(o|z), posteriors (token, answer, class), and the labels supplied."""
         theta, tokens = (torch.tensor(value, dtype=torch.float64) for value in (CLASSES, self.tokens))
         scores = tokens @ theta.mT
         belief, true = scores.softmax(-1), (scores / self.truth).softmax(-1)
@@ -68,7 +69,7 @@ class OracleValueExplorer(Explorer):
         return theta, tokens, belief, true, shares, posterior, labels
 
     def compute(self) -> dict:
-        """Beliefs, answers, where a step leads, the parts of the label's worth, the gain with its bounds and its limit."""
+        """Beliefs, answers, the tokens after a step, the parts of the label's value, the gain, its bounds, and its limit."""
         theta, tokens, belief, true, shares, posterior, labels = self._world()
         answers, weight = shares.shape[1], shares / 3
         beliefs = belief[:, None].expand(3, answers, 3)

@@ -1,4 +1,4 @@
-"""Plateaus of a few linear layers in training: when steps that start almost equal come apart, said before it happens."""
+"""Plateaus in the training of a few linear layers: the predicted time at which almost equal step sizes separate."""
 
 import functools
 import math
@@ -12,16 +12,16 @@ from attnopt.in_context import optimal_step_sizes, wishart_quadrature
 from attnopt.synthesis import grouped_optimum, tied_optimum, tied_rates
 from attnopt.synthesis.loops import follow_gaps, tie_breaks, tied_expansion
 
-DIMS, CONTEXTS, DEPTH = (1, 2, 5, 10), (5, 10, 20, 40), 3  # the page carries these d and n
-MOMENTS, SHARE, TIGHTEST, WIDEST = 401, 0.1, -9.0, -2.0  # of the time axis; of the final spread; log₁₀ of the spreads
-REST = 9  # how many times its growth by e the axis goes on for after the last tie
+DIMS, CONTEXTS, DEPTH = (1, 2, 5, 10), (5, 10, 20, 40), 3  # the page contains the spectra for these d and n
+MOMENTS, SHARE, TIGHTEST, WIDEST = 401, 0.1, -9.0, -2.0  # of the time axis; of the final spread; log₁₀ of spreads
+REST = 9  # the axis ends this many growth times (by e) after the last tie
 
 
 @functools.cache
 def _row(dim: int, n_context: int) -> dict:
-    """What the page needs of a spectrum: its rule, and and for 2 and 3 layers optimum, loop and the loss around it.
+    """Data of a spectrum: its quadrature rule and, for 2 and 3 layers, the optimum, the best loop, and the loss near it.
 
-    ``pairs`` has the rate of repulsion and the loss where the two smaller of three steps are tied, and the two larger.
+    ``pairs`` has the rate of repulsion and the loss if the two smaller of three steps are equal, and if the two larger are.
     """
     nodes, weights = wishart_quadrature(dim, n_context, DEPTH + 1)
     depths = range(2, DEPTH + 1)
@@ -45,7 +45,7 @@ def _row(dim: int, n_context: int) -> dict:
 def _followed(dim: int, n_context: int, largest: float, gaps: tuple[float, ...], end: float) -> np.ndarray:
     """Sizes at the moments of the time axis, shape (times, layers), from the largest and the gaps' logarithms.
 
-    Kept, as the wide spread and the chosen one are asked for again whenever something else is changed.
+    Results are cached, because other changes request the wide and the chosen spread again.
     """
     rule, one = wishart_quadrature(dim, n_context, DEPTH + 1), np.ones(len(gaps) + 1, dtype=int)
     found = follow_gaps(-largest, np.array(gaps[::-1]), one, rule, np.linspace(0, end, MOMENTS))
@@ -53,18 +53,18 @@ def _followed(dim: int, n_context: int, largest: float, gaps: tuple[float, ...],
 
 
 class PlateausExplorer(SpectrumExplorer):
-    """Two or three layers A_i = -s_i Σ⁻¹ that start almost equal, and the time at which gradient flow tells them apart.
+    """Two or three layers A_i = -s_i Σ⁻¹ that start almost equal, and the time at which gradient flow separates them.
 
-    The page carries the spectra of some d and n; with a kernel all can be chosen, and Python computes those that lack.
+    The page contains the spectra for some d and n; with a kernel, all can be chosen, and Python computes the others.
 
     Traits:
-        dim: d, of the covariates.
-        n_context: n, the examples of a prompt.
-        layers: k of them.
-        start: the smallest size at the start.
-        spread: log₁₀ of what the largest size is larger by.
-        pair: of three layers, log₁₀ of the lower gap over the upper: negative if the two smaller sizes are the closer pair.
-        table: what the module needs of the exact spectrum, by d and n.
+        dim: d, the dimension of the covariates.
+        n_context: n, the number of examples in a prompt.
+        layers: k, the number of layers.
+        start: the smallest initial step size.
+        spread: log₁₀ of the initial difference between the largest and the smallest size.
+        pair: for three layers, log₁₀ of the lower gap divided by the upper; negative if the two smaller sizes are closer.
+        table: the data of the exact spectrum that the module needs, by d and n.
     """
 
     module = "plateaus"
@@ -95,11 +95,11 @@ class PlateausExplorer(SpectrumExplorer):
         return _followed(self.dim, self.n_context, self.start + 10**spread, tuple(self._gaps(spread)), end)
 
     def compute(self) -> dict:
-        """Sizes and losses along the time axis, when they should part and when they do, and the levels of the plateaus.
+        """Sizes and losses along the time axis, predicted and observed times of separation, and the plateaus' levels.
 
-        ``reached`` is the spread at which they count as apart, a tenth of the optimal one; ``second`` the estimate for a
-        pair of three that stays, with ``pair_rate`` and ``pair_level``, None for two layers. ``wide`` are the losses of a
-        run whose spread is 0.01. Losses are not divided by d.
+        ``reached`` is the spread at which sizes count as separate, a tenth of the optimal one. ``second`` is the predicted
+        time for a pair that remains of three sizes, with ``pair_rate`` and ``pair_level``; all are None for two layers.
+        ``wide`` has the losses of a run with initial spread 0.01. Losses are not divided by d.
         """
         row, k = _row(self.dim, self.n_context), self.layers
         nodes, weights = wishart_quadrature(self.dim, self.n_context, DEPTH + 1)

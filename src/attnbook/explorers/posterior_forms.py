@@ -31,9 +31,9 @@ class PosteriorFormsExplorer(Explorer):
     """A transformer of two layers and width 16 that reads eight words of one of four topics and predicts a masked word.
 
     Traits:
-        words: the eight words, 1 to 8, which are rounded.
-        part: after which the belief is read: 0 for the embedding, then attention and MLP of each layer in turn.
-        data: the weights and the topics' distributions (base64 of float32).
+        words: the numbers of the eight words, from 1 to 8, which are rounded.
+        part: the part after which the belief is read: 0 for the embedding, then attention and MLP of each layer in turn.
+        data: the model's weights and the topics' distributions (base64 of float32).
     """
 
     module = "posterior_forms"
@@ -52,7 +52,7 @@ class PosteriorFormsExplorer(Explorer):
             return {name: base64.b64encode(arrays[name].astype(np.float32).tobytes()).decode() for name in arrays}
 
     def compute(self) -> dict:
-        """The beliefs after all parts, the posteriors of word and topic, and the divergences of the beliefs from it."""
+        """Beliefs after all parts, posteriors of word and topic, and divergences of beliefs from the word's posterior."""
         model, topics = recorded()
         words = torch.tensor([[math.floor(word + 0.5) - 1 for word in self.words]])
         topic = topics.log()[:, words[0]].sum(-1).softmax(-1)

@@ -1,4 +1,4 @@
-"""Four recorded runs, epoch by epoch: influences of the relevant tokens, readout, parity coefficient, its cost, and loss."""
+"""Four recorded runs by epoch: influences of the relevant tokens, readout, parity coefficient, its cost, and loss."""
 
 import functools
 import math
@@ -11,14 +11,14 @@ from attnopt.clustering import Models, Task, influences, load_run, log_cosh_half
 from attnopt.clustering.trained import SHAPES
 
 TASK = Task()
-RUNS = {  # the recorded run, the last epoch shown, and every how many-th frame up to near the escape is taken
+RUNS = {  # the recorded run, the last epoch shown, and the interval of frames until near the escape
     "three": ("partial_invariance", 310, 1),
     "two": ("spike", 400, 1),
     "none": ("pattern", 880, 3),
     "never": ("failure", 1000, 5),
 }
-REACH = 400.0  # no influence is at the end of its run so many times what it is at a frame
-FLOOR = 1e-15  # a parity coefficient as small as this is rounding
+REACH = 400.0  # from a frame to the end of its run, no influence grows by this factor
+FLOOR = 1e-15  # parity coefficients up to this size are rounding errors
 CURVES = ("influences", "parity", "cost", "loss")
 
 
@@ -29,7 +29,7 @@ def _digits(value, count: int = 6):
 
 @functools.cache
 def recorded() -> dict:
-    """Of the four runs: epochs, for each of them the weights as in `Models`, and the curves."""
+    """For each of the four runs: its epochs, the weights at each epoch (named as in `Models`), and the curves."""
     found = {}
     for name, (run_name, last, every) in RUNS.items():
         run = load_run(run_name)
@@ -58,15 +58,15 @@ class ProductExplorer(Explorer):
     """The five influences ‖δ_t‖ of a training run, the parity coefficient with its two factors and its cost, and the loss.
 
     The parity coefficient is the product of the influences times the readout factor. Each influence at an epoch can be
-    multiplied: down to nothing, and up to twice what it is or to what it is at the end of the run, whichever is more. Then
-    δ_t is multiplied; the middle of its two ends and all other weights stay.
+    multiplied by a factor, from 0 up to 2 or to the factor that gives its value at the end of the run, whichever is larger.
+    This rescales δ_t, the difference of two vectors, and leaves their midpoint and all other weights unchanged.
 
     Traits:
-        run: which of four recorded runs: "three", "two", "none", named by how many relevant tokens are nearly blind at
-            first, or "never", which does not escape.
-        epoch: the last frame not after it is looked at.
-        factors: of the five influences at that epoch; one beyond its reach counts as the reach.
-        record: of the runs, epochs, weights and curves, see `recorded`.
+        run: one of four recorded runs: "three", "two", or "none", after the number of relevant tokens that are nearly blind
+            at first, or "never", which does not escape.
+        epoch: the explorer shows the last frame at or before this epoch.
+        factors: factors of the five influences at that epoch; a factor above its maximum counts as the maximum.
+        record: epochs, weights, and curves of the runs; see `recorded`.
     """
 
     module = "product"
@@ -108,13 +108,13 @@ class ProductExplorer(Explorer):
         return record
 
     def _frame(self) -> int:
-        """The last frame not after the epoch."""
+        """The index of the last frame at or before the epoch."""
         return max(at for at, epoch in enumerate(self.record[self.run]["epochs"]) if epoch <= self.epoch)
 
     def compute(self) -> dict:
-        """The five influences at the epoch times their factors, and what product, readout, π, its cost and the loss become.
+        """The five influences at the epoch times their factors, and the resulting product, readout, π, its cost, and loss.
 
-        ``changes`` are by how much product, readout and π are multiplied thereby; what is 0 / 0 is given as 0.
+        ``changes`` are the resulting factors of product, readout, and the parity coefficient π; 0 / 0 is given as 0.
         """
         frame, one = self._frame(), self.record[self.run]
         here, end = (torch.tensor(one["influences"][at], dtype=torch.float64) for at in (frame, -1))
@@ -143,5 +143,5 @@ class ProductExplorer(Explorer):
 
 
 def _as_models(weights: dict) -> Models:
-    """Lists as the models of the frames."""
+    """The models of the frames, from lists of their weights."""
     return Models({name: torch.tensor(value, dtype=torch.float64) for name, value in weights.items()}, "rms")

@@ -20,15 +20,15 @@ FORMULAS = {"true": quadratic_gradient, "paper": quadratic_gradient_of_paper}
 
 
 class QuadraticFieldExplorer(Explorer):
-    """Two tokens with one feature and N = θZZᵀ: where the gradient and the paper's formula for it lead from a point.
+    """The gradient of the quadratic model N = θZZᵀ for two tokens with one feature, the paper's formula for it, and flows.
 
     Softmax is over the tokens. The formula is Corollary 2 of Actor, Gruber, Cyr (2025).
 
     Traits:
         point: the features of the two tokens.
-        theta: θ, a number.
-        labels: "identity" (each token its own), "exchange" (each the other) "first" (both columns of C choose token 1)
-            or "opposed" (columns (6, 2)/8 and (3, 5)/8, for which formula and gradient can be opposite).
+        theta: the weight θ, a number.
+        labels: the labels C: "identity" (each token itself), "exchange" (each token the other), "first" (both columns of C
+            choose token 1), or "opposed" (columns (6, 2)/8 and (3, 5)/8, with which formula and gradient can be opposite).
     """
 
     module = "quadratic_field"

@@ -1,4 +1,4 @@
-"""The laboratory: recorded runs and trainings of the reader's own, frame by frame, with all that the model does."""
+"""The laboratory: recorded runs and the reader's own trainings, frame by frame, with all stages of the model."""
 
 import base64
 import math
@@ -14,47 +14,47 @@ from attnopt.clustering import Models, Task, Training
 from attnopt.clustering.anatomy import counting_form
 from attnopt.clustering.sandbox import LISTED, PARTS, Run, load_run, run_names
 
-CELLS = 24  # a side of the map of classes in `compute`
+CELLS = 24  # per side of the map of classes in `compute`
 OWN = "own"  # the run that is a training in the page
-MOST = 12  # models of one training that are shown
+MOST = 12  # models of one training that can be shown
 SIZES = ("p", "length", "k")
 
 
 class Sandbox(Explorer):
-    """The laboratory: train models in the page, change them, compare them; next to recorded runs, models, and trainings.
+    """The laboratory: train models in the page, change them, and compare them with recorded runs, models, and trainings.
 
-    The page carries the parameters of the frames, and everything is computed from them. A sentence, a prefix with a suffix,
-    lights up in all the pictures. What a reader trains in the page, in double precision and from a generator of its own,
-    follows from the settings, the seed and the edits alone. In a kernel `models` is what is shown.
+    The page contains the parameters of the frames and computes everything from them. The chosen sequence (a prefix and a
+    suffix) is highlighted in all the pictures. Trainings in the page use double precision and their own random generator,
+    and depend only on the settings, the seed, and the edits. With a kernel, the attribute `models` holds the model shown.
 
     Args:
-        runs: names of recorded runs, see `attnopt.clustering.sandbox.run_names`, and runs, one or several; or `Models`, one
-            a frame, or a `Training`, one run for each of its models, at most twelve. The first is shown.
-        epoch: to begin with; the last of the run unless given.
-        task: of the models or the training; its labels must be the sums of the first k tokens.
+        runs: a sequence of runs and names of recorded runs (see `attnopt.clustering.sandbox.run_names`); or `Models`, with
+            one frame per model; or a `Training` of at most twelve models, with one run per model. The first run is shown.
+        epoch: the initial epoch; by default, the last epoch of the run, or 0 for `Models`.
+        task: the task of the models or the training; its labels must be the sums of the first k tokens.
 
     Raises:
-        TypeError: if a run is something else.
-        ValueError: if there is no run of a name, no run at all, two of one name, or models do not fit the task.
+        TypeError: if one of ``runs`` is neither a run nor a name.
+        ValueError: if a name is unknown, there is no run, two runs have the same name, or models do not fit the task.
 
     Traits:
         runs: the names of the runs, in the order of the chooser.
-        run: the one shown, or "own", the training in the page.
-        epoch: the frame shown is the last one that is not after it.
-        prefix: number of the prefix of the chosen sentence.
-        suffix: number of its suffix.
-        sequence: the chosen sentence where a reader has typed it, as digits; else empty.
-        data: the runs, as the page carries them.
-        seed, p, length, k, dim, width, count, batch, rate, decay, clip, beta1, beta2, eps, discount, norm: of the training
-            in the page, where ``count`` are the training sequences, ``dim`` is d, ``clip`` is 0 for none, the rest as in
-            `Settings` and Adam's.
-        rule: labels of one's own, as text: L whole weights with spaces between, or a table of pᴸ digits; empty for the sum
-            of the first k tokens.
-        goal: epochs to train to.
-        start: what it starts from: nothing, "run@epoch", or "w:" and its weights, float32, in base 64.
-        edits: what is changed on the way: "step kind at values" with semicolons between.
-        fork: of a second training, such an edit.
-        live: the frame of the training in the page that was shown last, for the kernel.
+        run: the name of the run shown, or "own", the training in the page.
+        epoch: the explorer shows the last frame at or before this epoch.
+        prefix: number of the prefix of the chosen sequence.
+        suffix: number of the suffix of the chosen sequence.
+        sequence: the chosen sequence, as digits, if a reader has typed it; otherwise empty.
+        data: the runs, in the form that the page contains.
+        seed, p, length, k, dim, width, count, batch, rate, decay, clip, beta1, beta2, eps, discount, norm: settings of
+            the training in the page. ``count`` is the number of training sequences, ``dim`` is d, and ``clip`` is 0 for no
+            clipping; the others are as in `Settings` and Adam.
+        rule: custom labels, as text: L integer weights separated by spaces, or a table of pᴸ digits; empty for the sum of
+            the first k tokens.
+        goal: the epoch at which training ends.
+        start: what training starts from: empty, "run@epoch", or "w:" and the weights (base64 of float32).
+        edits: changes during training, each of the form "step kind at values", separated by semicolons.
+        fork: an edit, in the same form, at which a second training branches off.
+        live: the frame last shown of the training in the page, for the kernel.
     """
 
     module = "sandbox"
@@ -133,14 +133,14 @@ class Sandbox(Explorer):
         return proposal["value"]
 
     def bounds(self, kernel: bool = True) -> dict:
-        """As of any explorer; the run is one of those given or the reader's own."""
+        """The traits' bounds; the run is one of those given or the reader's own."""
         return super().bounds(kernel) | {"run": {"values": [*self.runs, OWN]}}
 
     @property
     def models(self) -> Models | None:
-        """The model that is shown, as an ensemble of one; None before the first frame of a training in the page.
+        """The model shown, as an ensemble of one; None before the first frame of a training in the page.
 
-        Neurons that a reader has switched off have assemblers of zero; positions that are switched off are not told.
+        Neurons that a reader has switched off have assemblers of zero; positions that are switched off are not marked.
         """
         if self.run == OWN:
             return _live_models(self.live) if self.live else None
@@ -148,9 +148,9 @@ class Sandbox(Explorer):
         return run.models[run.frame(self.epoch)]
 
     def compute(self) -> dict | None:
-        """What the stages hold at the frame, the answers over the plane, the planes' widths, and where the curves are.
+        """The model's stages at the frame, its answers over the plane, the planes' half-widths, and the curves' values.
 
-        None of a training in the page before its first frame.
+        None before the first frame of a training in the page.
         """
         if self.run == OWN:
             return self._of_own() if self.live else None
@@ -166,7 +166,7 @@ class Sandbox(Explorer):
         return _numbers(run.models[frame], held, reaches, frame, float(run.epochs[frame]), known, reading)
 
     def _of_own(self) -> dict:
-        """As `compute`, of the frame that the page sent."""
+        """As `compute`, for the frame that the page sent."""
         live, models = self.live, _live_models(self.live)
         task = Task(*(live[name] for name in SIZES))
         run = Run.of_models(models, task)
@@ -206,8 +206,8 @@ class Sandbox(Explorer):
 
 
 def _runs(given: Sequence[str | Run] | Models | Training, task: Task) -> list[Run]:
-    """Runs from what may be given."""
-    if isinstance(given, Training):  # a tuple by name
+    """Runs from names, runs, models, or a training."""
+    if isinstance(given, Training):  # a named tuple, so also a sequence
         if len(given.models) > MOST:
             raise ValueError(f"runs must be a training of at most {MOST} models, got {len(given.models)}")
         names = ["training"] if len(given.models) == 1 else [f"model_{at}" for at in range(len(given.models))]
@@ -226,7 +226,7 @@ def _runs(given: Sequence[str | Run] | Models | Training, task: Task) -> list[Ru
 
 
 def _live_models(live: dict, whole: bool = False) -> Models:
-    """The model of a frame that the page sent; neurons that are off add nothing unless it shall be whole."""
+    """The model of a frame that the page sent; neurons that are off add nothing unless ``whole`` is set."""
     weights = {name: torch.tensor([live["weights"][name]], dtype=torch.float64) for name in PARTS}
     models = Models(weights, live["norm"])
     on = torch.tensor(live["neurons"], dtype=torch.float64)
@@ -240,7 +240,7 @@ def _stepped(parts: list[Tensor]) -> float:
 
 
 def _numbers(models: Models, held: dict, reaches: dict, frame: int, epoch: float, known: dict, reading: dict) -> dict:
-    """What the page computes of a frame, as JSON types."""
+    """The numbers that the page computes for a frame, as JSON types."""
     plane = []
     if models.dim == 2:
         cells = ((torch.arange(CELLS, dtype=torch.float64) + 0.5) * 2 / CELLS - 1) * reaches["sequence"]
@@ -266,7 +266,7 @@ def _short(value: object) -> str:
 
 
 def _for_page(run: Run) -> dict:
-    """A run as JSON types, its parameters as base64 of their numbers."""
+    """A run as JSON types, with its parameters in base64."""
     return {
         "title": run.title,
         "description": run.description,

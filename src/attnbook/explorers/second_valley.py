@@ -1,4 +1,4 @@
-"""Where training ends that starts anywhere on a plane: in the valley of gradient descent, or in the second one."""
+"""Training of one layer from any start in a plane: it ends at the optimum or at a second local minimum."""
 
 import math
 
@@ -11,19 +11,19 @@ from attnbook.explorer import Explorer, Interval, Numbers
 from attnopt.in_context import second_valley, valley_loss
 
 REACH, HORIZON, TIMES, ANGLES = 2.0, 1000.0, 80, 61
-NEAR = 0.1  # of the way from one floor to the other: what is no farther from a floor has come to it
+NEAR = 0.1  # losses within this share of the minima's difference count as having reached a minimum
 COLUMNS, CUTS = 15, 7
 
 
 class SecondValleyExplorer(Explorer):
-    """Gradient flow on the exact loss of one layer, in the family that every sign flip of the second coordinate keeps.
+    """Gradient flow on the exact loss of one layer, for parameters that are invariant under a sign flip of coordinate 2.
 
-    d = 2, Σ = diag(1, second), b = (b₁, 0, β), A₁ = diag(a₁, a₂) and α = (α₁, 0). It starts with A = 0.
+    Here d = 2, Σ = diag(1, second), b = (b₁, 0, β), A₁ = diag(a₁, a₂), and α = (α₁, 0). The flow starts with A = 0.
 
     Traits:
-        start: b₁ and β at the start.
+        start: the initial values of b₁ and β.
         second: the second eigenvalue of Σ.
-        examples: n of them in a prompt.
+        examples: n, the number of examples in a prompt.
     """
 
     module = "second_valley"
@@ -82,9 +82,9 @@ class SecondValleyExplorer(Explorer):
         return solve_ivp(velocity, span, state, method="LSODA", t_eval=times, rtol=accuracy, atol=accuracy / 100).y.T
 
     def compute(self) -> dict:
-        """The way of training in the plane and its losses, both floors, the loss along the angle, and where training ends.
+        """The trajectory in the plane and its losses, the losses of both minima, the loss by angle, and where training ends.
 
-        ``valley`` is 0 for the optimum, 1 for the second valley, and -1 where the way has come to neither.
+        ``valley`` is 0 if training reaches the optimum, 1 if it reaches the second local minimum, and -1 otherwise.
         """
         spectrum, n = self._spectrum(), self.examples
         times = np.concatenate([[0], np.geomspace(0.01, HORIZON, TIMES - 1)])
@@ -110,14 +110,14 @@ class SecondValleyExplorer(Explorer):
         }
 
     def _divide(self, floor: float, other: float) -> list[list[float]]:
-        """Points of the line between the starts that end in one valley and in the other, by bisection column by column."""
+        """Points of the line that separates starts by the minimum they reach, found by bisection in each column."""
         found, low = [], 0.0
         times = np.array([0, HORIZON / 4])
         for b in np.linspace(0.02, REACH, COLUMNS):
             high = REACH + 0.1
             for _ in range(CUTS):
                 middle = (low + high) / 2
-                end = self._losses(self._follow([b, middle], times, 1e-6)[-1])  # which valley is all that is asked
+                end = self._losses(self._follow([b, middle], times, 1e-6)[-1])  # only the valley matters
                 low, high = (low, middle) if end < other - NEAR * (other - floor) else (middle, high)
             found.append([b, (low + high) / 2])
         return found

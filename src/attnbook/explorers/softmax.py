@@ -1,4 +1,4 @@
-"""Softmax on the simplex, what a nudge of the scores does to it, and log-sum-exp against the maximum."""
+"""Softmax on the simplex, its change after a nudge of the scores, and log-sum-exp compared with the maximum."""
 
 import math
 
@@ -9,10 +9,10 @@ from attnopt.softmax import smooth_maximum, softmax_jacobian
 
 
 class SoftmaxExplorer(Explorer):
-    """Three scores and a temperature: where softmax stands, how a nudge moves it, how far LSE is from the maximum.
+    """Softmax of three scores at a temperature, its change after a nudge, and log-sum-exp compared with the maximum.
 
     Traits:
-        logits: three scores.
+        logits: the three scores.
         before: the scores before the nudge.
         temperature: what the scores are divided by.
     """
@@ -30,14 +30,14 @@ class SoftmaxExplorer(Explorer):
     temperature = Interval(1.0, 0.1, 3)
 
     def compute(self) -> dict:
-        """Softmax of the scores / T and T · LSE(scores / T), now and before; the first order of what the nudge does to them.
+        """Softmax of scores / T and T · LSE(scores / T), before and after the nudge, and the nudge's first-order effect.
 
-        Also the two non-zero eigenpairs of the Jacobian diag(s) - s sᵀ at the present softmax s.
+        The result also has the two nonzero eigenpairs of the Jacobian diag(s) - s sᵀ at the present softmax s.
         """
         scores, before = (torch.tensor(value, dtype=torch.float64) for value in (self.logits, self.before))
         now, start = (torch.softmax(value / self.temperature, -1) for value in (scores, before))
         values, vectors = torch.linalg.eigh(softmax_jacobian(now))
-        # The null vector is the constant one; the two others are those most nearly orthogonal to it.
+        # The null vector is constant; the two others are those most nearly orthogonal to it.
         kept = vectors.sum(0).abs().argsort()[:2]
         kept = kept[values[kept].argsort(descending=True)]
         step = softmax_jacobian(start) @ (scores - before) / self.temperature

@@ -22,19 +22,19 @@ from attnopt.clustering.trained import SHAPES
 DATA = Path(__file__).with_name("spike_steps.npz")
 RATE = 3e-3  # Adam's learning rate
 STEPS, PEAK = 64, 32
-TURNS = 240  # directions whose answers are looked at
+TURNS = 240  # directions for which the answer is computed
 TASK = Task()
 
 
 def counted(seed: int) -> np.ndarray:
-    """How often each sequence, numbered by its tokens as binary digits, occurs in the training set of a run, as bytes."""
+    """How often each sequence, indexed by its tokens as binary digits, occurs in the training set of a run, as bytes."""
     tokens = training_data([seed], TASK, 2048)[0][0].numpy()
     return np.bincount(tokens @ (1 << np.arange(TASK.length)[::-1]), minlength=2**TASK.length).astype(np.uint8)
 
 
 @functools.cache
 def recorded() -> tuple[Models, Tensor, Tensor]:
-    """The models after every step, the training sequences that differ, and how often each occurs there."""
+    """The models after every step, the distinct training sequences, and how often each of these occurs."""
     with np.load(DATA, allow_pickle=False) as arrays:
         rows, counts = torch.from_numpy(arrays["weights"].astype(np.float64)), torch.from_numpy(arrays["counts"])
     parts = rows.split([math.prod(shape) for shape in SHAPES.values()], 1)
@@ -44,14 +44,14 @@ def recorded() -> tuple[Models, Tensor, Tensor]:
 
 
 def _mean_losses(logits: Tensor, tokens: Tensor, counts: Tensor) -> Tensor:
-    """Over the training set, of each model."""
+    """The mean loss of each model over the training set."""
     truth = one_hot(tokens[:, : TASK.k].sum(1) % 2, 2).double()
     return losses(logits, truth) @ counts / counts.sum()
 
 
 @functools.cache
 def curves() -> tuple[list[float], list[float]]:
-    """After every step the loss on the training set; of every step its length, root mean square over rate."""
+    """The training loss after every step, and the length of every step (root mean square, divided by the learning rate)."""
     models, tokens, counts = recorded()
     loss = torch.cat([_mean_losses(models[k].logits(tokens), tokens, counts) for k in range(len(models))])
     rows = torch.cat([models.weights[name].flatten(1) for name in SHAPES], 1)
@@ -62,7 +62,7 @@ class SpikeStepsExplorer(Explorer):
     """Sixty-four steps of Adam around the loss spike of a run: the curves, and the plane of sequence embeddings.
 
     Traits:
-        step: after which the model is shown.
+        step: the step after which the model is shown.
         data: weights after every step (base64 of float32), how often each sequence occurs in the training set (base64 of
             bytes, by number), and the loss after every step.
     """
@@ -84,7 +84,7 @@ class SpikeStepsExplorer(Explorer):
         return packed | {"loss": curves()[0]}
 
     def compute(self) -> dict:
-        """What the step did: loss, wrong answers, lengths and turns of ξ, the loss had things been otherwise, the plane."""
+        """The step's effects: loss, wrong answers, lengths and rotations of ξ, losses under interventions, and the plane."""
         models, tokens, counts = recorded()
         share, k = counts / counts.sum(), self.step
         model, marked = models[k], marks(tokens, 2, torch.float64)[None]

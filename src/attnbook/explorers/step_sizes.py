@@ -12,13 +12,13 @@ from attnbook.spectra import SpectrumExplorer
 from attnopt.in_context import optimal_step_sizes, wishart_quadrature
 
 DIMS, CONTEXTS, DEPTH, NODES = (1, 2, 5, 10), (1, 2, 5, 10, 20, 40, 100), 4, 12  # the page carries these d and n
-POINTS, CUTS, RULE = 121, 120, 12  # of the curve, of the density, and of the Gauss rule between two of the latter
+POINTS, CUTS, RULE = 121, 120, 12  # points of the curve, of the density, and of the Gauss rule between two of the latter
 SCHEMES = ("optimal", "constant", "chebyshev")
 
 
 @functools.cache
 def spectrum_row(dim: int, n_context: int) -> dict:
-    """Nodes and weights of the mean spectrum, its density, the optimal sizes and the best equal one by depth."""
+    """Nodes and weights of the mean spectrum, its density, and the optimal sizes and the best equal size for each depth."""
     nodes, weights = wishart_quadrature(dim, n_context, NODES)
     depths = range(1, DEPTH + 1)
     short = lambda values, digits=10: [float(f"{value:.{digits}g}") for value in values]  # noqa: E731
@@ -33,29 +33,29 @@ def spectrum_row(dim: int, n_context: int) -> dict:
 
 
 def _best_constant(nodes: np.ndarray, weights: np.ndarray, layers: int) -> float:
-    """The size that does best if all layers have the same."""
+    """The best size if all layers have the same size."""
     loss = lambda size: weights @ (1 - size * nodes) ** (2 * layers)  # noqa: E731
     return minimize_scalar(loss, bounds=(0, 2), method="bounded", options={"xatol": 1e-12}).x
 
 
 def axis_end(dim: int, n_context: int, sizes: list[float]) -> float:
-    """Where an axis of eigenvalues ends: beyond the Marchenko–Pastur interval and the roots of these sizes, in order."""
+    """The end of an axis of eigenvalues, beyond the Marchenko–Pastur interval and the roots of these sizes, in order."""
     return max(1.3 * (1 + (dim / n_context) ** 0.5) ** 2, 1.15 / sizes[0])
 
 
 def _density(dim: int, n_context: int, end: float) -> np.ndarray:
-    """The mean spectrum's density at ``end`` · (j / CUTS)², j = 1 … CUTS, without the d - n zeros where n < d.
+    """The mean spectrum's density at ``end`` · (j / CUTS)², j = 1 … CUTS, without the d - n zeros if n < d.
 
     The other eigenvalues of G have a joint density proportional to Π_{i<j} |λ_i - λ_j| Π_i w(λ_i), with w a Gamma density
     up to a factor. By de Bruijn's formula the mean of Π_i (1 + g(λ_i)) is a ratio of Pfaffians, and its derivative in g at
-    a point is the density there. The integrals are taken in √λ, by a Gauss rule between two neighboring points.
+    a point is the density there. The integrals are over √λ, with a Gauss rule between neighboring points.
     """
     small, large = sorted((dim, n_context))  # XXᵀ and XᵀX have the same eigenvalues, except zeros
     t, rule = legendre.leggauss(RULE)
     fitted = np.linalg.inv(legendre.legvander(t, RULE - 1))  # values at the nodes to Legendre coefficients
     up_to = np.stack([legendre.legval(t, legendre.legint(column, lbnd=-1)) for column in fitted.T])  # and their integrals
     half = 1 / (2 * CUTS)
-    roots = (np.arange(4 * CUTS)[:, None] + (t + 1) / 2) / CUTS  # of λ / end; beyond four times as far nothing is left
+    roots = (np.arange(4 * CUTS)[:, None] + (t + 1) / 2) / CUTS  # of λ / end; beyond four times the end, no mass is left
 
     def weight(root: np.ndarray) -> np.ndarray:
         """w(λ) dλ / d(root), up to a factor that makes it 1 where λ is 1."""
@@ -87,17 +87,18 @@ def _density(dim: int, n_context: int, end: float) -> np.ndarray:
 
 
 class StepSizesExplorer(SpectrumExplorer):
-    """Layers A_i = -s_i Σ⁻¹, whose roots 1 / s_i the reader drags; or optimal, equal or Chebyshev's ones.
+    """The residual polynomial and loss of layers A_i = -s_i Σ⁻¹, whose roots 1 / s_i the reader can drag.
 
-    The page carries the spectra of some d and n; with a kernel all can be chosen, and Python computes those that lack.
+    The page contains the spectra for some d and n; with a kernel, all can be chosen, and Python computes the others.
 
     Traits:
-        dim: d, of the covariates.
-        n_context: n, the examples of a prompt.
-        layers: k of them.
-        scheme: "optimal", "constant" (the best equal ones), "chebyshev" (for the Marchenko–Pastur interval) or "own".
-        own: four sizes of the reader; the first k are used if the scheme is "own".
-        table: what the module needs of the exact spectrum, by d and n.
+        dim: d, the dimension of the covariates.
+        n_context: n, the number of examples in a prompt.
+        layers: k, the number of layers.
+        scheme: the step sizes: "optimal", "constant" (the best equal ones), "chebyshev" (for the Marchenko–Pastur
+            interval), or "own".
+        own: four step sizes of the reader; the first k are used if the scheme is "own".
+        table: the data of the exact spectrum that the module needs, by d and n.
     """
 
     module = "step_sizes"
@@ -127,8 +128,9 @@ class StepSizesExplorer(SpectrumExplorer):
         return (1 / (1 + ratio + 2 * ratio**0.5 * np.cos(angles))).tolist()
 
     def compute(self) -> dict:
-        """Sizes, loss (not divided by d), residual polynomial over a grid, the spectrum's density before and after it is
-        weighted with the polynomial's square, and the losses of three schemes by depth.
+        """Sizes, loss, residual polynomial on a grid, the spectrum's density, and the losses of three schemes by depth.
+
+        Losses are not divided by d. The density is given twice, as it is and weighted with the polynomial's square.
         """
         row = spectrum_row(self.dim, self.n_context)
         nodes, weights = np.array(row["nodes"]), np.array(row["weights"])

@@ -1,4 +1,4 @@
-"""One sequence of sparse modular addition on its way through the model: trained, untrained or built by hand."""
+"""One sequence of sparse modular addition in each stage of a model that is trained, untrained, or built by hand."""
 
 import torch
 import traitlets
@@ -15,10 +15,10 @@ KINDS = ("trained", "untrained", "ideal")
 
 
 def _chosen() -> dict:
-    """Weights of the three models, those of the run to six digits behind the point.
+    """Weights of the three models; those of the run are rounded to six decimals.
 
-    The run's models have RMS-norm; with q, V and W multiplied by the root of d = 2 unit norm makes the same of them, but for
-    the 1e-5 in RMS-norm.
+    The run's models have RMS-norm. With q, V, and W multiplied by √d = √2, unit norm gives the same models, except for the
+    1e-5 in RMS-norm.
     """
     frames, found = load_run(RUN).models, {}
     for name, frame in (("trained", len(frames) - 1), ("untrained", 0)):
@@ -30,16 +30,16 @@ def _chosen() -> dict:
 
 
 class TaskModelExplorer(Explorer):
-    """A sequence of twelve zeros and ones, of which five count, and what each stage of a model with d = 2 makes of it.
+    """The stages of a model with d = 2 for a sequence of twelve zeros and ones, of which the first five are relevant.
 
     Traits:
         tokens: twelve tokens, 0 or 1.
-        model: "trained" or "untrained", the last and the first epoch of a recorded run, or "ideal", the paper's Figure 1
-            with weights set by hand.
-        query_scale: factor of the query.
-        value_scale: factor of the value matrix.
-        neuron_scale: factor of the assemblers.
-        weights: of the three models, a dict of lists for each, named and shaped as one of `Models`, with unit norm.
+        model: "trained" or "untrained", the last and the first epoch of a recorded run, or "ideal", Figure 1 of Odonnat
+            et al. (2025) with weights set by hand.
+        query_scale: factor that multiplies the query.
+        value_scale: factor that multiplies the value matrix.
+        neuron_scale: factor that multiplies the assemblers.
+        weights: weights of the three models, for each a dict of lists, named and shaped as in `Models`, with unit norm.
     """
 
     module = "task_model"
@@ -81,7 +81,7 @@ class TaskModelExplorer(Explorer):
         return weights
 
     def bounds(self, kernel: bool = True) -> dict:
-        """As of any explorer; tokens are 0 or 1."""
+        """The traits' bounds; tokens are 0 or 1."""
         return super().bounds(kernel) | {"tokens": {"values": [0, 1]}}
 
     def _scaled(self) -> Models:
@@ -90,9 +90,9 @@ class TaskModelExplorer(Explorer):
         return model.replace(**{name: model.weights[name] * getattr(self, scale) for name, scale in SCALES.items()})
 
     def compute(self) -> dict:
-        """What the stages hold for the sequence, which tokens decide, and how often the model is right.
+        """The model's stages for the sequence, the tokens that determine the answer, and the model's accuracy.
 
-        ``pushes`` is what each neuron adds to ζ₁ - ζ₀, ``flips`` has a one for each token whose change changes the answer,
+        ``pushes`` is each neuron's contribution to ζ₁ - ζ₀, ``flips`` is 1 for each token whose change changes the answer,
         and ``accuracy`` is over all sequences.
         """
         model = self._scaled()
@@ -123,10 +123,10 @@ class TaskModelExplorer(Explorer):
 
 
 def _as_model(weights: dict) -> Models:
-    """Lists as an ensemble of one model."""
+    """An ensemble of one model, from lists of its weights."""
     return Models({name: torch.tensor(value, dtype=torch.float64)[None] for name, value in weights.items()}, "unit")
 
 
 def _answers(logits: torch.Tensor) -> torch.Tensor:
-    """The answers to logits (…, 2): 1 where its logit is the larger one, and 0 otherwise, ties up to rounding included."""
+    """The answers for logits (…, 2): 1 where the second logit is larger, and 0 otherwise, also for ties up to rounding."""
     return (logits[..., 1] - logits[..., 0] > 1e-12).long()

@@ -18,7 +18,7 @@ MODELS = ("plain", "twos")
 
 @functools.cache
 def recorded() -> dict[str, tuple[Transformer, torch.Tensor, list]]:
-    """Of each model its transformer, the affine function that reads its count from a state, and its levels."""
+    """For each model: its transformer, the affine function that reads its count from a state, and its levels."""
     found = {}
     with np.load(DATA, allow_pickle=False) as arrays:
         for name in MODELS:
@@ -35,9 +35,9 @@ class WeightedCountExplorer(Explorer):
 
     Traits:
         tokens: the twelve bits.
-        model: "plain", whose count has the weight 1 on each relevant bit, or "twos", which adds twice bit 10.
-        bit: 1 to 12, whose flip the picture stresses.
-        data: of each model the weights, the affine function that reads its count from the last token's state after
+        model: "plain", whose count has the weight 1 on each relevant bit, or "twos", which adds twice bit 10 to it.
+        bit: the bit, 1 to 12, whose flip the picture highlights.
+        data: for each model: the weights, the affine function that reads its count from the last token's state after
             attention, and the mean count and margin of the sequences of each level (base64 of float32).
     """
 
@@ -60,11 +60,11 @@ class WeightedCountExplorer(Explorer):
             return {name: base64.b64encode(arrays[name].astype(np.float32).tobytes()).decode() for name in arrays}
 
     def bounds(self, kernel: bool = True) -> dict:
-        """As of any explorer; tokens are 0 or 1."""
+        """The traits' bounds; tokens are 0 or 1."""
         return super().bounds(kernel) | {"tokens": {"values": [0, 1]}}
 
     def compute(self) -> dict:
-        """The heads' attention, count and margin of the sequence and of its neighbors, and the levels."""
+        """The heads' attention, the count and margin of the sequence and of its one-bit neighbors, and the levels."""
         model, reading, levels = recorded()[self.model]
         tokens = torch.tensor([self.tokens] * (LENGTH + 1))
         tokens[1:] = torch.where(torch.eye(LENGTH, dtype=torch.bool), 1 - tokens[1:], tokens[1:])
