@@ -235,7 +235,7 @@ const guess = {
   options: ["1 time in 2", "2 times in 3", "9 times in 10"],
   reveal: (guessed, { shares, exact }) =>
     `${guessed === "2 times in 3" ? "Right" : "Not quite"}: one layer repeats the label 2 times in 3, exactly ½(1 + 1/√9).${
-      exact === null ? "" : ` Over the ${TOSSES} prompts here it was ${show(shares["put in"])}.`
+      exact === null ? "" : ` In the ${TOSSES} prompts here, the share is ${show(shares["put in"])}.`
     } Everything beyond ½ has leaked from the label itself.`,
 };
 const tour = [
@@ -255,7 +255,7 @@ const tour = [
   {
     set: { kernel: "gaussian", width: 0.3 },
     say:
-      "Narrow bumps: hardly any token hears of another, and each hears of itself. This is nearly the block of Part I, where 𝒦 is a multiple of the identity: it repeats the label.",
+      "With narrow bumps, each token receives almost only its own label. This is nearly the block of Part I, where 𝒦 is a multiple of the identity: it repeats the label.",
   },
   {
     set: { kernel: "gaussian", width: 0.3, mask: "hidden" },
