@@ -128,7 +128,7 @@ def parity_coefficient(margin: Tensor, k: int) -> Tensor:
 def log_cosh_half(margin: Tensor) -> Tensor:
     """log cosh(m/2) of margins m, without overflow; the loss of two classes is log 2 plus this minus (2y - 1)m/2.
 
-    For |m| below 0.01, where the formula's difference would cancel, a series is used; the error is below 1e-15.
+    For m between -0.01 and 0.01, where the formula's difference would cancel, a series is used; the error is below 1e-15.
     """
     check_tensors(margin=margin)
     size, square = margin.abs(), margin.square()
