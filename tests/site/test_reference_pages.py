@@ -322,6 +322,7 @@ def test_graph_is_moved_and_a_node_chosen_by_a_finger(open_page):
     graph, chosen = walk(page)
     node = graph.locator("#thm-linear-gradient")
     assert node.bounding_box()["width"] >= 7
+    node.scroll_into_view_if_needed()
     page.touchscreen.tap(
         *(node.bounding_box()[at] + node.bounding_box()[size] / 2 for at, size in (("x", "width"), ("y", "height")))
     )
