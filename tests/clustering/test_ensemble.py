@@ -129,7 +129,7 @@ class Ones(Task):
 
     def sample(self, count, generator):
         tokens, _ = super().sample(count, generator)
-        return self.labelled(tokens.clamp_min(tokens.roll(1, -1)))
+        return self.labeled(tokens.clamp_min(tokens.roll(1, -1)))
 
 
 def other_tasks(length):
