@@ -51,7 +51,7 @@ TITLES = {
     "pattern": "pattern",
     "fine_tuning": "fine-tuning",
 }
-SETTINGS = {"n_train": 2048, "epochs": EPOCHS, "batch_size": 32, "learning_rate": 3e-3, "optimizer": "Adam", "width": 32}
+SETTINGS = {"n_train": 2048, "epochs": EPOCHS, "batch_size": 32, "learning_rate": 3e-3, "optimiser": "Adam", "width": 32}
 
 
 def spurious_share(models: Models) -> Tensor:

@@ -10,6 +10,7 @@ import {
   dot,
   drawn,
   line,
+  listed,
   mark,
   MARKS,
   minus,
@@ -365,7 +366,7 @@ function draw([plane, numbers], now, state) {
 
 function say(now, state) {
   const { selected, axis, steps } = state,
-    row = now.attention[selected].map((value) => show(value)).join(", ").replace(/, (?=[^,]*$)/, ", and "),
+    row = listed(now.attention[selected].map((value) => show(value))),
     token = `token ${selected + 1}`;
   const pair = (z) => `(${z.map((value) => show(value)).join(", ")})`;
   return `${steps ? `After ${steps} ${steps === 1 ? "step" : "steps"}` : "Before the first step"}, ${token} is at ${

@@ -9,6 +9,7 @@ import {
   drawn,
   judged,
   line,
+  listed,
   mark,
   power,
   show,
@@ -314,11 +315,7 @@ const number = (
 ) => (value < 1e-3 || value >= 1e5 ? value.toExponential(2).replace("e+", "e").replace("-", "−") : significant(value, 4));
 const clock = (time) => significant(time, 3);
 const three = (value) => show(value, 3);
-const listed = (
-  values,
-) => (values.length > 1
-  ? `${values.slice(0, -1).map(three).join(", ")}${values.length > 2 ? "," : ""} and ${three(values.at(-1))}`
-  : three(values[0]));
+const sizesOf = (values) => listed(values.map(three));
 
 function timeAxis(state, label) {
   const bend = bendOf(state), last = Math.round(Math.log10(rowOf(state).horizon[state.layers - 1])), ticks = [0];
@@ -503,14 +500,14 @@ function ended(now, state) {
       `This point is a saddle: a difference between two layers grows there as exp(${significant(now.rate, 2)} t).`;
   }
   if (different < layers) {
-    return `Layers that start equal stay equal: the sizes end at ${listed(end)}, a saddle with ${
+    return `Layers that start equal stay equal: the sizes end at ${sizesOf(end)}, a saddle with ${
       times(above.end)
     } the least loss.`;
   }
-  if (slow) return `At time ${horizon} the sizes are ${listed(end)}, on their way to the optimum, ${listed(goals)}.`;
+  if (slow) return `At time ${horizon} the sizes are ${sizesOf(end)}, on their way to the optimum, ${sizesOf(goals)}.`;
   const stay = now.times.filter((_, k) => Math.abs(now.losses[k] / now.level - 1) < 0.05),
     held = stay.length > 1 && stay.at(-1) > 2 * stay[0] && now.level > 1.2 * now.floor;
-  return `The sizes end at the optimum, ${listed(goals)}: different starts keep their order. ` +
+  return `The sizes end at the optimum, ${sizesOf(goals)}: different starts keep their order. ` +
     (held
       ? `From time ${clock(stay[0])} to ${clock(stay.at(-1))} the loss is within 5% of ${
         number(now.level)
@@ -522,7 +519,7 @@ function say(now, state) {
   const { dim, n_context: context, layers, tied } = state, one = tied || layers === 1;
   if (!now) return `Python computes the spectrum for d = ${dim}, n = ${context} …`;
   const { away } = now, most = Math.max(...away);
-  const shown = (values) => listed(one ? values.slice(0, 1) : values),
+  const shown = (values) => sizesOf(one ? values.slice(0, 1) : values),
     place = tied && layers > 1 ? "the best equal size" : "its optimal size";
   return `d = ${dim}, n = ${context}, ${layers} ${layers === 1 ? "layer" : "layers"}${
     tied && layers > 1 ? " with one step size" : ""
@@ -540,7 +537,7 @@ const OPTIONS = ["together, at the best equal size", "apart, in the order of the
 const guess = {
   prompt: (state) =>
     `Layers start with the step sizes ${
-      listed(startsOf(state))
+      sizesOf(startsOf(state))
     }, which follow the negative gradient of the exact loss. Where do these sizes end?`,
   options: OPTIONS,
   reveal: (said, now, state) =>

@@ -1,7 +1,7 @@
 // A recorded training run: the influences of the five relevant tokens, the parity coefficient with its factors and its cost,
 // and the loss, over the epochs and, as bars to be dragged, at one of them.
 
-import { axes, clamp, clipped, COLORS, curve, drawn, line, power, powers, show, small, tidy } from "./common.js";
+import { axes, clamp, clipped, COLORS, curve, drawn, line, listed, power, powers, show, small, tidy } from "./common.js";
 import { margin, pairsOf } from "./model.js";
 import { explorer } from "./shell.js";
 
@@ -315,7 +315,6 @@ function worded(value, figures = 1) {
   if (size < FLOOR) return "0";
   return size >= 0.1 ? show(value, 2) : powers(value, figures);
 }
-const listed = (words) => words.length < 3 ? words.join(" and ") : `${words.slice(0, -1).join(", ")}, and ${words.at(-1)}`;
 
 function say(now, state) {
   const { run, record, factors } = state,

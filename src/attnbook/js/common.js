@@ -209,6 +209,8 @@ export const judged = (guessed, right, sentence) =>
 export const show = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
 
 export const pair = (values) => `(${values.map((value) => show(value)).join(", ")})`;
+export const listed = (words) =>
+  words.length < 3 ? words.join(" and ") : `${words.slice(0, -1).join(", ")}, and ${words.at(-1)}`;
 export const tidy = (value) => String(Number(value.toPrecision(6))).replace("-", "−");
 export const power = (value) =>
   `10${String(Math.round(Math.log10(value))).replace(/./g, (sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)])}`;
