@@ -24,23 +24,23 @@ def named(verdict):
 
 def test_every_correction_has_a_script_and_every_script_its_place():
     scripts = {path.stem for path in SCRIPTS}
-    assert named("corrected") | named("holds, with a scope") <= scripts
+    assert named("corrected") | named("holds with a caveat") <= scripts
     assert sorted(re.findall(r"<errata/([\w-]+)\.py>", PAGE)) == sorted(scripts)
 
 
 def test_the_page_shows_every_row_that_is_not_as_printed_under_its_verdict():
-    corrections, _, rest = PAGE.partition("## Holds, with a scope")
+    corrections, _, rest = PAGE.partition("## Holds with a caveat")
     scopes, _, rest = rest.partition("## Left open by the authors, answered")
     answered, _, experiments = rest.partition("## Experiments")
     rows = [set(re.findall(r'"ledger\.html#([\w-]+)"', part)) for part in (corrections, scopes, experiments, answered)]
     assert rows[0] == named("corrected") == set(re.findall(r"<errata/([\w-]+)\.py>", corrections))
-    assert rows[1] == named("holds, with a scope")
+    assert rows[1] == named("holds with a caveat")
     assert rows[2] == named("reproduced in part") | named("undecided") | named("not reproduced")
     assert rows[3] == named("answered")
 
 
 def test_the_page_opens_with_the_weights_of_its_corrections_and_with_what_is_right():
-    corrections = PAGE.partition("## Holds, with a scope")[0]
+    corrections = PAGE.partition("## Holds with a caveat")[0]
     words = ("changes a conclusion", "changes a constant or a reason", "a slip")
     for part in re.split(r"(?m)^## ", corrections)[1:]:
         weights = [line.rpartition(" · ")[2] for line in part.splitlines() if "ledger.html#" in line]

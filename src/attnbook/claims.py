@@ -12,7 +12,7 @@ from attnbook.folder import find, table
 
 VERDICTS = {
     "holds": "true as printed, proved and tested",
-    "holds, with a scope": "true under a condition that the finding names",
+    "holds with a caveat": "true, with a condition or qualification that the finding states",
     "corrected": "false as printed, or evidently misprinted",
     "reproduced": "our runs give what the paper reports",
     "reproduced in part": "our runs give only part of what the paper reports",

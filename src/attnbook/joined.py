@@ -65,7 +65,7 @@ def errata_json() -> str:
     Raises:
         ValueError: if an entry of the page lacks a part or has an unknown severity.
     """
-    page = find("book/errata.md").read_text(encoding="utf-8").partition("## Holds, with a scope")[0]
+    page = find("book/errata.md").read_text(encoding="utf-8").partition("## Holds with a caveat")[0]
     schema = json.loads((SCHEMAS / "errata-1.schema.json").read_text(encoding="utf-8"))
     rows, severities = [], schema["$defs"]["row"]["properties"]["severity"]["enum"]
     for text in re.split(r"(?m)^(?=### )", page)[1:]:

@@ -379,12 +379,12 @@ function say(now, state) {
       } receives the shares ${row} of the attention that the classes distribute.`) +
     (!now.zero && !hasZero(state) && !steps
       ? ""
-      : `${axis === "class" ? " It" : " If the other tokens stay fixed, it"} ${
+      : `${axis === "class" ? " Its" : " If the other tokens stay fixed, its"} ${
         now.zero
-          ? `would come to rest at × = ${pair(now.zero)}.`
+          ? `step is zero at × = ${pair(now.zero)}.`
           : hasZero(state)
-          ? "would come to rest farther out than 50."
-          : "never comes to rest: it moves off to infinity, ever more slowly."
+          ? "step is zero only at a point farther out than 50."
+          : "step is never zero: the token moves off to infinity, ever more slowly."
       }`);
 }
 

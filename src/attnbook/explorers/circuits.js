@@ -142,12 +142,12 @@ const next = (kind) => ({ data, seed }) => {
 
 const BOX = "0 0 320 264", FRAME = [52, 22, 308, 218];
 const wide = {
-  label: "levels of M",
+  label: "levels (values of M)",
   low: 5,
   high: 130,
   ticks: [6, 10, 20, 40, NONE],
   scale: Math.log,
-  text: (value) => (value === NONE ? "none" : tidy(value)),
+  text: (value) => (value === NONE ? "no count" : tidy(value)),
 };
 const tall = { label: "accuracy", low: 0.45, high: 1.03, ticks: [0.5, 0.6, 0.7, 0.8, 0.9, 1] };
 const part = ({ low, high, scale = Number }, value) => (scale(value) - scale(low)) / (scale(high) - scale(low));
@@ -310,7 +310,7 @@ function drawClusters(picture, { levels }, state) {
     middle = (left + right) / 2,
     half = (right - left) / 2;
   const at = ([x, y]) => [middle + half * x / reach, (top + bottom) / 2 - half * y / reach], seen = [new Map(), new Map()];
-  title(picture, state.shown === "levels" ? "4. ξ, each the mean of its level" : "4. ξ of all sequences, and levels of M");
+  title(picture, state.shown === "levels" ? "4. ξ, each the mean of its level" : "4. ξ of all sequences, labeled by M");
   drawn("rect", {
     x: left,
     y: top,
@@ -371,7 +371,7 @@ function written(m) {
 }
 function say({ m, count, trained, accuracy }, { data, seed, shown }) {
   const fits = listed(data).counts[seed] !== NONE, explained = data.explained[seed];
-  const first = `Seed ${seed} is right on ${percent(trained)}% of all sequences`;
+  const first = `The model of seed ${seed} is right on ${percent(trained)}% of the sequences`;
   if (!fits) return `${first}. No count with odd weights on the prefix and even weights on the suffix describes its ξ.`;
   return `${first}. It counts M = ${written(m)}, with ${count} levels, and M explains ${
     percent(explained)

@@ -101,7 +101,7 @@ function say(now, { part }) {
     PARTS[part]
   }, the model gives it ${percent(now.beliefs[part][word])}. The prediction’s divergence from the posterior is ${
     show(now.divergence[part], 3)
-  } nats here and ${show(now.divergence[4], 3)} after the last layer.`;
+  } nats${part === 4 ? "" : `; after the last layer, it is ${show(now.divergence[4], 3)}`}.`;
 }
 
 const OPTIONS = ["about half", "nearly all", "none"];
@@ -129,9 +129,9 @@ const tour = [
   {
     set: { part: 2, words: [8, 8, 8, 8, 8, 8, 8, 8] },
     say: ({ topics, divergence }) =>
-      `Even if all eight words are word 8, so that the third topic has a posterior probability of ${
+      `If all eight words are word 8, the third topic is nearly certain (posterior probability ${
         show(topics[2], 3)
-      }, a divergence of ${show(divergence[2], 3)} nats remains after the first layer.`,
+      }). Even then, a divergence of ${show(divergence[2], 3)} nats remains after the first layer.`,
   },
 ];
 

@@ -387,7 +387,7 @@ function drawNeurons(picture, now, { receptors }, asking) {
     up = sum(pushes.filter((push) => push > 0)),
     down = sum(pushes) - up;
   const activity = most < 0.005
-    ? "activation: no neuron is active, so ξ stays unchanged (ψ = ξ)"
+    ? "no neuron is active, so ξ is unchanged (ψ = ξ)"
     : `activation, up to ${show(most, most < 1 ? 2 : 1)}`;
   strip(activations, 70, 32, 6, activity, () => "currentColor");
   strip(pushes, 124, 26, 26, `pushes toward 1: ${show(up, 1)}; toward 0: ${show(-down, 1)}`, hue);
