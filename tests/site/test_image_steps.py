@@ -23,7 +23,7 @@ def page(show, here):
 def set_controls(explorer, state):
     explorer.get_by_role("radio").nth(state["image"]).check()
     explorer.get_by_role("combobox", name="supplied label").select_option(state["label"])
-    for name, trait in (("noise", "noise"), ("step h", "step"), ("iteration", "iteration")):
+    for name, trait in (("noise", "noise"), ("step size", "step"), ("blocks", "iteration")):
         explorer.get_by_role("slider", name=name).fill(str(state[trait]))
 
 
@@ -72,7 +72,7 @@ def test_its_own_softmax_moves_no_pixel(page):
     explorer = mounted(page)
     set_controls(explorer, {"image": 2, "label": "soft", "noise": 0.5, "step": 3, "iteration": 0})
     before = pixels(explorer.locator(".ao-screen canvas").first)
-    explorer.get_by_role("slider", name="iteration").fill("5")
+    explorer.get_by_role("slider", name="blocks").fill("5")
     assert "exactly zero" in status(explorer)
     assert "★" not in explorer.locator("svg").text_content()
     assert (pixels(explorer.locator(".ao-screen canvas").first) == before).all()
@@ -107,7 +107,7 @@ def test_the_black_image_has_no_true_class(page, here):
     set_controls(explorer, {"image": 0, "label": "true", "noise": 0, "step": 1, "iteration": 1})
     assert "a black image has no true class" in status(explorer)
     assert f"★ {here.classes[0]}" in explorer.locator("svg").text_content()
-    assert explorer.locator("option").first.inner_text() == f"true: none ({here.classes[0]})"
+    assert explorer.locator("option").first.inner_text() == f"no true label: {here.classes[0]}"
 
 
 def test_its_screens_fit_a_phone(show, here):

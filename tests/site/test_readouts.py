@@ -187,7 +187,7 @@ ASKED = [
     ("layer_steps", "for all four", "Σ now has the condition number 6.", "0.035", "Not quite: for −γ I only."),
     ("layer_training", "together, at the best equal size", "0.300 and 0.310", "optim", "Not quite: the sizes end at the"),
     ("layers", "also come to rest", "layers: ?", "No layer raised", "Not quite: they jump back and forth"),
-    ("one_head", "it turns", "Make every cluster twice as wide", "limit", "Not quite: the arrow keeps"),
+    ("one_head", "it turns", "every cluster becomes twice as wide", "limit", "Not quite: the arrow keeps"),
     ("one_layer_knows", "7,000 and 7", "how many examples until 20%?", "6,592", "6,592 examples if it compares all bits"),
     ("one_picture", "linear", "contours of a function K: shown after you answer", "Σq", "Yes. Attention"),
     ("one_step", "that is my guess", "Which weights does it reach?", "w₁", "The step leaves 0 at a right angle"),

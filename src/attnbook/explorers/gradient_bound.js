@@ -253,12 +253,12 @@ function draw([curves, terms], now, state, bounds, asking) {
 function say(now) {
   const [gradient, ours, theirs] = now.totals,
     broken = NAMES.filter((_, term) => now.terms[2][term] < now.terms[0][term] * (1 - 1e-12));
-  const beside = (bound) => (gradient > 0 ? `, ${written(now.ratios[bound])} times as large` : "");
+  const beside = (bound) => (gradient > 0 ? ` (${written(now.ratios[bound])} times the gradient)` : "");
   return `${now.correct} of 16 sequences are classified correctly. Mean distance from the labels: ${
     written(now.distance)
   }; length of the shortest ξ: ${written(now.least_length)}. ` +
     `Gradient: ${written(gradient)}; our bound: ${written(ours)}${beside(0)}; the paper's bound: ${written(theirs)}` +
-    `${theirs < gradient ? ", broken" : beside(1)}. ` +
+    `${theirs < gradient ? " (broken)" : beside(1)}. ` +
     (broken.length
       ? `Broken terms of the paper's bound: ${broken.join(" and ")}.`
       : "No term of the paper's bound is broken.");

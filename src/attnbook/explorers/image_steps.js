@@ -134,9 +134,9 @@ const pictures = [screens, {
 
 const truthOf = ({ image, truth, classes }) => (image === 0 ? null : classes[truth[image - 1]]);
 const subjectOf = (state) => (state.image === 0 ? "image 0: black" : `image ${state.image}: ${truthOf(state)}`);
-const after = ({ iteration }) => (iteration === 1 ? "1 step" : `${iteration} steps`);
+const after = ({ iteration }) => (iteration === 1 ? "1 block" : `${iteration} blocks`);
 function nameOf(label, state, { predicted }) {
-  if (label === "true") return `true: ${truthOf(state) ?? `none (${state.classes[0]})`}`;
+  if (label === "true") return truthOf(state) ? `true: ${truthOf(state)}` : `no true label: ${state.classes[0]}`;
   if (label === "predicted") return `predicted: ${state.classes[predicted[0]]}`;
   return label === "soft" ? "its own softmax" : label;
 }
@@ -144,8 +144,8 @@ const controls = [
   { trait: "image", kind: "choice", place: "ao-strip", top: true, label: subjectOf, names: thumbnail },
   { trait: "label", kind: "select", label: "supplied label", names: nameOf },
   { trait: "noise", label: "noise" },
-  { trait: "step", label: "step h" },
-  { trait: "iteration", label: "iteration" },
+  { trait: "step", label: "step size" },
+  { trait: "iteration", label: "blocks" },
 ];
 
 function draw([screens, bars], { probabilities, predicted, moved, imposed }, state, bounds, asking) {
@@ -226,8 +226,10 @@ function say({ probabilities, predicted, moved, shares, start_norm: norm, impose
     ? `The label is the vector of the classifier's own probabilities, so the update is exactly zero, and the image does not move from its start of norm ${
       show(norm)
     }`
-    : `It has moved by ${digits(moved[iteration], 3)}${share}`;
-  return `Image ${image} after ${after(state)} of h = ${show(state.step)}: predicted ${classes[predicted[iteration]]} ` +
+    : `The image has moved by ${digits(moved[iteration], 3)}${share}`;
+  return `Image ${image} after ${after(state)} (step size ${show(state.step)}): predicted ${
+    classes[predicted[iteration]]
+  } ` +
     `(probability ${show(probabilities[iteration][predicted[iteration]], 3)}); supplied: ${held}. ${travel}.`;
 }
 

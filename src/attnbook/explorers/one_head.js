@@ -281,17 +281,17 @@ function say({ everyone, limit, between, within, pull, gradient, count, effectiv
     }. ` +
     `The ${tokens} tokens count like ${show(count, 1)} equally weighted ones (${
       show(effective, 1)
-    } expected); if many tokens count, attention's output lies in the shaded ellipse for about nine of ten contexts.`;
+    } expected); if this number is large, attention's output lies in the shaded ellipse in about nine of ten contexts.`;
 }
 
 const guess = {
   prompt:
-    "The query ● belongs to the class ○. Attention over all tokens returns one point; attention over only its classmates returns another. Make every cluster twice as wide: in a long context, what happens to the arrow from the first point to the second?",
+    "The query ● belongs to the class ○. Attention over all tokens returns one point; attention over only its classmates returns another. Suppose that every cluster becomes twice as wide. In a long context, what happens to the arrow from the first point to the second?",
   options: ["it grows", "it turns", "neither"],
   reveal: (guessed, { gradient }) =>
     `${
       guessed === "neither" ? "Right" : "Not quite"
-    }: the arrow keeps its length and direction, because both ends move by the same Σq, along the dotted lines. In a long context the arrow is Part I's step for these class vectors, ${
+    }: the arrow keeps its length and direction, because both ends move by the same Σq, along the dotted lines. In a long context, the arrow is Part I's step for these class vectors, ${
       pair(scaled(-1, gradient))
     }, whatever Σ is.`,
 };

@@ -195,7 +195,7 @@ function drawCurves(picture, now, { data, step }, asking) {
     "text",
     { x: LOWER[2] - 5, y: LOWER[3] - 8, "text-anchor": "end", class: "ao-small" },
     picture,
-    "in learning rates, per weight",
+    "RMS per weight, in learning rates",
   );
   if (asking || step === 0) {
     drawn("text", { x: UPPER[0] + 6, y: 14, class: "ao-small" }, picture, "on the training set");
@@ -272,17 +272,14 @@ function drawPlane(picture, { sequence, answers, ring, shortest }, step) {
     { cx, cy, r: 13, fill: "none", stroke: "currentColor", "stroke-width": 1.4, "stroke-dasharray": "4 3" },
     picture,
   );
-  drawn(
-    "text",
-    { x: CENTRE[0] + 4, y: CENTRE[1] + 48, "text-anchor": "middle", class: "ao-small ao-halo" },
-    picture,
-    `after step ${step}; dashed: nearest to 0,`,
-  );
-  drawn(
-    "text",
-    { x: CENTRE[0] + 4, y: CENTRE[1] + 63, "text-anchor": "middle", class: "ao-small ao-halo" },
-    picture,
-    `its shortest ξ is ${show(shortest)} long`,
+  [`after step ${step}`, "dashed: the cluster nearest to 0", `shortest ξ (training set): ${show(shortest)}`].forEach(
+    (text, row) =>
+      drawn(
+        "text",
+        { x: CENTRE[0] + 4, y: CENTRE[1] + 46 + 15 * row, "text-anchor": "middle", class: "ao-small ao-halo" },
+        picture,
+        text,
+      ),
   );
   [[4, COLORS[0], "label 0"], [74, COLORS[1], "label 1"]].forEach(([x, fill, text]) => {
     drawn("circle", { cx: x + 5, cy: 302, r: 5, fill, stroke: "currentColor", "stroke-width": 0.8 }, picture);
@@ -317,7 +314,7 @@ function say(now, { step }) {
   } learning rates long; it turns the directions ξ/‖ξ‖ by ${show(now.turn, 1)}° on average, ` +
     `and by at most ${show(now.largest, 1)}°. If ξ had been kept at length 1 or more, the loss would be ${
       small(now.far)
-    }; if only the weights of the layer had stepped, ${small(now.layer)}; if all other weights had stepped, ${
+    }; if only the layer's weights had been updated, ${small(now.layer)}; if all other weights had been, ${
       small(now.others)
     }.`;
 }
@@ -331,10 +328,10 @@ const guess = {
     const right = answer === "all ξ turn by a few degrees";
     return `${
       answer === undefined ? "A" : right ? "Right: a" : "Not quite: a"
-    } few degrees are enough. Nothing flips: directions turn by ${show(now.turn, 1)}° on average, and by at most ${
+    } few degrees are enough. Nothing flips: directions turn by ${show(now.turn, 1)}° on average and by at most ${
       show(now.largest, 1)
-    }°, across a boundary of the layer. ` +
-      `If only the weights of the layer had stepped, the loss would be ${small(now.layer)} instead of ${
+    }°, which takes some of them across a boundary of the layer. ` +
+      `If only the layer's weights had been updated, the loss would be ${small(now.layer)} instead of ${
         small(now.loss)
       }; with ξ at length 1 or more, where the same change turns it less, it would be ${small(now.far)}.`;
   },
@@ -343,7 +340,7 @@ const tour = [
   {
     set: { step: 1 },
     say:
-      "Before the spike: all answers are right, and Adam's step is a fiftieth of the learning rate long. All clusters are closer than 1 to the origin.",
+      "Before the spike: all answers are right, and Adam's step is a fiftieth as long as the learning rate. All clusters are closer than 1 to the origin.",
   },
   {
     set: { step: 2 },
