@@ -68,5 +68,5 @@ def test_what_is_folded_counts_with_the_proofs_only_and_exercises_never():
 
 def test_times_are_said_in_fives():
     assert said(2, 2) == "About 5 minutes to read."
-    assert said(23, 38) == "About 25 minutes to read, 40 with the proofs."
+    assert said(23, 38) == "About 25 minutes to read, 40 with the details."
     assert said(24, 26) == "About 25 minutes to read."

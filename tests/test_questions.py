@@ -1,5 +1,6 @@
 """Questions of understanding: complete, well formed, and shown so that they can be read anywhere."""
 
+import re
 import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
@@ -43,9 +44,9 @@ def test_what_to_know_before_is_asked_with_every_answer_and_of_no_chapter():
 @pytest.mark.parametrize("chapter", TABLE)
 def test_theorems_that_a_reason_names_are_in_its_chapter(chapter):
     text = (BOOK / f"{chapter}.md").read_text(encoding="utf-8")
-    named = [q.reason.partition("(the theorem ")[2].partition(")")[0] for q in questions(chapter).questions]
-    assert any(named) or ":::{prf:theorem}" not in text
-    assert all(f":::{{prf:theorem}} {name}\n" in text for name in named if name)
+    named = [name for q in questions(chapter).questions for name in re.findall("the theorem “(.+?)”(?! of)", q.reason)]
+    assert named or ":::{prf:theorem}" not in text
+    assert all(f":::{{prf:theorem}} {name}\n" in text for name in named)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@
 document.addEventListener("DOMContentLoaded", () => {
   const article = document.querySelector("article");
   if (!article) return;
-  const kinds = { proofs: "details.ao-proof, details.ao-section", code: "div.cell details.hide" };
+  const kinds = { details: "details.ao-proof, details.ao-section", code: "div.cell details.hide" };
   const memory = { // a browser may forbid it
     get(name) {
       try {

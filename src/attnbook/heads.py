@@ -87,7 +87,7 @@ def minutes(node: nodes.Element, proofs: bool) -> float:
 def said(story: float, proofs: float) -> str:
     """A sentence with both times, rounded to multiples of five minutes."""
     short, long = (max(5, 5 * round(time / 5)) for time in (story, proofs))
-    return f"About {short} minutes to read" + (f", {long} with the proofs." if long > short else ".")
+    return f"About {short} minutes to read" + (f", {long} with the details." if long > short else ".")
 
 
 def add_head(app: Sphinx, doctree: nodes.document, docname: str) -> None:

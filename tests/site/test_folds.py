@@ -27,7 +27,7 @@ def test_a_chapter_opens_with_its_story_alone_and_a_fold_opens_by_keyboard(open_
     first.locator("p").first.wait_for(state="hidden")
 
 
-@pytest.mark.parametrize(("name", "kind", "other"), [("all proofs", PROOFS, CODE), ("all code", CODE, PROOFS)])
+@pytest.mark.parametrize(("name", "kind", "other"), [("all details", PROOFS, CODE), ("all code", CODE, PROOFS)])
 def test_the_switch_opens_one_kind_and_is_remembered_over_pages(name, kind, other, browser, addresses):
     context = browser.new_context()  # one that remembers
     page = context.new_page()
@@ -49,7 +49,7 @@ def test_the_switch_opens_one_kind_and_is_remembered_over_pages(name, kind, othe
 
 def test_the_switch_answers_a_finger_and_stays_where_it_is(open_page):
     page = open_page(CHAPTER, mathematics=False, viewport={"width": 390, "height": 844}, has_touch=True)
-    button = switch(page, "all proofs")
+    button = switch(page, "all details")
     before = button.bounding_box()["y"]
     button.tap()
     assert opened(page, PROOFS)[0] == opened(page, PROOFS)[1]
@@ -80,7 +80,7 @@ def test_code_that_scrolls_is_reached_by_keyboard_once_its_fold_is_open(open_pag
     page = open_page(CHAPTER, width=390, mathematics=False)
     folded = page.locator("div.cell details.hide pre")
     assert page.locator("article pre[tabindex]").count() > 0  # what is seen is marked
-    for name in ("all proofs", "all code"):
+    for name in ("all details", "all code"):
         switch(page, name).press("Enter")
     page.wait_for_function("document.querySelector('div.cell details.hide pre').tabIndex === 0")
     marks = folded.evaluate_all(MARKS)
@@ -132,7 +132,7 @@ def test_the_head_says_how_long_and_which_symbols(open_page):
     page = open_page(CHAPTER, mathematics=False)
     head = page.locator(".ao-head").inner_text()
     assert head.startswith("About ")
-    assert "with the proofs" in head
+    assert "with the details" in head
     symbols = page.locator("details.ao-symbols")
     symbols.locator("summary").click()
     assert "number of tokens" in symbols.locator("tr").first.inner_text()

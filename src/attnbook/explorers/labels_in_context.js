@@ -119,11 +119,11 @@ const controls = [
     kind: "choice",
     label: "𝒦",
     place: "ao-tokens",
-    names: { linear: "inner products", gaussian: "bumps" },
+    names: { linear: "inner products", gaussian: "Gaussian kernel" },
   },
   { trait: "layers", label: "layers" },
   { trait: "step", label: "step h", step: 0.05 },
-  { trait: "width", label: "width of a bump", step: 0.05, hidden: ({ kernel }) => kernel === "linear" },
+  { trait: "width", label: "kernel width", step: 0.05, hidden: ({ kernel }) => kernel === "linear" },
 ];
 
 const CELLS = 30;
@@ -255,7 +255,7 @@ const tour = [
   {
     set: { kernel: "gaussian", width: 0.3 },
     say:
-      "With narrow bumps, each token receives almost only its own label. This is nearly the block of Part I, where 𝒦 is a multiple of the identity: it repeats the label.",
+      "With a narrow Gaussian kernel, each token receives almost only its own label. This is nearly the block of Part I, where 𝒦 is a multiple of the identity: it repeats the label.",
   },
   {
     set: { kernel: "gaussian", width: 0.3, mask: "hidden" },

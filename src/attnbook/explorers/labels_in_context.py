@@ -32,8 +32,8 @@ class LabelsInContextExplorer(Explorer):
         points: the nine tokens, each a pair.
         labels: 0 or 1 for each token.
         mask: whether the query's label is "hidden" or "put in".
-        kernel: the kernel 𝒦, "linear" (inner products) or "gaussian" (bumps).
-        width: the width of the Gaussian bumps.
+        kernel: the kernel 𝒦, "linear" (inner products) or "gaussian" (a Gaussian kernel).
+        width: the width of the Gaussian kernel.
         step: the step size h of every layer.
         layers: number of layers.
     """
