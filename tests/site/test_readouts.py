@@ -191,7 +191,7 @@ ASKED = [
     ("one_layer_knows", "7,000 and 7", "how many examples until 20%?", "6,592", "6,592 examples if it compares all bits"),
     ("one_picture", "linear", "contours of a function K: shown after you answer", "Σq", "Yes. Attention"),
     ("one_step", "that is my guess", "Which weights does it reach?", "w₁", "The step leaves 0 at a right angle"),
-    ("oracle_value", "not at all", "how much can a small step", "what it leaves", "Right: such labels gain nothing"),
+    ("oracle_value", "not at all", "How much can a small step", "remainder", "Right: such labels gain nothing"),
     ("plateaus", "later by a fixed amount", "step sizes start 10⁻⁶ apart", "2.392", "Yes. Starting a hundred"),
     ("product", "when the first token gains influence", "When does the loss (still", "its cost", "Not quite. Token 4 is"),
     ("quadratic_field", "rises", "what does the cross-entropy do?", "uphill", "Right: it rises"),

@@ -98,7 +98,7 @@ const unplace = (
   y,
 ) => [REACH * (2 * (x - FRAME[0]) / (FRAME[2] - FRAME[0]) - 1), REACH * (1 - 2 * (y - FRAME[1]) / (FRAME[3] - FRAME[1]))];
 const STEP = (FRAME[2] - FRAME[0]) / REACH / 20;
-const PARTS = [["miscalibration", COLORS[1]], ["the oracle", COLORS[0]], ["what it leaves", GRAY]];
+const PARTS = [["miscalibration", COLORS[1]], ["the oracle", COLORS[0]], ["remainder", GRAY]];
 const isOwn = ({ oracle }) => oracle === "own";
 
 const pictures = [
@@ -135,7 +135,7 @@ const controls = [
   { trait: "reliability", label: "reliability", hidden: isOwn },
   { trait: "temperature", label: "temperature τ", hidden: (state) => !isOwn(state) },
   { trait: "step", label: "step h" },
-  { trait: "truth", label: "true temperature" },
+  { trait: "truth", label: "classes drawn at temperature" },
 ];
 
 function drawPlane(plane, now, { tokens }, asking) {
@@ -248,7 +248,7 @@ function say(now, { oracle, step, truth, temperature, reliability }) {
       : `The trace is ${show(now.trace, 3)}, but the label is worth ${
         show(now.label, 3)
       }, so the belief is not calibrated. `) +
-    `Of what the label is worth, ${show(own, 3)} comes from the oracle and ${show(off, 3)} from miscalibration; ${
+    `The oracle supplies ${show(own, 3)} of the label’s value, and correcting miscalibration supplies ${show(off, 3)}; ${
       show(left, 3)
     } remains. `;
   const [low, high] = now.bounds.map((bound) => show(bound, 3)),
@@ -268,7 +268,7 @@ function say(now, { oracle, step, truth, temperature, reliability }) {
 
 const guess = {
   prompt:
-    "Each token’s predicted probabilities are calibrated. An oracle computes its labels from the token’s own features, by a program as clever as you like. Compared with the true label, how much can a small step with these labels lower the mean cross-entropy?",
+    "Each token’s predicted probabilities are calibrated. An oracle computes its labels from the token’s own features, by a program as clever as you like. How much can a small step with these labels lower the mean cross-entropy, compared with a step with the true label?",
   options: ["just as much", "about half as much", "not at all"],
   reveal: (guessed, { label }) =>
     `${
