@@ -140,7 +140,7 @@ MOVES = [
     ("gdpp", {}, ["=remaining error", ("scale s", "1.2"), "→Worse than predicting 0: GD++.", ("examples n", "End"),
         "→n = 100, 3"]),
     ("task_model", {}, ["token 1", "→the label is 0.", "rotate the prefix", "flip the suffix", "→Attention on the prefix",
-        "=built by hand"]),
+        "=ideal circuit"]),
     ("task_model", {"model": "ideal"}, ["rotate the prefix", "→so it is right", ("scale of the query q", "Home"),
         "→prefix: 41.67%"]),
     ("task_model", {}, [(1, 74, 100), "↛contains 3 ones", (3, 100, 100), "↛contains 3 ones"]),
