@@ -216,7 +216,7 @@ function say(now, { context, query, ones }) {
     pair(now.within)
   } within them; K is ${show(now.potential)}. `;
   if (context === 0) {
-    return `${parts}The classes are points: attention is their mean, with the weights ${share}; K is a log-sum-exp, up to a constant.`;
+    return `${parts}The classes are points: attention is their weighted mean, with weights ${share}; K is a log-sum-exp, up to a constant.`;
   }
   if (context === 1) return `${parts}One normal cloud: attention is Σq, which is linear in the query, and K is quadratic.`;
   if (context < 2) {
