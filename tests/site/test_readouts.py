@@ -155,8 +155,8 @@ MOVES = [
     ("circuits", {}, [(0, 96, 30), "↛Seed 2 is"]),
     ("layer_steps", {}, ["=optimal steps times Σ⁻¹", "→optimal steps times", ("layers", "End"), "→8 layers", "=3",
         "↛condition number 6.0"]),
-    ("ideal_circuit", {}, [("query, first", "2"), "→invariance 0.975", ("suffix, first", "0"), ("suffix, second", "2"),
-        "→Suffix invariance 1.000"]),
+    ("ideal_circuit", {}, [("query, 1st entry", "2"), "→invariance 0.975", ("suffix position, 1st entry", "0"),
+        ("suffix position, 2nd entry", "2"), "→Suffix invariance 1.000"]),
 ]  # fmt: skip
 
 
