@@ -107,7 +107,7 @@ function say(now, { part }) {
 const OPTIONS = ["about half", "nearly all", "none"];
 const guess = {
   prompt:
-    "A transformer of two layers reads eight words and predicts a masked one; hollow bars show the posterior. How much of the prediction’s divergence from the posterior does the first layer remove?",
+    "A two-layer transformer reads eight words and predicts a masked ninth; hollow bars show the posterior. How much of the prediction’s divergence from the posterior does the first layer remove?",
   options: OPTIONS,
   reveal: (guessed, { divergence }) =>
     `${guessed === OPTIONS[1] ? "Yes" : "No, nearly all"}: the divergence from the posterior falls from ${
