@@ -116,9 +116,9 @@ def act(page, explorer, step):
 
 # What is done one after the other, and what is then said (→) or not (↛).
 MOVES = [
-    ("softmax", {}, ["start here", "↛moved", "raise △", "→(0.31, 0.62, 0.08). Only the score of △", "raise all"]),
-    ("softmax", {}, ["start here", "raise △", "raise all", "→All scores have moved by", "raise △", "raise △", "raise △"]),
-    ("softmax", {}, ["longer axis", "↛by 0.00 ", ("score 1 ○", "2"), "↛purple, 0.00"]),
+    ("softmax", {}, ["make this the start", "↛moved", "raise △", "→(0.31, 0.62, 0.08). Only the score of △", "raise all"]),
+    ("softmax", {}, ["make this the start", "raise △", "raise all", "→All scores have moved by", "raise △", "raise △", "raise △"]),
+    ("softmax", {}, ["along the longer axis", "↛by 0.00 ", ("score 1 ○", "2"), "↛order by 0.00,"]),
     ("attention_field", {}, ["take a step", "→After 1 step, token", "take a step", "→After 2 steps, token", "=1",
         "→token 1 is at"]),
     ("attention_field", {}, [("steps", "End"), ("first feature at the start", "-1.5"), "↛token 1", "=tokens",

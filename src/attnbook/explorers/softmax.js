@@ -98,8 +98,8 @@ const controls = [
     acts: {
       ...Object.fromEntries(CLASSES.map((name, index) => [`raise ${name}`, raise[index]])),
       "raise all": nudged(() => [Math.LN2, Math.LN2, Math.LN2]),
-      "longer axis": nudged((state) => compute(state).eigenvectors[0].map((value) => Math.LN2 * value)),
-      "start here": ({ logits }) => ({ before: logits }),
+      "along the longer axis": nudged((state) => compute(state).eigenvectors[0].map((value) => Math.LN2 * value)),
+      "make this the start": ({ logits }) => ({ before: logits }),
     },
   },
   ...[0, 1, 2].map((index) => ({ trait: "logits", at: index, label: `score ${index + 1} ${CLASSES[index]}` })),
@@ -230,18 +230,18 @@ function course({ nudge, moved: distance, first_order: straight, rise, slope }, 
       nudge[one] > 0 ? "toward" : "away from"
     } its corner. `
     : "";
-  return `${way}The scores have moved by ${triple(nudge)}, the weights by ${show(distance)} (to first order, purple, ${
+  return `${way}The scores have moved by ${triple(nudge)}, the weights by ${show(distance)} (to first order by ${
     show(straight)
-  }). ` +
-    `Log-sum-exp has ${rise < 0 ? "fallen" : "risen"} by ${
-      show(Math.abs(rise), 3)
-    }; the average of the nudge under the old weights is ${show(slope, 3)}. `;
+  }, the purple line). ` +
+    `Log-sum-exp has changed by ${show(rise, 3)}; to first order, by ${
+      show(slope, 3)
+    }, the average of the nudge's entries weighted by the old weights. `;
 }
 
 function say(now, state) {
   const { softmax, excess, most, eigenvalues } = now;
   return `The weights are ${triple(softmax)}. ${course(now, state)}` +
-    `Half-axes of the ellipse: ${show(eigenvalues[0])} and ${show(eigenvalues[1])}, never above ½. ` +
+    `Semi-axes of the ellipse: ${show(eigenvalues[0])} and ${show(eigenvalues[1])}, never above ½. ` +
     `T·LSE exceeds the maximum by ${show(excess, 3)}; the bound is ${show(most, 3)}.`;
 }
 
