@@ -132,7 +132,7 @@ MOVES = [
     ("layer_training", {}, ["all equal", "→started at 0.300 and 0.300.", "0.001 apart", "→0.300 and 0.301.", "far apart",
         "→1.250 and 0.515:"]),
     ("layer_training", {}, ["=one size for all", "→the shared size ends", ("time", "End"), "→At time 100 the size"]),
-    ("step_sizes", {}, ["=optimal", "→That is the optimum", ("size of step 2", "ArrowRight"), "→own steps of size 0.422,",
+    ("step_sizes", {}, ["=optimal", "→That is the optimum", ("size of step 2", "ArrowRight"), "→your steps of size 0.422,",
         "→% above"]),
     ("step_sizes", {}, [(1, 82.75, 100), "→1 layer,", (1, 279.25, 100), "→4 layers,", (1, 148.25, 100), "→2 layers,"]),
     ("step_sizes", {}, [("Root 1", "ArrowUp"), "↛Errors of curvature 1.25", ("examples n", "Home"),
@@ -198,7 +198,7 @@ ASKED = [
     ("second_valley", "at the optimum", "Where does it end?", "valley", "Not quite: training ends in the second valley"),
     ("spike_steps", "all ξ turn by a few degrees", "after step 31", "length 1 or more", "Right: a few degrees are enough."),
     ("step_sizes", "these are my roots", "Drag its three roots", "Chebyshev is", "Your roots 0.80, 1.00, 1.25"),
-    ("task_model", "any of the twelve", "If you change a single token", "changing this token", "Not quite."),
+    ("task_model", "any of the twelve", "You change one token", "changing this token", "Not quite."),
 ]  # fmt: skip
 
 

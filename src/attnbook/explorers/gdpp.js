@@ -164,13 +164,13 @@ function drawEigenvalues(left, now, state) {
       layers > 2 ? `layer ${layer}` : `before layer ${layer}`,
     );
   });
-  const y = 17;
-  drawn("circle", { cx: 30, cy: y, r: 6, fill: "none", stroke: green, "stroke-width": 1.2 }, left);
-  drawn("text", { x: 40, y: y + 4, class: "ao-small" }, left, "error before");
-  drawn("circle", { cx: 126, cy: y, r: 4, fill: green }, left);
-  drawn("text", { x: 135, y: y + 4, class: "ao-small" }, left, "after the layer");
-  line(left, [232, y], [256, y], { "stroke-width": 2.5 });
-  drawn("text", { x: 260, y: y + 4, class: "ao-small" }, left, "removed");
+  const y = 9, below = 23;
+  drawn("circle", { cx: 38, cy: y, r: 6, fill: "none", stroke: green, "stroke-width": 1.2 }, left);
+  drawn("text", { x: 56, y: y + 4, class: "ao-small" }, left, "circle size: error before the layer");
+  drawn("circle", { cx: 248, cy: y, r: 4, fill: green }, left);
+  drawn("text", { x: 257, y: y + 4, class: "ao-small" }, left, "after it");
+  line(left, [26, below], [50, below], { "stroke-width": 2.5 });
+  drawn("text", { x: 56, y: below + 4, class: "ao-small" }, left, "eigenvalue whose error the layer removes");
 }
 
 function legend(parent) {
@@ -184,7 +184,12 @@ function legend(parent) {
 
 function drawResidual(left, now, { layers }) {
   const edge = now.grid.at(-1);
-  const put = axes(left, FRAME, { label: "eigenvalue λ (marks: the bulk)", low: 0, high: edge, ticks: ticksUpTo(edge) }, {
+  const put = axes(left, FRAME, {
+    label: "eigenvalue λ (marks: where most lie)",
+    low: 0,
+    high: edge,
+    ticks: ticksUpTo(edge),
+  }, {
     label: layers === 1 ? "error after 1 layer" : `error after ${layers} layers`,
     low: -1.1,
     high: 1.1,
@@ -279,7 +284,7 @@ function say(now, { context, layers, scale }) {
   ) => name);
   return `n = ${context}, ${layersOf(layers)}, covariates times ${show(scale)}: the loss / d is ${losses}. ` +
     (now.losses.gdpp[at] !== null && now.losses.gdpp[at] <= 1 ? `${plainWorth(now)} ` : "") +
-    `The bulk of the eigenvalues lies between ${show(low, 3)} and ${show(high, 3)}. ` +
+    `Most eigenvalues lie between ${show(low, 3)} and ${show(high, 3)}. ` +
     (harmful.length ? `Worse than predicting 0: ${harmful.join(", ")}.` : "All better than predicting 0.");
 }
 
@@ -287,7 +292,7 @@ const RANGES = { "3 or 4": [3, 4], "5 to 8": [5, 8], "9 to 12": [9, 12], more: [
 const guess = {
   tells: true,
   prompt:
-    "The left picture shows layers that move the covariates: each removes the error along the eigenvalues near its bar and passes the rest on. How many plain layers, with the best steps, reach as small a loss?",
+    "The left picture shows layers that move the covariates: each removes the error in directions with eigenvalues near its bar and passes the rest on. How many plain layers, with the best steps, reach as small a loss?",
   options: Object.keys(RANGES),
   reveal(answer, now, { layers }) {
     const [low, high] = RANGES[answer] ?? [0, 0], worth = now.worth ?? FAR + 1;

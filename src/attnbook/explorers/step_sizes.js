@@ -261,15 +261,15 @@ function say(now, { dim, n_context: context, layers, scheme }) {
   if (!now) return `Python computes the spectrum for d = ${dim}, n = ${context} …`;
   const above = 100 * now.above, roots = now.roots.map((root) => show(root)).join(", ");
   return `d = ${dim}, n = ${context}, ${layers} ${layers === 1 ? "layer" : "layers"}, ${
-    STYLES[scheme]?.name ?? "own"
+    STYLES[scheme]?.name ?? "your"
   } steps of size ${now.sizes.map((size) => show(size, 3)).join(", ")}: ` +
-    `loss ${number(now.loss)}, ${number(100 * now.shares.own)}% of the loss without layers. ` +
+    `loss ${number(now.loss)}, which is ${number(100 * now.shares.own)}% of the loss without layers` +
     (above < 0.005
-      ? "That is the optimum. "
-      : `The optimum is ${number(now.best)}; this is ${
-        above < 1000 ? `${show(above, above < 10 ? 2 : 0)}% above it` : `${number(now.ratio)} times as much`
+      ? ". That is the optimum. "
+      : ` and ${above < 1000 ? `${show(above, above < 10 ? 2 : 0)}% above` : `${number(now.ratio)} times`} the optimum, ${
+        number(now.best)
       }. `) +
-    `Errors of curvature ${roots} are removed.` +
+    `Errors of curvature ${roots} (the ${layers === 1 ? "root" : "roots"}) are removed.` +
     (context < dim
       ? ` No steps reach a loss below ${dim - context} because the examples leave as many directions unseen.`
       : "");
