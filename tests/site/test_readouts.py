@@ -117,14 +117,16 @@ def act(page, explorer, step):
 # What is done one after the other, and what is then said (→) or not (↛).
 MOVES = [
     ("softmax", {}, ["make this the start", "↛moved", "raise △", "→(0.31, 0.62, 0.08). Only the score of △", "raise all"]),
-    ("softmax", {}, ["make this the start", "raise △", "raise all", "→All scores have moved by", "raise △", "raise △", "raise △"]),
+    ("softmax", {}, ["make this the start", "raise △", "raise all", "→All scores have moved by", "raise △",
+        "raise △", "raise △"]),
     ("softmax", {}, ["along the longer axis", "↛by 0.00 ", ("score 1 ○", "2"), "↛order by 0.00,"]),
     ("attention_field", {}, ["take a step", "→After 1 step, token", "take a step", "→After 2 steps, token", "=1",
         "→token 1 is at"]),
     ("attention_field", {}, [("steps", "End"), ("first feature at the start", "-1.5"), "↛token 1", "=tokens",
         "→of the attention that the classes distribute"]),
     ("quadratic_field", {}, [("Start", "ArrowLeft"), "→At (1.95, 0.25)", ("Start", "ArrowUp"), "→At (1.95, 0.30)"]),
-    ("feature_flow", {}, ["=quadratic", "→infimum 0.000", "=exchanged", "→infimum 1.386", "=3", "→■ at (−0.50, −1.20)"]),
+    ("feature_flow", {}, ["=quadratic", "→infimum 0.000", "=exchanged", "→infimum 1.386", "=3",
+        "→■ has moved from (−0.50, −1.20)"]),
     ("layers", {}, ["=error by step", ("scale of θ", "Home"), "→at most 4, so no layer can raise", "=quadratic", "=Strang"]),
     ("one_layer", {}, [("examples n", "End"), "→Σ⁻¹ beats I", ("examples n", "Home"), "→I beats Σ⁻¹"]),
     ("one_picture", {}, ["II, a wide cloud", "→Σq"]),

@@ -187,8 +187,12 @@ const controls = [
   { trait: "softness", label: "label softness", step: 0.01 },
   { trait: "time", label: "time", scale: "log", digits: 1 },
   { trait: "shown", kind: "choice", label: "right picture", names: { distance: "distance from 0", loss: "cross-entropy" } },
-  { trait: "selected", kind: "choice", label: "chosen", names: (index) => `${MARKS[index]} ${index + 1}` },
-  ...["across", "up"].map((name, f) => ({ trait: "starts", at: ({ selected }) => [selected, f], label: `start, ${name}` })),
+  { trait: "selected", kind: "choice", label: "selected", names: (index) => `${MARKS[index]} ${index + 1}` },
+  ...["horizontal", "vertical"].map((name, f) => ({
+    trait: "starts",
+    at: ({ selected }) => [selected, f],
+    label: `start, ${name}`,
+  })),
   {
     trait: "model",
     kind: "choice",
@@ -199,7 +203,7 @@ const controls = [
   {
     trait: "formula",
     kind: "choice",
-    label: "follow minus",
+    label: "move against",
     names: { true: "the gradient", paper: "the paper's formula" },
     hidden: isLinear,
   },
@@ -375,7 +379,7 @@ function sayLinear(now, { time, starts, selected }) {
   if (!now.growth) {
     return `${distances}One-hot labels, margins ${each(now.margins)}: a class vector lies (almost) between the two others.`;
   }
-  return `${distances}One-hot labels: no token comes to rest. In the end, each tenfold time adds log(10)/margin: ${
+  return `${distances}One-hot labels: no token comes to rest. In the end, each tenfold increase in time adds log(10)/margin to the distance: ${
     each(now.growth)
   }.`;
 }
@@ -386,12 +390,12 @@ function sayPair(now, { formula, time, starts, selected }) {
     return seen.some((value, k) => k > 0 && value > seen[k - 1] + 1e-7 * (1 + value));
   });
   const pair = (z) => z.map((value) => show(value)).join(", ");
-  return `Minus the ${formula === "true" ? "gradient" : "paper's formula"}, time ${show(time, 1)}: cross-entropy ${
-    each(now.now_losses, 3)
-  }; infimum ${show(now.infimum, 3)}. ` +
-    `${MARKS[selected]} at (${pair(starts[selected])}) has moved to (${pair(now.now[selected])}), gradient norm ${
-      show(now.gradient_norms[selected], 3)
-    }. ` +
+  return `At time ${show(time, 1)}, moving against the ${
+    formula === "true" ? "gradient" : "paper's formula"
+  } has brought the cross-entropy to ${each(now.now_losses, 3)} (infimum ${show(now.infimum, 3)}). ` +
+    `${MARKS[selected]} has moved from (${pair(starts[selected])}) to (${
+      pair(now.now[selected])
+    }), where the gradient has norm ${show(now.gradient_norms[selected], 3)}. ` +
     (risen.length
       ? `The cross-entropy has risen at some time for ${risen.map((index) => MARKS[index]).join(" and ")}.`
       : "The cross-entropy has fallen at all times.");
@@ -408,7 +412,7 @@ const guess = {
     state,
   ) => (isLinear(state)
     ? "Each token has its own class as a one-hot label and moves down the gradient forever. What becomes of the three filled shapes?"
-    : "Each shape is a pair of tokens, and each token is its own class. Each pair moves down the gradient forever. Which pairs separate, and which merge on the diagonal?"),
+    : "Each shape is a pair of tokens, and each token's label is itself. Each pair moves down the gradient forever. Which pairs separate, and which merge on the diagonal?"),
   options: (state) => FATES[isLinear(state) ? "tokens" : "pairs"],
   reveal(guessed, now, state) {
     const rest =

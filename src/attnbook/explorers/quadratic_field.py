@@ -34,9 +34,10 @@ class QuadraticFieldExplorer(Explorer):
     module = "quadratic_field"
     alt = (
         "Left: the plane of two features with numbered contours of the cross-entropy and a shaded region where the paper's "
-        "formula leads uphill. From the point (2, 1/4), inside it, a solid blue curve follows minus the gradient down to "
-        "the right, a dashed orange one minus the paper's formula up to the left, to the diagonal of equal tokens. Right: "
-        "the cross-entropy against time, which falls to almost 0 along the first and climbs to 2 log 2 along the second."
+        "formula leads uphill. From the point (2, 1/4), inside it, a solid blue curve follows the negative gradient down "
+        "to the right, a dashed orange one the negative of the paper's formula up to the left, to the diagonal of equal "
+        "tokens. Right: the cross-entropy against time, which falls to almost 0 along the first and climbs to 2 log 2 along "
+        "the second."
     )
     point = Numbers([2.0, 0.25], -REACH, REACH)
     theta = Interval(1.0, -1, 1.5)
