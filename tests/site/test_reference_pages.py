@@ -41,7 +41,9 @@ def test_routes_take_as_long_as_their_chapters_say(open_page):
         ([link.get_attribute("href") for link in read.get_by_role("link").all()], time.inner_text())
         for _, read, time in rows
     ]
-    evening, weekend = ((set(links), float(re.fullmatch(r"(?:about|almost) ([\d.]+) hours", time)[1])) for links, time in routes[:2])
+    evening, weekend = (
+        (set(links), float(re.fullmatch(r"(?:about|almost) ([\d.]+) hours", time)[1])) for links, time in routes[:2]
+    )
     minutes = {}
     for link in evening[0] | weekend[0]:
         chapter = (HTML / link.partition("#")[0]).read_text(encoding="utf-8")
