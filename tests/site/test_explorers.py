@@ -181,7 +181,7 @@ def test_a_link_that_is_followed_at_once_is_not_written_over(hash, show):
     page = show(make("one_layer"))
     mounted(page)
     assert page.evaluate(ELSEWHERE, hash) == hash
-    assert ("Loss with 1 example:" in status(mounted(page))) == hash.endswith("examples:1")
+    assert ("With 1 example, the loss" in status(mounted(page))) == hash.endswith("examples:1")
     assert page.complaints == []
 
 
@@ -197,8 +197,8 @@ def test_links_are_copied_and_each_of_two_explorers_has_its_own(show):
     page.goto("about:blank")
     page.goto(link)
     page.locator("div.attnopt-explorer[data-mounted]").nth(1).wait_for()
-    assert "Loss with 1 example:" in status(second)
-    assert "Loss with 10 examples:" in status(first)
+    assert "With 1 example, the loss" in status(second)
+    assert "With 10 examples, the loss" in status(first)
     second.get_by_role("button", name="reset").click()
     page.wait_for_function("location.hash === '#one_layer-2='")
     assert page.complaints == []
@@ -223,7 +223,7 @@ def test_a_link_into_a_chapter_leads_to_the_explorer_in_its_state(open_page):
     page = open_page(PAGES["one_layer"] + "#one_layer=examples:1", mathematics=False)
     explorer = page.locator("div.attnopt-explorer[data-mounted='one_layer']")
     explorer.wait_for()
-    assert "Loss with 1 example:" in status(explorer)
+    assert "With 1 example, the loss" in status(explorer)
     near = "document.querySelector(\"[data-mounted='one_layer']\").getBoundingClientRect().top < innerHeight / 2"
     page.wait_for_function(near)
     assert page.complaints == []

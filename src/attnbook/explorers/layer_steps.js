@@ -107,7 +107,7 @@ const controls = [
   { trait: "prompt", kind: "choice", label: "prompt", names: (prompt) => String(prompt + 1) },
   { trait: "layers", label: "layers" },
   { trait: "step", label: "step γ" },
-  { trait: "conditioning", label: "conditioning", scale: "log", digits: 1 },
+  { trait: "conditioning", label: "condition number of Σ", scale: "log", digits: 1 },
 ];
 
 // The corner and the side of the part of the plane that is drawn.

@@ -356,7 +356,7 @@ function say(now, { model, scheme, step, layers, tokens }) {
     `${MARKS[index]} ${end[0] === null ? "far away" : `(${end.map((value) => show(value)).join(", ")})`}`
   ).join(", ");
   const bound = model === "linear" && ["euler", "printed"].includes(scheme)
-    ? `, times the step ${show(now.stretch)}: ${
+    ? `; step × ‖θ‖² = ${show(now.stretch)} is ${
       now.stretch <= 4
         ? "at most 4, so no layer can raise the cross-entropy"
         : "above 4, so a layer may raise the cross-entropy"
@@ -375,7 +375,7 @@ function say(now, { model, scheme, step, layers, tokens }) {
 const OUTCOMES = ["also come to rest", "jump back and forth", "escape to infinity"];
 const guess = {
   prompt:
-    "The curves show the flow: with soft labels (0.8 for a token's own class, 0.1 for each other class), every filled token comes to rest at its cross. A layer takes a step of size 1 instead. What do the tokens do after many layers?",
+    "The curves show the flow: with soft labels (0.8 for a token's own class, 0.1 for each other class), every token comes to rest at the cross of its color. A layer takes a step of size 1 instead. What do the tokens do after many layers?",
   options: OUTCOMES,
   reveal(guessed, now) {
     const [last, before] = [now.path.at(-1), now.path.at(-2)];
@@ -384,7 +384,7 @@ const guess = {
     const found = OUTCOMES[away ? 2 : moving ? 1 : 0];
     return `${found === guessed ? "Right" : "Not quite"}: they ${found}. ` +
       (moving
-        ? "The steps are too long for class vectors of this length. Pull the hollow square toward 0 until they come to rest."
+        ? "The steps are too long for class vectors of this length. Drag the hollow square toward 0 until the tokens come to rest."
         : "");
   },
 };

@@ -118,15 +118,15 @@ function say(now, { examples: n }) {
   );
   const { newton, plain } = now.losses,
     tied = Math.abs(newton / plain - 1) < 1e-9
-      ? "Σ⁻¹ and I do equally well"
+      ? ", which does as well as Σ⁻¹"
       : figures(newton) === figures(plain)
-      ? "these two are equal to the digits shown"
+      ? "; the last two are equal to the digits shown"
       : "";
-  const ahead = tied || (newton < plain ? "Σ⁻¹ beats I" : "I beats Σ⁻¹");
+  const ahead = tied || (newton < plain ? ", which is behind Σ⁻¹" : ", which is ahead of Σ⁻¹");
   return `Step sizes (percent of Newton's): ${shares}; the common step size is ${figures(now.common)}. ` +
-    `Loss with ${n} ${n === 1 ? "example" : "examples"}: ${figures(now.losses.optimal)} for the optimal layer, ${
+    `With ${n} ${n === 1 ? "example" : "examples"}, the loss is ${figures(now.losses.optimal)} for the optimal layer, ${
       figures(now.losses.newton)
-    } for the best multiple of Σ⁻¹, ${figures(now.losses.plain)} for the best multiple of I: ${ahead}.`;
+    } for the best multiple of Σ⁻¹, and ${figures(now.losses.plain)} for the best multiple of I${ahead}.`;
 }
 
 export default explorer({ pictures, controls, compute, draw, say });

@@ -233,7 +233,7 @@ function say(now, { examples: n, step }) {
         show(now.longest)
       }, which is two over the largest curvature, overshoots so far that the error in that direction grows. `
       : "") +
-    `The best layer for prompts of this kind (Theorem 1) has the loss ${figures(trained)} and predicts ${
+    `The best layer for prompts of this kind (Theorem 1) brings this loss to ${figures(trained)} and predicts ${
       show(now.predictions.trained)
     }. ` +
     (n === 1 ? "One example does not determine w⋆ in the direction across x₁." : "Least squares would find w⋆.");

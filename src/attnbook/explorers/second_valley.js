@@ -309,7 +309,7 @@ function say(now, { start, second, examples: n }) {
 
 const guess = {
   prompt:
-    "Training starts at the mark with A = 0 and follows the negative gradient of the exact loss, without noise, until it stops. Where does it end?",
+    "Training starts at the mark, with A = 0, and follows the negative gradient of the exact loss, without noise, until it stops. Where does it end?",
   options: ["at the optimum", "somewhere else"],
   reveal: (said, now, { start }) => judged(said, (said === "at the optimum") === (now.valley === 0), ended(now, start)),
 };
