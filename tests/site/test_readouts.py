@@ -200,7 +200,7 @@ ASKED = [
     ("second_valley", "at the optimum", "Where does it end?", "valley", "Not quite: training ends in the second valley"),
     ("spike_steps", "all ξ turn by a few degrees", "after step 31", "length 1 or more", "Right: a few degrees are enough."),
     ("step_sizes", "these are my roots", "Drag its three roots", "Chebyshev is", "Your roots 0.80, 1.00, 1.25"),
-    ("task_model", "any of the twelve", "You change one token", "changing this token", "Not quite."),
+    ("task_model", "any of the twelve", "You flip one of the twelve tokens", "changing this token", "Not quite."),
 ]  # fmt: skip
 
 

@@ -129,7 +129,7 @@ const tour = [
   {
     set: { part: 2, words: [8, 8, 8, 8, 8, 8, 8, 8] },
     say: ({ topics, divergence }) =>
-      `If all eight words are word 8, the third topic is nearly certain (posterior probability ${
+      `If word 8 fills all eight positions, the third topic is nearly certain (posterior probability ${
         show(topics[2], 3)
       }). Even then, a divergence of ${show(divergence[2], 3)} nats remains after the first layer.`,
   },

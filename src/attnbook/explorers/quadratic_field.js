@@ -103,11 +103,11 @@ const controls = [
   {
     trait: "labels",
     kind: "choice",
-    label: "labels",
+    label: "correct class",
     names: {
-      identity: "each token itself",
-      exchange: "each token the other",
-      first: "both token 1",
+      identity: "the token itself",
+      exchange: "the other token",
+      first: "token 1 for both",
       opposed: "soft: (6, 2)/8 and (3, 5)/8",
     },
   },

@@ -390,7 +390,7 @@ function drawNeurons(picture, now, { receptors }, asking) {
     ? "no neuron is active, so ξ is unchanged (ψ = ξ)"
     : `activation, up to ${show(most, most < 1 ? 2 : 1)}`;
   strip(activations, 70, 32, 6, activity, () => "currentColor");
-  strip(pushes, 124, 26, 26, `contributions to ζ₁ − ζ₀: +${show(up, 1)} and ${show(down, 1)}`, hue);
+  strip(pushes, 124, 26, 26, `contributions to ζ₁ − ζ₀, in total +${show(up, 1)} and ${show(down, 1)}`, hue);
   const widest = Math.max(...logits.map(Math.abs), 1e-9), middle = 195;
   line(picture, [middle, 158], [middle, 201], { opacity: 0.5 });
   logits.forEach((logit, v) => {
@@ -447,7 +447,7 @@ function say({ sequence, length, output, probabilities, label, ones, on_prefix: 
 const FIRST = "each of the first five, no others", TWELVE = "any of the twelve", SOME = "only some of the first five";
 const guess = {
   prompt:
-    "The label is 1 if the first five tokens, the prefix, contain an odd number of ones. You change one token. For which choices of this token does the model's answer change?",
+    "The label is 1 if the first five tokens, the prefix, contain an odd number of ones. You flip one of the twelve tokens. For which of them does the model's answer change?",
   options: [FIRST, TWELVE, SOME],
   tells: true,
   reveal(guessed, { flips, accuracy }) {
