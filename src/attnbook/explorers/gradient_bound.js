@@ -258,15 +258,17 @@ function say(now) {
     written(now.distance)
   }; length of the shortest ξ: ${written(now.least_length)}. ` +
     `Gradient: ${written(gradient)}; our bound: ${written(ours)}${beside(0)}; the paper's bound: ${written(theirs)}` +
-    `${theirs < gradient ? " (broken)" : beside(1)}. ` +
+    `${theirs < gradient ? " (violated)" : beside(1)}. ` +
     (broken.length
-      ? `Broken terms of the paper's bound: ${broken.join(" and ")}.`
-      : "No term of the paper's bound is broken.");
+      ? `The paper's ${broken.length === 1 ? "bound" : "bounds"} for ${broken.join(" and ")} ${
+        broken.length === 1 ? "is" : "are"
+      } violated.`
+      : "None of the paper's bounds on the four gradients is violated.");
 }
 
 const guess = {
   prompt:
-    "This model classifies all 16 sequences correctly. If V is divided by 100, it still does, with hardly less confidence. What does its gradient do?",
+    "This model classifies all 16 sequences correctly. If its value matrix V is divided by 100, it still does, with hardly less confidence. What does its gradient do?",
   tells: true,
   options: ["it shrinks with V", "it stays about as it is", "it grows"],
   of: (state) => ({ ...state, value: state.value / 100 }),
@@ -281,7 +283,7 @@ const tour = [
   {
     set: { value: 0.01 },
     say:
-      "V divided by 100: the gradient is almost at the paper's bound. The term for V is broken, and that for the query breaks next: both gradients pass through the direction of ξ.",
+      "V divided by 100: the gradient is almost at the paper's bound. The bound for V is violated, and that for the query comes next: both gradients are propagated through the normalization of ξ.",
   },
   {
     set: { value: 0.001 },
@@ -291,7 +293,7 @@ const tour = [
   {
     set: { along: "logits" },
     say:
-      "Now V and U together, which scales the logits. The model is right at every factor, and its gradient falls, ever faster, but never to 0.",
+      "Now V and U together, which scales the logits. The model is right at every factor, and its gradient falls (on these logarithmic axes, ever more steeply) but never reaches 0.",
   },
   {
     set: { along: "logits", logits: 4 },
