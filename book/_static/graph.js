@@ -168,7 +168,7 @@ document.addEventListener("DOMContentLoaded", () => {
       ids.forEach((other, index) => line.append(index ? ", " : " ", way(other)));
       const more = [...far].filter((other) => !ids.includes(other));
       if (!more.length) return line;
-      const fold = make("details", {}, make("summary", {}, `and through these ${more.length} more`));
+      const fold = make("details", {}, make("summary", {}, `and, through these, ${more.length} more`));
       more.forEach((other, index) => fold.append(index ? ", " : "", way(other)));
       return make("div", {}, line, fold);
     };
@@ -231,7 +231,7 @@ document.addEventListener("DOMContentLoaded", () => {
     book: "this book: claims",
     statement: "this book: theorems",
   };
-  const KINDS = { proved: "proved for all sizes", cases: "proved case by case", measured: "measured" };
+  const KINDS = { proved: "proved in general", cases: "proved case by case", measured: "measured" };
   const verdicts = Object.fromEntries(
     [...new Set(nodes.map((node) => node.dataset.verdict).filter(Boolean))].map((one) => [one, one]),
   );

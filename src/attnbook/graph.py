@@ -16,7 +16,7 @@ from attnbook.claims import FIELDS, claims, papers, short
 from attnbook.folder import find, table
 
 EVIDENCE = {
-    "proved": "proved for all sizes",
+    "proved": "proved in general",
     "cases": "proved case by case in exact arithmetic",
     "measured": "measured",
 }

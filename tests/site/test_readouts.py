@@ -152,7 +152,7 @@ MOVES = [
         "→with these influences"]),
     ("product", {}, ["final influences", "→the readout changes sign", "as trained", ("epoch", "Home"), "halve each",
         "→0.031 times"]),
-    ("circuits", {}, ["plain count", "↛Seed 2 ", "mixed signs", "↛2x₂ +", "larger weights", "learned in part", "↛100% of",
+    ("circuits", {}, ["plain count", "↛seed 2 ", "mixed signs", "↛2x₂ +", "larger weights", "partly learned", "↛100% of",
         "at chance"]),
     ("circuits", {}, [(0, 96, 30), "↛Seed 2 is"]),
     ("layer_steps", {}, ["=optimal steps times Σ⁻¹", "→optimal steps times", ("layers", "End"), "→8 layers", "=3",

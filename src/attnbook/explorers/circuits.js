@@ -180,14 +180,14 @@ const pictures = [
 const controls = [
   {
     kind: "actions",
-    label: "next",
+    label: "next model with",
     top: true,
     place: "ao-tokens",
     acts: {
       "plain count": next("plain"),
       "mixed signs": next("signs"),
       "larger weights": next("other"),
-      "learned in part": next("part"),
+      "partly learned": next("part"),
       "at chance": next("never"),
     },
   },
@@ -310,7 +310,10 @@ function drawClusters(picture, { levels }, state) {
     middle = (left + right) / 2,
     half = (right - left) / 2;
   const at = ([x, y]) => [middle + half * x / reach, (top + bottom) / 2 - half * y / reach], seen = [new Map(), new Map()];
-  title(picture, state.shown === "levels" ? "4. ξ, each the mean of its level" : "4. ξ of all sequences, labeled by M");
+  title(
+    picture,
+    state.shown === "levels" ? "4. ξ, each the mean of its level" : "4. Embeddings ξ of all sequences, labeled by M",
+  );
   drawn("rect", {
     x: left,
     y: top,
@@ -371,7 +374,7 @@ function written(m) {
 }
 function say({ m, count, trained, accuracy }, { data, seed, shown }) {
   const fits = listed(data).counts[seed] !== NONE, explained = data.explained[seed];
-  const first = `The model of seed ${seed} is right on ${percent(trained)}% of the sequences`;
+  const first = `The model with seed ${seed} is right on ${percent(trained)}% of the sequences`;
   if (!fits) return `${first}. No count with odd weights on the prefix and even weights on the suffix describes its ξ.`;
   return `${first}. It counts M = ${written(m)}, with ${count} levels, and M explains ${
     percent(explained)
@@ -380,15 +383,15 @@ function say({ m, count, trained, accuracy }, { data, seed, shown }) {
       ? `With every ξ replaced by the mean of its level, it is right on ${percent(accuracy)}%.`
       : `The suffix invariance is ${
         show(data.suffix[seed])
-      } (1: ξ does not depend on the suffix), the permutation invariance ${
+      } (it is 1 if ξ does not depend on the suffix), and the permutation invariance is ${
         show(data.permutation[seed])
-      } (1: ξ does not depend on the order of the prefix).`);
+      } (it is 1 if ξ does not depend on the order of the prefix).`);
 }
 
 const ZERO = "only 0", EVEN = "even weights", ANY = "any";
 const guess = {
   prompt:
-    "Picture 2 shows the integer weights of the chosen model's count; those of the suffix (positions 6–12) are hidden. The label is the parity of the first five tokens. Which weights do the successful models have on the suffix?",
+    "The circle in picture 1 marks the chosen model, and picture 2 shows its count, a sum of the bits with integer weights; the weights on the suffix (positions 6–12) are hidden. The label is the parity of the first five tokens. Which weights do the successful models have on the suffix?",
   options: [ZERO, EVEN, ANY],
   tells: true,
   reveal(guessed, { successful: [won, some, even] }) {

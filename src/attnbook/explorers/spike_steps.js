@@ -288,7 +288,7 @@ function drawPlane(picture, { sequence, answers, ring, shortest }, step) {
   for (const side of [1, -1]) line(picture, [144, 302 - 5 * side], [154, 302 + 5 * side], { "stroke-width": 1.8 });
   drawn("text", { x: 159, y: 306, class: "ao-small" }, picture, "wrong");
   drawn("path", { d: "M208 306A24 24 0 0 1 226 296", fill: "none", stroke: COLORS[0], "stroke-width": 8 }, picture);
-  drawn("text", { x: 232, y: 306, class: "ao-small" }, picture, "the answer there");
+  drawn("text", { x: 232, y: 306, class: "ao-small" }, picture, "layer's answer");
 }
 
 function draw([curves, plane], now, state, bounds, asking) {
@@ -333,7 +333,7 @@ const guess = {
     }°, which takes some of them across a boundary of the layer. ` +
       `If only the layer's weights had been updated, the loss would be ${small(now.layer)} instead of ${
         small(now.loss)
-      }; with ξ at length 1 or more, where the same change turns it less, it would be ${small(now.far)}.`;
+      }. If ξ had been kept at length 1 or more, where the same change turns it less, the loss would be ${small(now.far)}.`;
   },
 };
 const tour = [
@@ -354,7 +354,7 @@ const tour = [
   },
   {
     set: { step: 32 },
-    say: "The loss jumps: one answer in ten is wrong, after a turn by less than three degrees on average.",
+    say: "The loss jumps: one answer in ten is wrong, after a turn of less than three degrees on average.",
   },
   {
     set: { step: 33 },
