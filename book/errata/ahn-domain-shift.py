@@ -1,4 +1,4 @@
-"""An optimal layer is worse than predicting 0 once covariates grow by more than the square root of 2, in every dimension."""
+"""An optimal layer is worse than predicting 0 once covariates grow by a factor of more than √2, in every dimension."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ for d, n in ((1, 5), (5, 20), (10, 50)):
     G = X @ X.transpose(0, 2, 1) / n
     sampled = ((np.eye(d) + 1.2**2 * a * G) ** 2).sum((1, 2)).mean()
     values = ", ".join(f"{loss(s) / d:.3f}" for s in (1, 1.2, 2**0.5, 1.6))
-    print(f"d = {d:2}, n = {n:3}: loss over that of 0 at s = 1, 1.2, √2, 1.6: {values}")
+    print(f"d = {d:2}, n = {n:3}: loss / loss of predicting 0 at s = 1, 1.2, √2, 1.6: {values}")
     assert abs(sampled / loss(1.2) - 1) < 0.1
     assert np.isclose(loss(2**0.5), d)
     assert loss(1.4) < d < loss(1.43)

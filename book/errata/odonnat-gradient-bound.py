@@ -1,4 +1,4 @@
-"""No function of the weights' norms and of the error bounds the gradient: here they are fixed, and it grows and grows."""
+"""The weights' norms and the error do not bound the gradient: here they are fixed, and the gradient grows without limit."""
 
 import math
 
