@@ -149,8 +149,8 @@ def described(run: Run) -> str:
     history, frames, seed = run.history, run.frames, run.settings["seed"]
     if run.name == "fine_tuning":
         return (
-            f"Seed {seed}. Trained on sequences of zeros and ones, the model goes on with p = 3: token 2 had an embedding "
-            f"before, but no sequence contained it. At the end {percent(history['all'][-1])} of all answers are right."
+            f"Seed {seed}. After training on zeros and ones, the model continues with p = 3: token 2 had an embedding "
+            f"before, but no sequence contained it. At the end, {percent(history['all'][-1])} of all answers are right."
         )
     m, explained = frames["m"][-1].astype(int), frames["explained"][-1]
     spelled = f"{spell(m[:PREFIX])} | {spell(m[PREFIX:])}"
@@ -158,15 +158,20 @@ def described(run: Run) -> str:
     first = history["epoch"][(history["all"] >= 0.98).argmax()]
     jump = int(np.diff(history["loss"]).argmax())
     told = {
-        "success": f"98 % of all answers are right for the first time at epoch {first}, then less again, last at {low[-1]}.",
-        "failure": f"After {EPOCHS} epochs {percent(history['all'][-1], 0)} of all answers are right, as by guessing.",
+        "success": (
+            f"At epoch {first}, at least 98% of all answers are right for the first time. The share then falls below 98% "
+            f"again; {low[-1]} is the last recorded epoch below it."
+        ),
+        "failure": (
+            f"After {EPOCHS} epochs, {percent(history['all'][-1], 0)} of all answers are right, no better than guessing."
+        ),
         "spike": (
-            f"The loss has fallen to {history['loss'][jump]:.1g} when within epoch {history['epoch'][jump + 1]} it rises to "
-            f"{history['loss'][jump + 1]:.2g}; it recovers."
+            f"The loss falls to {power(history['loss'][jump])}, jumps to {history['loss'][jump + 1]:.2g} during epoch "
+            f"{history['epoch'][jump + 1]}, and then recovers."
         ),
         "faulty_attention": (
-            f"{percent(spurious_share(run.models[[-1]]).item(), 0)} of the attention goes to tokens of the suffix, where "
-            "0 and 1 add nearly the same, so that they do not count."
+            f"{percent(spurious_share(run.models[[-1]]).item(), 0)} of the attention goes to the suffix, where 0 and 1 "
+            "contribute nearly the same, so the suffix does not count."
         ),
         "partial_invariance": (
             f"All answers are right at the end, although the suffix moves ξ (suffix invariance {frames['suffix'][-1]:.2f}): "
@@ -183,7 +188,13 @@ def described(run: Run) -> str:
 
 def percent(share: float, digits: int = 1) -> str:
     """A share in percent."""
-    return f"{100 * share:.{digits}f} %"
+    return f"{100 * share:.{digits}f}%"
+
+
+def power(value: float) -> str:
+    """A small number as a digit times a power of ten."""
+    digit, exponent = f"{value:.0e}".split("e")
+    return f"{digit} × 10{str(int(exponent)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
 
 
 def spell(numbers: np.ndarray) -> str:

@@ -171,6 +171,6 @@ def test_frames_are_read_from_their_models_and_told_as_they_are(name):
 def test_the_success_is_told_with_its_relapse():
     run = load_run("success")
     right, epoch = run.history["all"], run.history["epoch"]
-    assert f"first time at epoch {epoch[(right >= 0.98).argmax()]}" in run.description
-    assert f"last at {epoch[right < 0.98][-1]}." in run.description
+    assert f"At epoch {epoch[(right >= 0.98).argmax()]}, at least 98% " in run.description
+    assert f"; {epoch[right < 0.98][-1]} is the last recorded epoch below it." in run.description
     assert (right[epoch > epoch[right < 0.98][-1]] >= 0.98).all()

@@ -253,7 +253,7 @@ def test_a_second_run_is_the_same_until_it_is_another(kind, value, laboratory):
     explorer.get_by_label("what differs").select_option(kind)
     explorer.get_by_label("its value in the second run").fill("much")
     pressed(explorer, "split here")
-    assert alert(explorer) == "The value in the second run must be a number, got “much”."
+    assert alert(explorer) == "The value in the second run must be a number; you entered “much”."
     explorer.get_by_label("its value in the second run").fill("−1")
     pressed(explorer, "split here")
     assert "Nothing was changed." in alert(explorer)
@@ -489,15 +489,15 @@ def test_it_learns_labels_of_one_s_own(laboratory):
     )
     assert (found["weights"], found["evaluation"]["all"]) == (direct["weights"], direct["all"])
     fill(explorer, "labels", "1 2 3")
-    assert alert(explorer) == "The weights must be 5, one per position, got 3. Nothing was changed."
+    assert alert(explorer) == "There must be 5 weights, one per position, not 3. Nothing was changed."
     field = explorer.get_by_label("labels")
     assert field.input_value() == "1 2 3"  # to be mended
     assert "labels 1 0 2 1 0" in explorer.locator(".ao-about").first.inner_text()
     fill(explorer, "length L", "6")
     dropped = "The labels were for other sequences, so the field is empty now: the label is the sum of the first k tokens."
-    assert alert(explorer) == f"{dropped} “The run before” restores the old run."
+    assert alert(explorer) == f"{dropped} “Previous run” restores the old run."
     assert field.input_value() == ""
-    pressed(explorer, "the run before")
+    pressed(explorer, "previous run")
     assert field.input_value() == "1 0 2 1 0"
     assert explorer.get_by_label("length L").input_value() == "5"
     fill(explorer, "labels", "0101 0101 " * 4)  # a table, written in groups: the last token
@@ -529,7 +529,7 @@ def test_the_run_is_repeated_in_python(laboratory, tmp_path, monkeypatch):
     pressed(explorer, "this run as Python")
     code = explorer.locator(".ao-code pre").inner_text()
     said = "At first, the page and Python agree up to rounding, but training magnifies rounding errors, "
-    assert f"{said}so after some tens of epochs they can differ." in explorer.locator(".ao-code").inner_text()
+    assert f"{said}so after a few dozen epochs they can differ." in explorer.locator(".ao-code").inner_text()
     monkeypatch.chdir(tmp_path)
     space = {}
     exec(code, space)
@@ -738,7 +738,7 @@ def test_every_sequence_can_be_chosen(show):
     assert explorer.get_by_role("slider", name="suffix").count() == 0  # there is none
     assert "% of the training set and " in status(explorer)  # which holds all sequences
     assert "of all sequences (no unseen sequences). " in status(explorer)
-    assert re.search(r"m = [−\d ]*\d, which explain|No count with", status(explorer))  # and no suffix after a bar
+    assert re.search(r"m = [−\d ]*\d, and the level|No count with", status(explorer))  # and no suffix after a bar
     assert re.search(r"Sequence \d{4}: ", status(explorer))
     seen = set()
     prefix.press("Home")
@@ -766,7 +766,7 @@ def test_every_sequence_can_be_chosen(show):
     for text in ("0101", "0101010101012", ""):
         fill(explorer, "sequence", text)
         said = f"“{text}”" if text else "nothing"
-        assert alert(explorer) == f"The sequence must be 12 digits from 0 to 1, got {said}; it stays {first}."
+        assert alert(explorer) == f"The sequence must be 12 digits from 0 to 1; you entered {said}. It stays {first}."
         assert explorer.get_by_label("sequence", exact=True).input_value() == first
     fill(explorer, "sequence", "01011 0100010")  # which is not in the sample
     assert "Sequence 01011 0100010:" in status(explorer)
@@ -842,16 +842,16 @@ def test_a_change_at_an_earlier_epoch_keeps_the_run_as_it_was(laboratory):
     reach(page, "Epoch 0:")
     unfold(explorer)
     pressed(explorer, "neuron 3")
-    kept = "The old run, to epoch 12, is kept: “the run before” restores it."
+    kept = "The old run, to epoch 12, is kept: “previous run” restores it."
     explorer.get_by_role("alert").filter(has_text=kept).wait_for()
     assert settle(page, 0)["edits"] == "0 neuron 2 0"
     pressed(explorer, "neuron 4")  # which deletes nothing
     assert alert(explorer) == ""
     settle(page, 0)
-    pressed(explorer, "the run before")
+    pressed(explorer, "previous run")
     again = settle(page, 12)
     assert (again["weights"], again["edits"]) == (first["weights"], "")
-    assert explorer.get_by_role("button", name="the run before").is_disabled()
+    assert explorer.get_by_role("button", name="previous run").is_disabled()
     assert page.complaints == []
 
 

@@ -23,8 +23,10 @@ def test_what_does_not_fit_is_said_and_left_out(laboratory):
         "p:99": left_out.format("p"),
         "run:own;seed:-1;width:2.5;norm:max": left_out.format("seed, width, norm"),
         "color:red;epoch:Infinity": left_out.format("color, epoch"),
-        "k:14;length:12": nothing.format("k must be at most L = 12, got 14."),
-        "k:14;p:9": nothing.format("k must be at most L = 5, got 14.") + " " + left_out.format("p"),
+        "k:14;length:12": nothing.format("The prefix length k = 14 must not exceed the length L = 12."),
+        "k:14;p:9": nothing.format("The prefix length k = 14 must not exceed the length L = 5.")
+        + " "
+        + left_out.format("p"),
         "edits:nonsense": nothing.format("The change “nonsense” cannot be made: it must begin with a step."),
         "edits:3%20color%201": nothing.format("The change “3 color 1” cannot be made: there is no color."),
         "edits:3%20token%202%200%200": nothing.format(
@@ -34,7 +36,7 @@ def test_what_does_not_fit_is_said_and_left_out(laboratory):
         "edits:3%20query%20NaN": "its numbers must be finite",
         "edits:9%20query%201%3B3%20query%201": "The changes must be in the order of their steps.",
         "fork:3%20rate%20-1": "it must be positive",
-        "rule:1%202": "The weights must be 5, one per position, got 2.",
+        "rule:1%202": "There must be 5 weights, one per position, not 2.",
         "rule:0110": "The table must have 2^5 = 32 labels, got 4.",
         "rule:01%2001%2010%2011%2000": "The table must have 2^5 = 32 labels, got 10.",  # in five groups
         "rule:1%202%200.5%200%201": "The weights must be whole numbers.",
@@ -72,15 +74,15 @@ def test_fields_keep_the_last_good_number(laboratory):
         for text in ("", "many", "-1", "1e99", "NaN", "0x", *(["2.5"] if label in ("seed", "neurons") else [])):
             fill(explorer, label, text)
             assert f"{label} must be a" in alert(explorer)
-            assert f"from {low} to {high}, got" in alert(explorer)
-            assert f"got {f'“{text}”' if text else 'nothing'}; it stays {held}." in alert(explorer)
+            assert f"from {low} to {high}; you entered" in alert(explorer)
+            assert f"you entered {f'“{text}”' if text else 'nothing'}. It stays {held}." in alert(explorer)
             assert field.input_value() == held
         fill(explorer, label, {"seed": "1", "tokens p": "3", "length L": "2"}.get(label, low))
         assert alert(explorer) == ""
     fill(explorer, "seed", "4294967295")
     assert explorer.get_by_label("seed", exact=True).input_value() == "4294967295"
     fill(explorer, "prefix length k", "3")
-    assert alert(explorer) == "k must be at most L = 2, got 3. Nothing was changed."
+    assert alert(explorer) == "prefix length k must be a whole number from 1 to 2; you entered “3”. It stays 2."
     assert explorer.get_by_label("prefix length k").input_value() == "2"
     fill(explorer, "learning rate", "0,002")
     assert explorer.get_by_label("learning rate", exact=True).input_value() == "0.002"

@@ -38,8 +38,8 @@ def test_sliders_and_runs_by_keyboard(sandbox):
             spelt = [" ".join(f"{one}".replace("-", "−") for one in part) for part in (m[:5], m[5:])]
             explained = 100 * run.frames["explained"][frame]
             assert (
-                f"m = {spelt[0]} | {spelt[1]}, which explain {explained:.1f}% of ξ's variance; parity coefficient π = "
-                in status(explorer)
+                f"m = {spelt[0]} | {spelt[1]}, and the level M = Σ mₜxₜ explains {explained:.1f}% of ξ's variance; "
+                "parity coefficient π = " in status(explorer)
             )
         slider["prefix"].press("End")
         slider["suffix"].press("End")

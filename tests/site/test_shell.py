@@ -120,10 +120,10 @@ def test_fields_for_numbers_fold_and_say_what_they_may_not_be(show):
     field = explorer.get_by_label("rounds", exact=True)
     assert not field.is_visible()
     explorer.get_by_text("More", exact=True).press("Enter")
-    for text, got in (("0", "“0”"), ("2.5", "“2.5”"), ("two", "“two”"), ("", "nothing"), ("1e10", "“1e10”")):
+    for text, given in (("0", "“0”"), ("2.5", "“2.5”"), ("two", "“two”"), ("", "nothing"), ("1e10", "“1e10”")):
         field.fill(text)
         field.press("Enter")
-        told = f"rounds must be a whole number from 1 to 2000000000, got {got}; it stays 1."
+        told = f"rounds must be a whole number from 1 to 2000000000; you entered {given}. It stays 1."
         assert explorer.get_by_role("alert").inner_text() == told
         assert field.input_value() == "1"
     field.fill(" 1234567891 ")

@@ -458,14 +458,14 @@ function drawSpectrum(picture, now, { dim, n_context: context, tied }, asking) {
       if (size > 1 / end) filled(picture, layer, place([1 / size, 0]), 4.5);
     });
   }
-  const says = [[0.22, "mean spectrum of G"], ...asking ? [] : [[0.65, "times r²: the loss"]]];
+  const says = [[0.22, "mean spectrum of G"], ...asking ? [] : [[0.65, "the same times r²"]]];
   says.forEach(([opacity, text], row) => {
     drawn("rect", { x: 174, y: 187 + 16 * row, width: 12, height: 11, fill: "currentColor", opacity }, picture);
     small(picture, 191, 197 + 16 * row, text, "start", "ao-halo");
   });
   if (!asking) {
     drawn("circle", { cx: 180, cy: 225, r: 4.5, fill: LOOKS[0], stroke: "currentColor" }, picture);
-    small(picture, 191, 229, "roots, 1 / step size", "start", "ao-halo");
+    small(picture, 191, 229, "roots of r: 1/step size", "start", "ao-halo");
   }
   if (context < dim) small(picture, 191, asking ? 213 : 245, `${dim - context} of ${dim} lie at 0`, "start", "ao-halo");
 }
@@ -533,12 +533,17 @@ function say(now, state) {
     ended(now, state);
 }
 
+const WORDS = ["Two", "Three", "Four"];
 const OPTIONS = ["together, at the best equal size", "apart, in the order of their starts", "apart, in the opposite order"];
 const guess = {
   prompt: (state) =>
-    `Layers start with the step sizes ${
-      sizesOf(startsOf(state))
-    }, which follow the negative gradient of the exact loss. Where do these sizes end?`,
+    `${
+      state.layers === 1
+        ? "One layer starts with the step size"
+        : `${WORDS[state.layers - 2]} layers start with the step sizes`
+    } ${sizesOf(startsOf(state))}, which ${
+      state.layers === 1 ? "follows" : "follow"
+    } the negative gradient of the exact loss. Where ${state.layers === 1 ? "does this size" : "do these sizes"} end?`,
   options: OPTIONS,
   reveal: (said, now, state) =>
     judged(

@@ -328,7 +328,7 @@ function player(parent, link, { status, root }) {
     bench.playing = false;
     status.setAttribute("aria-live", "polite");
   });
-  const former = button("the run before", () => {
+  const former = button("previous run", () => {
     const snapshot = view.former.pop();
     view.gesture = null;
     if (snapshot) link.update(snapshot, former);
@@ -357,7 +357,7 @@ function player(parent, link, { status, root }) {
         "The labels were for other sequences, so the field is empty now: the label is the sum of the first k tokens.",
       );
     }
-    if (lost.length) link.warn(`${lost.join(" ")} “The run before” restores the old run.`);
+    if (lost.length) link.warn(`${lost.join(" ")} “Previous run” restores the old run.`);
     if (left && source !== former && latest.run === OWN && (latest.epoch > 0 || lost.length)) {
       view.former = [...view.former.slice(-19), latest];
     }
@@ -365,7 +365,7 @@ function player(parent, link, { status, root }) {
     const end = bench.own?.last ?? 0, live = bench.playing && latest.epoch * each(latest) >= view.known;
     if (!left && source !== former && latest.run === OWN && !live && end > changedAt(latest, state)) {
       view.former = [...view.former.slice(-19), { ...latest, epoch: end / each(latest) }];
-      link.warn(`The old run, to epoch ${numeral(end / each(latest))}, is kept: “the run before” restores it.`);
+      link.warn(`The old run, to epoch ${numeral(end / each(latest))}, is kept: “previous run” restores it.`);
     }
     latest = kept(state);
   });
@@ -604,8 +604,8 @@ function split(parent, link) {
     button("split here", () => {
       const state = link.state(),
         begun = state.run === OWN ? {} : continued(state),
-        { value: number, wrong } = numberIn(value.value, {});
-      if (wrong) return link.warn(`The value in the second run ${wrong}.`);
+        { value: number, wrong, given } = numberIn(value.value, {});
+      if (wrong) return link.warn(`The value in the second run ${wrong}; you entered ${given}.`);
       link.update({ ...begun, fork: `${state.run === OWN ? held(state)?.frame ?? 0 : 0} ${kind.value} ${number}` });
     }),
     button("end", () => link.update({ fork: "" })),
@@ -622,7 +622,7 @@ function many(parent, link, { root }) {
     about = element(
       "p",
       { class: "ao-about" },
-      `The first seed is the one set above. Each run is trained to the epoch set above; it keeps the changes made so far, and initial weights that come from a file or a recorded run. A run succeeds if it is right on more than ${
+      `The first seed is the one set above. Each run is trained to the epoch set above, with the changes made so far. If your own run started from a file or a recorded run, so does each of these. A run succeeds if it is right on more than ${
         percent(SUCCESS, 0)
       } of all sequences at the end. “From 28” means that the run left the plateau at epoch 28, when its loss first fell below 87% of log p.`,
     ),
@@ -659,8 +659,8 @@ function many(parent, link, { root }) {
     tell();
   }, { disabled: "" });
   const start = button("train them", () => {
-    const state = link.state(), { value, wrong } = numberIn(size.value, { low: 1, high: MOST, whole: true });
-    link.warn(wrong ? `The number of seeds ${wrong}.` : "");
+    const state = link.state(), { value, wrong, given } = numberIn(size.value, { low: 1, high: MOST, whole: true });
+    link.warn(wrong ? `The number of seeds ${wrong}; you entered ${given}.` : "");
     if (wrong) return;
     seeds = value;
     const own = state.run === OWN;
@@ -803,7 +803,7 @@ function files(parent, link, { bounds, root }) {
       element(
         "p",
         { class: "ao-about" },
-        "At first, the page and Python agree up to rounding, but training magnifies rounding errors, so after some tens of epochs they can differ.",
+        "At first, the page and Python agree up to rounding, but training magnifies rounding errors, so after a few dozen epochs they can differ.",
       ),
     );
   code.append(button("copy", async ({ target }) => {
@@ -852,8 +852,8 @@ function files(parent, link, { bounds, root }) {
       if (file.size > 4e6) throw new RangeError("This file is larger than 4 MB.");
       const { models, untold, ...found } = fromFile(await file.text(), link.state());
       for (const name of TRAINED.filter((one) => one in found && "low" in bounds[one])) {
-        const { wrong } = numberIn(String(found[name]), bounds[name]);
-        if (wrong) throw new RangeError(`The model's ${name} ${wrong}.`);
+        const { wrong, given } = numberIn(String(found[name]), bounds[name]);
+        if (wrong) throw new RangeError(`The model's ${name} ${wrong}, got ${given}.`);
       }
       if (link.update({ run: OWN, ...found, fork: "", epoch: 0 })) {
         const more = [
@@ -886,7 +886,7 @@ function labels(parent, link) {
     element(
       "p",
       { class: "ao-about" },
-      "Changing a setting, even during training, starts a new run at epoch 0; “the run before” restores the old one. To change the learning rate or a similar setting in the middle of a run, use “Compare” below. Changing “train to epoch” does not start a new run.",
+      "Changing a setting, even during training, starts a new run at epoch 0; “previous run” restores the old one. To change the learning rate or a similar setting in the middle of a run, use “Compare” below. Changing “train to epoch” does not start a new run.",
     ),
   );
   let shown = null;
@@ -962,9 +962,9 @@ function typing(parent, link) {
     const { p, length } = taskShown(link.state()), sequence = input.value.replace(/\s/g, "");
     if (typed(sequence, { p, length })) return link.update({ sequence });
     link.warn(
-      `The sequence must be ${length} digits from 0 to ${p - 1}, got ${
+      `The sequence must be ${length} digits from 0 to ${p - 1}; you entered ${
         sequence ? `“${brief40(sequence)}”` : "nothing"
-      }; it stays ${shown}.`,
+      }. It stays ${shown}.`,
     );
     input.value = shown;
   });
@@ -1008,7 +1008,7 @@ const controls = [
   field("seed", "seed"),
   field("p", "tokens p"),
   field("length", "length L"),
-  field("k", "prefix length k"),
+  { ...field("k", "prefix length k"), bound: ({ length }, bound) => ({ ...bound, high: length }) },
   field("dim", "dimension d"),
   field("width", "neurons"),
   field("count", "training sequences"),
@@ -1042,11 +1042,16 @@ function draw([view], _, state) {
   view.about.textContent = state.run === OWN ? described(state) : state.data[state.run].description;
   view.beside.toggleAttribute("hidden", !second);
   if (second) {
-    view.beside.firstChild.textContent = `Second run, ${SPLITS.find(([kind]) => state.fork.split(" ")[1] === kind)[1]} ${
-      state.fork.split(" ")[2]
-    } from epoch ${numeral(Number(state.fork.split(" ")[0]) / each(state))} on (pink curves), at epoch ${
-      numeral(second.epoch)
-    }: loss ${small(second.evaluation.loss)}, right on ${percent(second.evaluation.all)} of all sequences.`;
+    const [step, kind, value] = state.fork.split(" "),
+      from = Number(step) / each(state),
+      { epoch, evaluation: { loss, all } } = second;
+    view.beside.firstChild.textContent = `Second run, ${SPLITS.find(([name]) => name === kind)[1]} ${value} from epoch ${
+      numeral(from)
+    } on (pink curves); ${
+      epoch < from - 1e-9
+        ? `repeating the common part, now at epoch ${numeral(epoch)}.`
+        : `at epoch ${numeral(epoch)}: loss ${small(loss)}, right on ${percent(all)} of all sequences.`
+    }`;
   }
   drawPanels(view, now, state, view.link, view.move, second);
 }
@@ -1058,7 +1063,7 @@ function described(state) {
       ? ` Starts ${[from, changes].filter(Boolean).join(", ")}; Adam's state starts at zero.`
       : ` Weights, data, and order are drawn from the seed${changes && `; the run has ${changes}`}.`;
   const waits = slot && slot.last < Math.round(state.epoch * each(state))
-    ? ` Training up to epoch ${numeral(state.epoch)} …`
+    ? ` Repeating the run up to epoch ${numeral(state.epoch)} …`
     : "";
   return settings + way + waits;
 }
@@ -1100,9 +1105,9 @@ function say(numbers, state, [view]) {
   const count = m
     ? ` ${
       counts(m)
-        ? `Weights of the count: m = ${
+        ? `Integer weights fitted to ξ: m = ${
           inHalves(m, task, (part) => part.map((one) => show(one, 0)).join(" "), " | ")
-        }, which explain ${percent(explained)} of ξ's variance`
+        }, and the level M = Σ mₜxₜ explains ${percent(explained)} of ξ's variance`
         : "No count with small integer weights describes ξ here"
     }${parity === null || parity === undefined ? "" : `; parity coefficient π = ${show(parity, 2)}`}.`
     : "";

@@ -282,7 +282,7 @@ function ruleOf(text, { p, length }) {
   }
   const weights = parts.map((part) => Number(part.replace("−", "-")));
   if (weights.length !== length) {
-    throw new RangeError(`The weights must be ${length}, one per position, got ${weights.length}.`);
+    throw new RangeError(`There must be ${length} weights, one per position, not ${weights.length}.`);
   }
   if (!weights.every((weight) => Number.isInteger(weight) && Math.abs(weight) < 1e6)) {
     throw new RangeError("The weights must be whole numbers.");
@@ -372,11 +372,11 @@ export const told = (edits) =>
 // What is wrong with a state, in a sentence.
 export function fits(state, bounds) {
   for (const name of ["p", "length", "dim", "width"]) {
-    const { wrong } = numberIn(String(state[name]), bounds[name]);
-    if (wrong) return `${name} ${wrong}.`;
+    const { wrong, given } = numberIn(String(state[name]), bounds[name]);
+    if (wrong) return `${name} ${wrong}, got ${given}.`;
   }
   if (!/^\d*$/.test(state.sequence)) return `The sequence must be digits, got “${state.sequence.slice(0, 40)}”.`;
-  if (state.k > state.length) return `k must be at most L = ${state.length}, got ${state.k}.`;
+  if (state.k > state.length) return `The prefix length k = ${state.k} must not exceed the length L = ${state.length}.`;
   try {
     taskOf(state);
     startOf(state);

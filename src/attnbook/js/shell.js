@@ -25,6 +25,7 @@
 //   values          what a slider offers, if not the bounds say it: a function of the state
 //   digits, text    how a slider says its value: digits behind the point, or (value, state) => text
 //   broad           of a number, whose label needs a row of its own
+//   bound           of a number: (state, bound) => bounds that depend on the state
 //   names           what a choice calls its values
 //   hidden, disabled    functions of the state
 //   place, top, fold    the class of the box it stands in, whether this is above the pictures, and what it folds under
@@ -109,7 +110,7 @@ function slider(row, { parent, bounds, link }) {
 
 const numeral = (value) => (Number.isInteger(value) ? String(value).replace("-", "−") : tidy(value));
 
-// A number within its bounds, or what is wrong with a text.
+// A number within its bounds, or what is wrong with a text and the text as a message quotes it.
 export function numberIn(text, { low = -Infinity, high = Infinity, whole = false }) {
   const value = Number(text.trim().replace("−", "-").replace(",", "."));
   if (text.trim() && Number.isFinite(value) && value >= low && value <= high && (!whole || Number.isInteger(value))) {
@@ -121,9 +122,8 @@ export function numberIn(text, { low = -Infinity, high = Infinity, whole = false
     ? ` of at least ${numeral(low)}`
     : "";
   return {
-    wrong: `must be a ${whole ? "whole " : ""}number${ends}, got ${
-      text.trim() ? `“${text.trim().slice(0, 40)}”` : "nothing"
-    }`,
+    wrong: `must be a ${whole ? "whole " : ""}number${ends}`,
+    given: text.trim() ? `“${text.trim().slice(0, 40)}”` : "nothing",
   };
 }
 
@@ -138,9 +138,10 @@ function number(row, { parent, bounds, link }) {
   );
   let shown = "";
   input.addEventListener("change", () => {
-    const { value, wrong } = numberIn(input.value, bounds[row.trait]);
+    const bound = bounds[row.trait],
+      { value, wrong, given } = numberIn(input.value, row.bound?.(link.state(), bound) ?? bound);
     if (!wrong && link.update(changed(row, value, link.state()))) return;
-    if (wrong) link.warn(`${row.label} ${wrong}; it stays ${shown}.`);
+    if (wrong) link.warn(`${row.label} ${wrong}; you entered ${given}. It stays ${shown}.`);
     input.value = shown;
   });
   parent.append(node);
