@@ -130,7 +130,7 @@ document.addEventListener("DOMContentLoaded", () => {
     return found;
   };
   const UP = ["from", "to"], DOWN = ["to", "from"];
-  const named = (id) => byId[id].ariaLabel.split(": ")[0];
+  const named = (id) => byId[id].dataset.name.replaceAll(";", ","); // semicolons separate the links
   let chosen = "";
 
   function choose(id, remember = true) {
@@ -156,7 +156,7 @@ document.addEventListener("DOMContentLoaded", () => {
       );
       return;
     }
-    const node = byId[chosen], [head, ...rest] = node.ariaLabel.split(": ");
+    const node = byId[chosen], head = node.dataset.name;
     const way = (other) =>
       button(named(other), byId[other].ariaLabel, () => {
         choose(other);
@@ -165,11 +165,12 @@ document.addEventListener("DOMContentLoaded", () => {
     const list = (title, ids, far) => {
       const line = make("p", {}, title);
       if (!ids.length) line.append(" nothing");
-      ids.forEach((other, index) => line.append(index ? ", " : " ", way(other)));
+      ids.forEach((other, index) => line.append(index ? "; " : " ", way(other)));
       const more = [...far].filter((other) => !ids.includes(other));
       if (!more.length) return line;
-      const fold = make("details", {}, make("summary", {}, `and, through these, ${more.length} more`));
-      more.forEach((other, index) => fold.append(index ? ", " : "", way(other)));
+      const these = ids.length === 1 ? "it" : "these";
+      const fold = make("details", {}, make("summary", {}, `and, through ${these}, ${more.length} more`));
+      more.forEach((other, index) => fold.append(index ? "; " : "", way(other)));
       return make("div", {}, line, fold);
     };
     const unique = (ends) => [...new Set(links(ends, chosen))];
@@ -178,7 +179,7 @@ document.addEventListener("DOMContentLoaded", () => {
         "p",
         {},
         make("strong", {}, head),
-        `: ${rest.join(": ")} `,
+        `${node.ariaLabel.slice(head.length)} `,
         make("em", {}, [node.dataset.verdict, node.dataset.known].filter(Boolean).join(", ")),
       ),
       list("Depends on:", unique(UP), carries),

@@ -322,6 +322,7 @@ class Graph:
         return (
             f'<a href="{node.card}" id="{node.id}" class="ao-node" data-source="{node.source}" '
             f'data-verdict="{node.verdict}" data-evidence="{node.evidence}" data-place="{node.place}" '
+            f'data-name="{html.escape(titled(node))}" '
             f'data-known="{html.escape(node.known)}" '
             f'aria-label="{html.escape(titled(node))}: {html.escape(node.slogan)}" transform="translate({x:g} {y:g})">'
             f'{SHAPES[node.evidence]}<text y="5">{text}</text></a>'
@@ -354,8 +355,8 @@ class Table:
         above = carried(self.nodes)
         lines = ["| what it says | depends on | supports |", "|---|---|---|"]
         for node in self.nodes.values():
-            below = ", ".join(map(self._link, node.uses + node.proof_uses)) or "–"
-            on_it = ", ".join(map(self._link, above[node.id])) or "–"
+            below = "; ".join(map(self._link, node.uses + node.proof_uses)) or "–"
+            on_it = "; ".join(map(self._link, above[node.id])) or "–"
             head = f'<a href="{node.card}" data-row="{node.id}">{html.escape(titled(node))}</a>'
             verdict = f", {node.verdict}" if node.verdict else ""
             lines.append(f"| {head}{verdict}: {node.slogan} ({node.known}) | {below} | {on_it} |")
@@ -364,4 +365,5 @@ class Table:
     def _link(self, name: str) -> str:
         node = self.nodes[name]
         source = "" if node.source in ("statement", "book") else f" of {short(papers()[node.source]).partition(' ')[0]}"
-        return f'<a href="#{name}">{html.escape(titled(node) if node.source == "statement" else node.name)}{source}</a>'
+        text = (titled(node) if node.source == "statement" else node.name).replace(";", ",")  # semicolons separate the links
+        return f'<a href="#{name}">{html.escape(text)}{source}</a>'

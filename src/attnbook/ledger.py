@@ -136,15 +136,23 @@ class Ledger:
         where = f'<a href="{node.place}">{html.escape(chapters()[node.chapter])}</a>'
         return f"<p>Shown in {where}. Evidence: {html.escape(node.known)}.</p>"
 
-    def _links(self, names: Iterable[str]) -> str:
-        return ", ".join(f'<a href="#{name}">{html.escape(titled(self.nodes[name]))}</a>' for name in names)
+    def _links(self, names: Iterable[str], more: int = 0) -> str:
+        """Links to cards, each theorem with its kind, and how many more depend on them indirectly."""
+        titles = {name: titled(self.nodes[name]).replace(";", ",") for name in names}  # semicolons separate the links
+        for name in titles.keys() & statements().keys():
+            kind = statements()[name].kind
+            titles[name] += "" if kind.capitalize() in titles[name] else f" ({kind})"
+        links = [f'<a href="#{name}">{html.escape(title)}</a>' for name, title in titles.items()]
+        if more and len(links) == 1:
+            return f"{links[0]} and, through it, {more} more"
+        links += [f"and, through these, {more} more"] if more else []
+        return ("; " if more or any("," in title for title in titles.values()) else ", ").join(links)
 
     def _stands(self, node: Node) -> str:
         below = f"Depends on {self._links(node.uses)}. " if node.uses else ""
         below += f"Its proof depends on {self._links(node.proof_uses)}. " if node.proof_uses else ""
         direct, far = self.above[node.id], downstream(node.id, self.above)
-        more = f" and, through these, {len(far) - len(direct)} more" if len(far) > len(direct) else ""
-        falls = f"Supports: {self._links(direct)}{more}. " if direct else "Nothing here depends on it. "
+        falls = f"Supports: {self._links(direct, len(far - {*direct}))}. " if direct else "Nothing here depends on it. "
         return f'<p>{below}{falls}<a href="graph.html#{node.id}">In the graph</a></p>'
 
     @staticmethod

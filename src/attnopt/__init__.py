@@ -1,7 +1,8 @@
 """The code behind the book *Attention as Optimization*: one subpackage per part, and the modules that the parts share.
 
-A bad argument raises a `TypeError` (wrong type) or a `ValueError` (a shape, dtype, device, or value that does not fit) that
-names the argument, what was expected, and what was given. Docstrings list only the other errors that a function raises.
+A bad argument raises a `TypeError` (wrong type) or a `ValueError` (a shape, dtype, device, or value that does not fit). The
+message names the argument and says what was expected and what was given. Docstrings list only the other errors that a
+function raises.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Checks of arguments: each error names the argument, what was expected, and what was given."""
+"""Checks of arguments: each error names the argument and says what was expected and what was given."""
 
 import numbers
 import operator

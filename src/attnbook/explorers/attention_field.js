@@ -422,7 +422,7 @@ const tour = [
   {
     set: { ...BY_HAND, softness: 0.1, selected: 0, steps: 10 },
     say:
-      "Softer labels, (0.93, 0.03, 0.03) for token 1: now there is a point at which this token would come to rest (×), and the steps lead there.",
+      "Softer labels, (28, 1, 1)/30 for token 1: now there is a point at which this token would come to rest (×), and the steps lead there.",
   },
 ];
 

@@ -91,7 +91,7 @@ const controls = [
   {
     trait: "prompt",
     kind: "actions",
-    label: "covariates",
+    label: "examples",
     place: "ao-tokens",
     acts: { "another prompt": ({ prompt }) => ({ prompt: (prompt + 1) % PROMPTS }) },
   },
@@ -125,9 +125,9 @@ function drawWeights(picture, now, { weights, mask }, layers, asking) {
   });
   if (asking) star(field, place(weights)); // its handle is hidden
   star(picture, [50, 10]);
-  drawn("text", { x: 62, y: 14, class: "ao-small" }, picture, "w⋆");
-  drawn("circle", { cx: 96, cy: 10, r: 5, fill, stroke: "currentColor" }, picture);
-  drawn("text", { x: 106, y: 14, class: "ao-small" }, picture, "w after each layer; curves: equal loss");
+  drawn("text", { x: 62, y: 14, class: "ao-small" }, picture, "w⋆, true");
+  drawn("circle", { cx: 116, cy: 10, r: 5, fill, stroke: "currentColor" }, picture);
+  drawn("text", { x: 126, y: 14, class: "ao-small" }, picture, "w by layer; curves: equal loss");
 }
 
 function drawLabels(picture, now, { mask }, layers, asking) {
@@ -190,8 +190,8 @@ function say(now, { layers, mask, examples: n }) {
     show(-entry)
   }, the label ${show(now.label)}. ` +
     `Each entry is its initial value minus ⟨${name}, x⟩, with ${name} = ${pair(w)}${out}. ` +
-    `The loss on the ${n === 1 ? "example" : `${n} examples`} is ${show(now.losses[layers], 3)}; at w = 0, it was ${
-      show(now.losses[0], 3)
+    `The loss on the ${n === 1 ? "example" : `${n} examples`} is ${show(now.losses[layers], 3)}${
+      layers ? `; at w = 0, it was ${show(now.losses[0], 3)}` : ""
     }.` +
     (mask === "on"
       ? ""

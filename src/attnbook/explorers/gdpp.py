@@ -55,7 +55,7 @@ class GdppExplorer(Explorer):
     Traits:
         context: n, the number of examples, one of those in the table.
         layers: k, the number of layers.
-        scale: s, the factor of all covariates after the parameters have been chosen.
+        scale: s, the factor by which all covariates are multiplied once the parameters are fixed.
         view: the picture next to the losses: "eigenvalues" layer by layer, or the "residual" of all three methods.
         table: quadrature nodes and weights, and the parameters, for each n.
     """

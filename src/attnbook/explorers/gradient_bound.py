@@ -1,4 +1,4 @@
-"""The gradient of a small clustering-head model, a true bound, and the paper's bound, as the weights are scaled."""
+"""The gradient of a small clustering-head model, a rigorous bound, and the paper's bound, as the weights are scaled."""
 
 import torch
 import traitlets
@@ -87,7 +87,7 @@ class GradientBoundExplorer(Explorer):
         }
 
     def compute(self) -> dict:
-        """Gradient, true bound and the paper's bound along the chosen factor and, term by term, at its present value."""
+        """Gradient, rigorous bound, and paper's bound along the chosen factor and, term by term, at its present value."""
         factors = torch.logspace(-3, 1, POINTS, dtype=torch.float64)
         here = torch.tensor([getattr(self, self.along)], dtype=torch.float64)
         now = self._numbers(here)

@@ -14,6 +14,8 @@ LAYERS = ("optimal", "newton", "plain")
 class OneLayerExplorer(Explorer):
     """The step sizes of the optimal layer (Ahn et al., 2023, Theorem 1) for three eigenvalues of Σ, and three exact losses.
 
+    The losses are those of this layer and of the best multiples of Σ⁻¹ and of I.
+
     Traits:
         first, second, third: eigenvalues of Σ.
         examples: n, the number of examples in a prompt.

@@ -62,8 +62,8 @@ class ProductExplorer(Explorer):
     This rescales δ_t, the difference of two vectors, and leaves their midpoint and all other weights unchanged.
 
     Traits:
-        run: one of four recorded runs: "three", "two", or "none", after the number of relevant tokens that are nearly blind
-            at first, or "never", which does not escape.
+        run: one of four recorded runs: in "three", three influences start small; in "two", two stay small for long; in
+            "none", none starts small; "never" does not leave the plateau.
         epoch: the explorer shows the last frame at or before this epoch.
         factors: factors of the five influences at that epoch; a factor above its maximum counts as the maximum.
         record: epochs, weights, and curves of the runs; see `recorded`.

@@ -266,7 +266,7 @@ const tour = [
   {
     set: { point: [1, 0], theta: Math.log(3), labels: "opposed" },
     say:
-      "By hand: with z = (1, 0) and θ = log 3 the columns of the attention are (3, 1)/4 and (1, 1)/2; the labels are (6, 2)/8 and (3, 5)/8. The gradient is log 3 · (0, 1/8), the paper's formula log 3 · (0, −1/8): exactly opposite.",
+      "By hand, with z = (1, 0) and θ = log 3: the columns of the attention are (3, 1)/4 and (1, 1)/2; the labels are (6, 2)/8 and (3, 5)/8. The gradient is log 3 · (0, 1/8), the paper's formula log 3 · (0, −1/8): exactly opposite.",
   },
 ];
 

@@ -140,7 +140,8 @@ class Sandbox(Explorer):
     def models(self) -> Models | None:
         """The model shown, as an ensemble of one; None before the first frame of a training in the page.
 
-        Neurons that a reader has switched off have assemblers of zero; positions that are switched off are not marked.
+        Neurons that a reader has switched off have assemblers (output weights) of zero; positions that are switched off are
+        not marked.
         """
         if self.run == OWN:
             return _live_models(self.live) if self.live else None

@@ -390,7 +390,10 @@ function drawNeurons(picture, now, { receptors }, asking) {
     ? "no neuron is active, so ξ is unchanged (ψ = ξ)"
     : `activation, up to ${show(most, most < 1 ? 2 : 1)}`;
   strip(activations, 70, 32, 6, activity, () => "currentColor");
-  strip(pushes, 124, 26, 26, `contributions to ζ₁ − ζ₀, in total +${show(up, 1)} and ${show(down, 1)}`, hue);
+  const added = most < 0.005
+    ? "the neurons add nothing to the logits"
+    : `added to ζ₁ − ζ₀ in total: +${show(up, 1)} and ${show(down, 1)}`;
+  strip(pushes, 124, 26, 26, added, hue);
   const widest = Math.max(...logits.map(Math.abs), 1e-9), middle = 195;
   line(picture, [middle, 158], [middle, 201], { opacity: 0.5 });
   logits.forEach((logit, v) => {
@@ -427,7 +430,7 @@ function draw([first, second, third, fourth], now, state, bounds, asking) {
 function which(flips) {
   const found = flips.flatMap((flip, t) => (flip ? [t + 1] : []));
   if (!found.length) return "No change of a single token changes the answer";
-  const those = found.length === 1 ? `token ${found[0]}` : `any one of the tokens ${ranges(found)}`;
+  const those = found.length === 1 ? `token ${found[0]}` : `any one of tokens ${ranges(found)}`;
   return `Changing ${those} changes the answer; changing ${found.length === 1 ? "any other token" : "any other"} does not`;
 }
 

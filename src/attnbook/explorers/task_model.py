@@ -38,7 +38,7 @@ class TaskModelExplorer(Explorer):
             et al. (2025) with weights set by hand.
         query_scale: factor that multiplies the query.
         value_scale: factor that multiplies the value matrix.
-        neuron_scale: factor that multiplies the assemblers.
+        neuron_scale: factor that multiplies the assemblers (the neurons' output weights).
         weights: weights of the three models, for each a dict of lists, named and shaped as in `Models`, with unit norm.
     """
 

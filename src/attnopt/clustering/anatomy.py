@@ -14,7 +14,7 @@ def attention_by_pair(attention: Tensor, tokens: Tensor) -> Tensor:
     """Mean attention on each token at each position, over the sequences that have the token there.
 
     Args:
-        attention: attention on each token of the sequences, shape (M, n, L), as from `Models.stages`.
+        attention: attention on each token of the sequences, shape (M, n, L), as returned by `Models.stages`.
         tokens: sequences, shape (n, L); each of the tokens 0 … p - 1 must occur at each position in one of them.
 
     Returns:
@@ -39,7 +39,7 @@ def activation_sparsity(activations: Tensor, thresholds: Sequence[float]) -> Ten
     """Share of activations after the GELU, over sequences and neurons, whose absolute value is below each threshold.
 
     Args:
-        activations: activations before the GELU, shape (M, n, h), as from `Models.stages`.
+        activations: activations before the GELU, shape (M, n, h), as returned by `Models.stages`.
         thresholds: E thresholds ε, in any order.
 
     Returns:

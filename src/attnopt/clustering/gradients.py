@@ -1,4 +1,4 @@
-"""The loss's gradients in closed form, and bounds on their norm: a true one and the paper's."""
+"""The loss's gradients in closed form, and bounds on their norm: a rigorous one and the paper's."""
 
 import math
 
@@ -60,7 +60,7 @@ def closed_form_gradients(models: Models, tokens: Tensor, targets: Tensor) -> Pa
 
 
 def gradient_bound_terms(models: Models, tokens: Tensor, targets: Tensor) -> Params:
-    """True bounds on the norms of the four gradients of `closed_form_gradients`, as means over the sequences.
+    """Rigorous upper bounds on the norms of the four gradients of `closed_form_gradients`, as means over the sequences.
 
     The bounds are the means of ‖V‖κδ/√d, κδ, c‖U‖δ, and ‖W‖δ, with operator norms, c = max σ′ for the GELU σ,
     κ = 1 + c‖U‖‖W‖/‖ξ‖, and δ = d_TV(p̂, p) · max_ij ‖E(i) - E(j)‖, where d_TV(p̂, p) is the total variation distance
@@ -97,7 +97,9 @@ def gradient_bound_terms(models: Models, tokens: Tensor, targets: Tensor) -> Par
 
 
 def gradient_bound(models: Models, tokens: Tensor, targets: Tensor) -> Tensor:
-    """A true bound on ‖∇L‖ over query, value, receptors, and assemblers: the norm of `gradient_bound_terms`.
+    """A rigorous upper bound on ‖∇L‖: the norm of `gradient_bound_terms`.
+
+    The gradient is taken in query, value, receptors, and assemblers (see `Models`).
 
     Args:
         models: models without biases, with the paper's norm "unit".

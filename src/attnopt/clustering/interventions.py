@@ -16,7 +16,7 @@ def levels(weights: Tensor, task: Task) -> Tensor:
     """The level Σ m_t x_t of every sequence x, for the integer weights m of each of M models, shape (M, pᴸ).
 
     Args:
-        weights: integer weights m, shape (M, L), as from `Models.count`.
+        weights: integer weights m, shape (M, L), as returned by `Models.count`.
         task: the task that the sequences belong to.
     """
     check_integers("weights", weights)
@@ -91,7 +91,7 @@ def replacements(models: Models, task: Task, weights: Tensor, generator: torch.G
     Args:
         models: models with as many tokens as the task.
         task: the task that defines sequences and labels.
-        weights: integer weights m, shape (M, L), as from `Models.count`.
+        weights: integer weights m, shape (M, L), as returned by `Models.count`.
         generator: random generator that draws the other sequences.
 
     Returns:
@@ -134,7 +134,7 @@ def removals(models: Models, task: Task, generator: torch.Generator) -> dict[str
         A dict of accuracies.
 
         - ``query`` (M,): the query is set to 0, so attention is uniform;
-        - ``attention`` (M,): the sequences' attention is exchanged by a random permutation;
+        - ``attention`` (M,): the attention weights are randomly permuted among the sequences;
         - ``positions`` (M, L): at one position, all tokens get the mean of their normalized embeddings;
         - ``neurons`` (M, h): one neuron is held at its mean over all sequences.
     """

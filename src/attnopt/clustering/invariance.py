@@ -8,10 +8,10 @@ from attnopt.clustering.task import Task, check_all_sequences, every, indices
 
 
 def invariance(models: Models, task: Task) -> dict[str, Tensor]:
-    """Shares of the variance of ξ over all pᴸ sequences that are not due to the suffix, or not to the prefix's order.
+    """Suffix and permutation invariance of ξ: one minus the share of its variance due to the suffix, or the prefix's order.
 
-    The prefix consists of the tokens at the task's relevant positions (see `Task.relevant`; without a rule, the first k) and
-    the suffix of all other tokens. By the law of total variance,
+    The variance is over all pᴸ sequences. The prefix consists of the tokens at the task's relevant positions (see
+    `Task.relevant`; without a rule, the first k) and the suffix of all other tokens. By the law of total variance,
     Var ξ = E Var(ξ | prefix) + E Var(E[ξ | prefix] | counts) + Var E[ξ | counts], where the counts are the numbers of
     occurrences of each token in the prefix. Suffix invariance is one minus the first term's share of Var ξ, permutation
     invariance one minus the second term's. Under a rule, the label itself may depend on the order of the prefix.

@@ -32,8 +32,9 @@ class Models:
 
     Attributes:
         weights: a dict of ``token`` E (M, p, d), ``position`` P (M, L, d), ``query`` q (M, d), ``value`` V (M, d, d),
-            ``receptors`` W (M, h, d), ``assemblers`` U (M, d, h), and optionally ``receptor_biases`` (M, h) and
-            ``assembler_bias`` (M, d); `Models.random` explains the sizes.
+            ``receptors`` W (M, h, d) and ``assemblers`` U (M, d, h), the first and the second weight matrix of the
+            feed-forward layer, and optionally their biases ``receptor_biases`` (M, h) and ``assembler_bias`` (M, d);
+            `Models.random` explains the sizes.
         norm: the normalization, "unit" (the paper's formula), "rms" (its released code), or "smooth"; see `normalize`.
 
     Source: Odonnat, Bouaziz, Cabannes (2025), section 2.2, Appendix C.2.
@@ -164,7 +165,7 @@ class Models:
         return changed(self, weights=self.weights | weights)
 
     def moved(self, direction: Params, by: float | Tensor = 1.0) -> "Models":
-        """The models with ``by`` times a direction, given as a dict of one tensor per weight, added to their weights."""
+        """The models with weights w + ``by`` · ``direction``, where ``direction`` is a dict of one tensor per weight."""
         return self.replace(**{name: value + by * direction[name] for name, value in self.weights.items()})
 
     def table(self) -> Tensor:
@@ -184,7 +185,8 @@ class Models:
     def summands(self, embeddings: Tensor | None = None) -> Tensor:
         """The terms (eˢVz, eˢ) that embeddings z (M, …, d) add to the numerator and denominator of ξ, shape (M, …, d + 1).
 
-        By default, the embeddings are those in the table. Nothing is subtracted from a score s before exponentiating.
+        By default, the embeddings are those in the table. The maximum score is not subtracted before exponentiating, so
+        large scores overflow.
         """
         embeddings = self.table() if embeddings is None else embeddings
         powers = self.scores(embeddings).exp().unsqueeze(-1)
@@ -293,7 +295,7 @@ class Models:
         """The sequence embeddings ξ of `stages`, shape (M, n, d), from one matrix product for all models and sequences.
 
         A sequence is encoded as a row of pL entries, L of them 1 and the rest 0. Its product with the table of the rows
-        (eˢVz, eˢ) gives the numerator and the denominator of ξ. Nothing is subtracted from a score s before exponentiating.
+        (eˢVz, eˢ) gives the numerator and the denominator of ξ. The maximum score is not subtracted before exponentiating.
 
         Args:
             tokens: sequences, integers in 0 … p - 1, shape (n, L).
@@ -368,7 +370,7 @@ class Models:
     def from_json(cls, text: str, name: str = "text") -> "Models":
         """Load models from a JSON text that `save` or the laboratory wrote.
 
-        The assemblers of neurons that were switched off in the laboratory become zero.
+        The assemblers (output weights) of neurons that were switched off in the laboratory become zero.
 
         Args:
             text: the JSON text.
@@ -541,8 +543,8 @@ class Module(torch.nn.Module):
     Its parameters are copies of the weights, with the names of `Models.weights` and the shapes there without the ensemble
     dimension M. Each stage of `Models.stages` except ``mixture`` has a submodule of that name. The stage's value, without M,
     passes through it, so a forward hook can read or replace the value; what a hook returns must have the models' dtype and
-    broadcast to the stage's shape. No check reads the entries of a tensor, so `torch.func`, `torch.export`, and
-    parametrizations work; PyTorch itself rejects tokens that have no embedding.
+    broadcast to the stage's shape. No check depends on the values in a tensor, so `torch.func`, `torch.export`,
+    and parametrizations work; PyTorch itself rejects tokens that have no embedding.
 
     Args:
         model: an ensemble of one.

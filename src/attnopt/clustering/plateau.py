@@ -105,8 +105,8 @@ def walsh(values: Tensor) -> Tensor:
         values: values on all 2ᴸ sequences in lexicographic order, shape (…, 2ᴸ).
 
     Returns:
-        Coefficients, shape (…, 2ᴸ). The index of the coefficient of S has binary digits that are, read like a sequence, 1 at
-        the positions in S.
+        Coefficients, shape (…, 2ᴸ). The coefficient of S has the index whose L binary digits, first to last, are 1 exactly
+        at the positions in S.
     """
     count, half = 2 ** _length("values", values), 1
     while half < count:
@@ -119,7 +119,7 @@ def walsh(values: Tensor) -> Tensor:
 def parity_coefficient(margin: Tensor, k: int) -> Tensor:
     """The parity coefficient π = E[(2y - 1)(ζ₁ - ζ₀)] over all sequences, where y is the parity of the first k tokens.
 
-    From ``margin`` ζ₁ - ζ₀, as from `margins`, of shape (…, 2ᴸ), it has shape (…).
+    From ``margin`` ζ₁ - ζ₀, as returned by `margins`, of shape (…, 2ᴸ), it has shape (…).
     """
     sign = 2 * Task(2, _length("margin", margin), k).all()[1].to(margin.dtype) - 1
     return (margin * sign).mean(-1)
@@ -139,7 +139,8 @@ def log_cosh_half(margin: Tensor) -> Tensor:
 def curvature(model: Models, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Gradient (n,) and Hessian (n, n) of one model's mean cross-entropy in all n weights, ordered as in ``model.weights``.
 
-    Repeated sequences are computed once, and attention as one product with the table of pairs of token and position.
+    Repeated sequences are computed only once, and attention takes one matrix product with the table of pairs of token and
+    position.
 
     Args:
         model: an ensemble of one.

@@ -38,8 +38,8 @@ def sharpness(
 
     Args:
         layout: layout of the rows.
-        rows: weights, one row per model, as from `Layout.rows`.
-        marked: n training sequences per model, as from `marks`, shape (M, n, pL).
+        rows: weights, one row per model, as returned by `Layout.rows`.
+        marked: n training sequences per model, as returned by `attnopt.clustering.model.marks`, shape (M, n, pL).
         truth: one-hot labels, shape (M, n, p).
         norm: the models' normalization.
         preconditioner: positive diagonal P, of the shape of ``rows``; if given, the result is for P⁻¹H instead of H.

@@ -73,14 +73,14 @@ def find_spikes(loss: Tensor, factor: float = 2.0, rise: float = 0.02, window: i
 
 
 class Course:
-    """Training runs step by step, each in an epoch of its own; the steps are those of `train` with ``compiled=False``.
+    """Training runs that go one step at a time, each in its own epoch, with steps as in `train` with ``compiled=False``.
 
     Args:
         seeds: seeds of the M models, which may repeat.
         settings: settings with one value for all models and the default ``draws``, without mlp_discount, weight decay, or
             clipping.
         dtype: dtype of all arithmetic. The ensembles were trained in float32; in float64, a course agrees to many digits
-            on all machines, as long as it does not magnify a difference 10¹⁰ times.
+            on all machines, unless it magnifies differences by a factor of about 10¹⁰.
     """
 
     def __init__(self, seeds: Sequence[int], settings: Settings = PAPER, dtype: torch.dtype = torch.float32) -> None:
@@ -121,11 +121,11 @@ class Course:
 def stages(
     models: Models, marked: Tensor, held: dict[str, Tensor] | None = None, how: dict[str, str] | None = None
 ) -> dict[str, Tensor]:
-    """The values of the models' stages on sequences given by their marks (M, n, pL).
+    """The values of the models' stages on sequences that are given as rows of zeros and ones, shape (M, n, pL).
 
     Args:
         models: the M models.
-        marked: the sequences, as from `marks`.
+        marked: the sequences, as returned by `attnopt.clustering.model.marks`.
         held: the stages at an earlier moment, from which ``how`` measures changes.
         how: treatment of the change of ``sums`` or ``sequence`` since then by the normalization. With "far", earlier vectors
             shorter than 1 are first extended to length 1; with "straight", the change is taken to first order. Without a
@@ -188,7 +188,7 @@ def dissect(before: Models, after: Models, marked: Tensor, truth: Tensor) -> dic
     Args:
         before: M models with biases, before the step.
         after: the same models after the step.
-        marked: the training sequences of each model, as from `marks`, shape (M, n, pL).
+        marked: the training sequences of each model, as in `stages`, shape (M, n, pL).
         truth: one-hot labels of these, shape (M, n, p).
 
     Returns:
@@ -199,7 +199,7 @@ def dissect(before: Models, after: Models, marked: Tensor, truth: Tensor) -> dic
         order in the step. For ``embeddings``, ``attention``, and ``feed-forward``, only these weights are changed.
 
     Raises:
-        ValueError: if models have no biases, the two ensembles differ in sizes or norm, or scores spread too far.
+        ValueError: if models have no biases, the two ensembles differ in sizes or norm, or scores differ by more than 80.
     """
     for name, models in (("before", before), ("after", after)):
         check_models(models, name)

@@ -22,8 +22,8 @@ class Task:
 
     A rule gives other labels in 0 … p - 1, and a subclass may also draw other sequences; training, its checkpoints, and the
     chunks of `ensemble` support both. `ideal_circuit` and `Run` reject labels other than the sum of the first k tokens, so
-    the laboratory cannot show models of such tasks; models that it trains in the page may have integer weights or a table of
-    labels as their rule.
+    the laboratory cannot show models that the package trained on such tasks. (The laboratory can itself train models whose
+    rule is integer weights or a table of labels.)
 
     Attributes:
         p: size of the vocabulary, at least 2.

@@ -20,11 +20,12 @@ STARTS, GROUP = 300, 64  # groups of random points, and their size; least square
 def gdpp_residuals(steps: Tensor, curvatures: Tensor, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
     """Residual R_i and eigenvalue λ_i before each layer i, in an eigendirection of the whitened Gram matrix.
 
-    R_{i+1} = R_i (1 + a_i λ_i) and λ_{i+1} = λ_i (1 + c_i λ_i)² with c_i = a_i b_i, from R_0 = 1 and λ_0 = λ.
+    The layers are A_i = a_i Σ⁻¹, B_i = b_i I. From R_0 = 1 and λ_0 = λ follow R_{i+1} = R_i (1 + a_i λ_i) and
+    λ_{i+1} = λ_i (1 + c_i λ_i)² with c_i = a_i b_i.
 
     Args:
         steps: step sizes a_i, shape (..., k).
-        curvatures: c_i = a_i b_i of all layers except the last (the last B has no effect), shape (..., k - 1).
+        curvatures: c_i = a_i b_i of all layers except the last, whose B_i has no effect, shape (..., k - 1).
         eigenvalues: λ of the Gram matrix, shape (q,).
 
     Returns:
@@ -73,7 +74,7 @@ def gdpp_loss(steps: Tensor | Sequence[float], curvatures: Tensor | Sequence[flo
 
 
 def gdpp_optimum(dim: int, n_context: int, n_layers: int) -> tuple[Tensor, Tensor, float]:
-    """The steps and curvatures with the least exact loss that local minimization from many starting points finds.
+    """The steps and curvatures with the least `gdpp_loss` that local minimization from many starting points finds.
 
     The loss has several local minima. The search is deterministic and can miss the lowest: data/gdpp_optima.json holds
     lower ones for some sizes with three layers and for most with four.

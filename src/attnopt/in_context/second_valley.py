@@ -27,7 +27,7 @@ def valley_loss(angle: Tensor, eigenvalues: Tensor, n_context: int, direction: i
         angle: θ in radians, any shape.
         eigenvalues: eigenvalues of Σ, positive, shape (d,).
         n_context: n, the number of labeled examples in a prompt.
-        direction: j, the index of an eigenvalue.
+        direction: j, from 0 to d - 1, the index of the eigenvector e_j toward which b turns.
 
     Returns:
         The loss, in the shape of ``angle``.
@@ -50,7 +50,7 @@ def valley_parameters(angle: Tensor, eigenvalues: Tensor, n_context: int, direct
         angle: θ in radians, any shape.
         eigenvalues: eigenvalues of Σ, positive, shape (d,).
         n_context: n, the number of labeled examples in a prompt.
-        direction: j, the index of an eigenvalue.
+        direction: j, from 0 to d - 1, the index of the eigenvector e_j toward which b turns.
 
     Returns:
         b, shape (..., d + 1), and A, shape (..., d + 1, d).
@@ -76,7 +76,7 @@ def second_valley(eigenvalues: Tensor, n_context: int, direction: int = 0) -> tu
     Args:
         eigenvalues: eigenvalues of Σ, positive, float64, shape (d,), d at least 2.
         n_context: n, the number of labeled examples in a prompt.
-        direction: j, the index of an eigenvalue.
+        direction: j, from 0 to d - 1, the index of the eigenvector e_j toward which b turns.
 
     Returns:
         Its angle in radians, at most π/2, and its loss; None if there is no such minimum.

@@ -57,11 +57,11 @@ def step_loss(steps: Tensor | Sequence[float], dim: int, n_context: int) -> Tens
 
 
 def optimal_step_sizes(dim: int, n_context: int, n_layers: int) -> tuple[Tensor, Fraction]:
-    """The steps that minimize the in-context loss over A_i = a_i Σ⁻¹, and the minimum as an exact fraction.
+    """The steps a_i that minimize the in-context loss of layers A_i = a_i Σ⁻¹, and the minimum as an exact fraction.
 
     Covariates are N(0, Σ) and weights w⋆ are N(0, Σ⁻¹), as in `step_loss`.
 
-    Among polynomials of degree k with r(0) = 1, a multiple of the kernel polynomial K_k(λ, 0) of the mean spectrum has the
+    Among polynomials r of degree k with r(0) = 1, a multiple of the kernel polynomial K_k(λ, 0) of the mean spectrum has the
     smallest mean square. Its roots are the free nodes of the Gauss–Radau rule with a node at 0. The minimum is that node's
     weight, 1 / Σ_j p_j(0)², where the p_j are the orthonormal polynomials.
 

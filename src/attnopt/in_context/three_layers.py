@@ -61,12 +61,13 @@ def _product(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def three_layer_certificate(n_context: int, gram: Tensor, share: Fraction) -> Fraction:
-    """Prove, in exact arithmetic, that no three symmetric layers in two dimensions have a loss below a bound.
+    """Prove, in exact arithmetic, that for d = 2 no three layers with symmetric weights have a loss below a bound.
 
     The bound is ``share`` times the least loss among multiples of the identity. Let z be the vector of `MONOMIALS`. The
-    function turns ``gram`` into an exact matrix Q with loss - bound = zᵀQz: it divides what is missing in a coefficient
-    among the pairs of monomials that contribute to it. Gaussian elimination in whole numbers then shows that Q is positive
-    definite. So the loss exceeds the bound everywhere, whatever the rounding errors in ``gram``.
+    function turns ``gram`` into an exact matrix Q with loss - bound = zᵀQz: for each coefficient of loss - bound, it spreads
+    the error that ``gram`` leaves evenly over the pairs of monomials that contribute to it. Gaussian elimination in whole
+    numbers then shows that Q is positive definite. So the loss exceeds the bound everywhere, whatever the rounding errors in
+    ``gram``.
 
     Args:
         n_context: n, the number of labeled examples in a prompt.

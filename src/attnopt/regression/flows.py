@@ -33,7 +33,7 @@ def feature_gradient(model: Model, printed: bool = False) -> Formula:
 
     Args:
         model: "linear" (N = Zθᵀ) or "quadratic" (N = ZθZᵀ).
-        printed: whether to take the published formula; for the linear model, it is the gradient.
+        printed: whether to return the papers' formula instead of the gradient; for the linear model, the two agree.
 
     Returns:
         One of `linear_gradient`, `quadratic_gradient`, and `quadratic_gradient_of_paper`.
@@ -67,7 +67,8 @@ def feature_flow(
         axis: the axis along which softmax and labels are normalized.
         times: the times of the returned features, one-dimensional, strictly increasing, not negative.
         model: "linear" (N = Zθᵀ) or "quadratic" (N = ZθZᵀ).
-        printed: follow minus the papers' formula for the quadratic model instead of minus the gradient.
+        printed: whether to follow minus the papers' formula instead of minus the gradient; for the linear model, the two
+            agree.
 
     Returns:
         The features at each time, shape (len(times), ..., S, F), with the leading dimensions broadcast.

@@ -39,8 +39,8 @@ def linear_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: Axi
 def quadratic_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: Axis) -> Tensor:
     """Gradient in Z of the cross-entropy of the quadratic model N = ZθZᵀ, θ symmetric: (σ + σᵀ - C - Cᵀ)Zθ.
 
-    Attention over the keys and over the queries enter symmetrically, so ``axis`` only tells how the labels are normalized:
-    exchanging the axis and replacing C by Cᵀ leaves the value unchanged.
+    Attention over the keys and attention over the queries enter symmetrically, so ``axis`` only tells how the labels are
+    normalized: exchanging the axis and replacing C by Cᵀ leaves the value unchanged.
 
     Args:
         features: Z, shape (..., S, F).

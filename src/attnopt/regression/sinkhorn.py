@@ -9,7 +9,7 @@ MOST_STEPS = 100
 
 
 def sinkhorn_attention(scores: Tensor) -> Tensor:
-    """The symmetric doubly stochastic scaling D exp(A) D of a symmetric score matrix A.
+    """The doubly stochastic matrix D exp(A) D of a symmetric score matrix A, with entrywise exp and a positive diagonal D.
 
     Args:
         scores: A, shape (..., S, S), symmetric.

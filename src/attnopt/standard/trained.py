@@ -16,7 +16,7 @@ def load_regressor(setting: str, seed: int) -> Transformer:
     """A transformer with 4 heads, trained on prompts of 16 labeled points and a query, in float32.
 
     Args:
-        setting: a setting of ``experiments/steps_in_prompt.py``, such as "base".
+        setting: "base" or "skewed", settings of ``experiments/steps_in_prompt.py``.
         seed: the seed of the run.
 
     Source: trained by ``experiments/steps_in_prompt.py``.
@@ -28,7 +28,7 @@ def load_counter(setting: str, seed: int) -> Transformer:
     """A transformer with 4 heads, trained on sparse parity, in float32.
 
     Args:
-        setting: a setting of ``experiments/counting.py``, which must be "base".
+        setting: must be "base", the only setting of ``experiments/counting.py`` whose models come with the package.
         seed: the seed of the run.
 
     Source: trained by ``experiments/counting.py``.
@@ -40,7 +40,7 @@ def load_guesser(setting: str, seed: int) -> Transformer:
     """A transformer with 4 heads, trained to predict a masked word, in float32.
 
     Args:
-        setting: a setting of ``experiments/guessed_labels.py``, which must be "base".
+        setting: must be "base", the only setting of ``experiments/guessed_labels.py`` whose models come with the package.
         seed: the seed of the run.
 
     Source: trained by ``experiments/guessed_labels.py``.

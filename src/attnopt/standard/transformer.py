@@ -135,7 +135,7 @@ def train(model: nn.Module, loss: Callable[[], Tensor], steps: int, rate: float 
         model: the model to train.
         loss: function that returns the loss of a new batch at each call.
         steps: number of steps.
-        rate: the learning rate that warm-up and cosine multiply.
+        rate: the base learning rate, which the factors of warm-up and cosine multiply.
         warmup: number of steps of warm-up.
     """
     steps, warmup = check_count("steps", steps), check_count("warmup", warmup, 0)

@@ -1,7 +1,7 @@
 """How many examples one attention layer needs to learn a rule from its prompt, and how many a clustering feature saves.
 
 A layer answers with a weighted sum of labels. The eigenvalue of its kernel at the rule and the kernel's second moment
-determine one number, the sample-cost constant ν: with the best scale, the share 1 - n/(n + ν - 1) of the variance is
+determine one number, the sample-cost constant ν: with the best output scale, the share 1 - n/(n + ν - 1) of the variance is
 unexplained after n examples.
 """
 
@@ -29,17 +29,17 @@ LARGEST_SIZE = 2**20  # so many random numbers in single precision are rarely eq
 
 
 class Price(NamedTuple):
-    """The least cost of a softmax head on linear rules, and the squared scale of its scores that attains it."""
+    """The least cost of a softmax head on linear rules, and the squared score scale at which the head attains it."""
 
     number: float  #: The least limit of n·loss/d.
     spread: float  #: The squared score scale r.
 
 
 def softmax_price(dim: int) -> Price:
-    """The least limit of n·loss/d, for n → ∞ examples, of a softmax head on linear rules, and its squared score scale r.
+    """The smallest limit of n·loss/d that a softmax head can reach on linear rules, and the squared score scale r for it.
 
-    The covariates are N(0, I_d). The limit is min (1 - r)/(r(1 - 2r)^(d/2 + 1)) = e(d + 2) + O(1/d) over r; for linear
-    attention, it is d + 1.
+    The limit is for n → ∞ examples with covariates from N(0, I_d). The smallest is
+    min (1 - r)/(r(1 - 2r)^(d/2 + 1)) = e(d + 2) + O(1/d) over r; for linear attention, it is d + 1.
 
     Args:
         dim: d, the number of covariates.
@@ -54,9 +54,9 @@ def softmax_price(dim: int) -> Price:
 def agreement_number(length: int, weight: int, p: int, sharpness: float) -> float:
     """The sample-cost constant ν of a head whose scores are β times the number of matching tokens, on uniform sequences.
 
-    With weights e^score and the best scale, it leaves 1 - n/(n + ν - 1) of the variance unexplained after n examples.
-    For a rule that reads k tokens (a character; for p = 2, a parity), ν = (1 + (p - 1)ρ²)^L / ρ^(2k), where
-    ρ = (e^β - 1)/(e^β + p - 1).
+    With weights e^score and the best output scale, the head leaves 1 - n/(n + ν - 1) of the variance unexplained after n
+    examples. For a rule that is a group character of k tokens (for p = 2, their parity), ν = (1 + (p - 1)ρ²)^L / ρ^(2k),
+    where ρ = (e^β - 1)/(e^β + p - 1).
 
     Args:
         length: L, tokens per sequence.
@@ -101,7 +101,7 @@ def _power(logarithm: float) -> float:
 
 
 def positive_number(length: int, weight: int, p: int = 2) -> float:
-    """The least sample-cost constant ν of nonnegative weights for all rules that read k tokens.
+    """The least sample-cost constant ν of nonnegative weights for all rules that are group characters of k tokens.
 
     The weights are a kernel that has all these rules as eigenfunctions with the same eigenvalue. Let N be the number of
     rules, and Φ their sum, a Krawtchouk polynomial of the number of differing tokens. The least ν is N² / max E(±Φ)₊²,
@@ -222,7 +222,7 @@ def read_out(
     Args:
         features: features ξ of all sequences, shape (N, d).
         labels: their labels, of the same dtype, shape (N,).
-        context: indices of the examples, shape (P, n), as from `draw_prompts`.
+        context: indices of the examples, shape (P, n), as returned by `draw_prompts`.
         queries: indices of the queries, shape (P,).
         sharpness: the inverse temperature β.
         numbers: the numbers n of examples, increasing, shape (m,).

@@ -78,10 +78,10 @@ def tied_rates(dim: int, examples: int, layers: int) -> tuple[float, float]:
 
 
 def grouped_optimum(groups: Sequence[int], dim: int, examples: int) -> tuple[Tensor, float]:
-    """The only critical point of the loss at which exactly the layers of each group have equal steps, in a given order.
+    """The only critical point at which layers have equal steps exactly if they share a group, for a given order of groups.
 
-    With one group, it is the tied optimum; if every group is one layer, the global minimum; and otherwise a saddle, at which
-    training may pause between the two.
+    With one group, it is the tied optimum; with one layer per group, it is the global minimum. Otherwise it is a saddle,
+    where training may pause on its way from the first to the second.
 
     Args:
         groups: number of layers in each group, in the order of increasing magnitude of their steps.
@@ -158,7 +158,7 @@ def plateau_time(starts: Tensor | Sequence[float], dim: int, examples: int, reac
     The range is the largest minus the smallest step, and g(a) the loss of k equal steps (see `tied_optimum`). To first
     order, the range grows at rate g''(a) / (k(2k - 1)), while the mean a follows the flow of equal steps, ȧ = -g'(a)/k. At
     the optimum a⋆, this is the rate of repulsion A (see `tied_rates`). If the extremes are not at equal distances from the
-    mean, the next order adds (B/A²) (largest + smallest - 2 mean), taken when the tie breaks, where
+    mean, the next order adds to the time (B/A²) (largest + smallest - 2 mean), evaluated when the tie breaks, where
     B = g‴(a⋆) / (k(2k - 1)(2k - 2)). The remaining error is of the order of ``reached`` squared and of the initial range.
 
     Along the flow, equal steps stay equal. It leads to the `grouped_optimum` with the groups of equal steps in ``starts``;

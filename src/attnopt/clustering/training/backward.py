@@ -88,7 +88,7 @@ def exponentials(scores: Tensor, spread: Tensor | None = None) -> Tensor:
             judge.
 
     Raises:
-        ValueError: if ``spread`` is not given and a model's scores spread over more than single precision can represent.
+        ValueError: if ``spread`` is not given and a model's scores differ by more than single precision can represent.
     """
     below = scores - scores.amax((-2, -1), keepdim=True)
     if spread is not None:
@@ -100,7 +100,7 @@ def exponentials(scores: Tensor, spread: Tensor | None = None) -> Tensor:
 
 
 def too_far(model: int, spread: float) -> ValueError:
-    """The error for a model whose scores spread too far."""
+    """The error for a model whose scores differ too much."""
     return ValueError(
         f"attention scores must lie within {SPREAD:.0f} of each other, or single precision loses the smaller ones; "
         f"those of model {model} spread over {spread:.1f}: its query has grown too long"
@@ -111,7 +111,7 @@ def pair_table(views: Params, norm: Norm, spread: Tensor | None = None) -> dict[
     """All quantities that attention needs for the pairs of token and position.
 
     Args:
-        views: parameters, as from `Layout.views`.
+        views: parameters, as returned by `Layout.views`.
         norm: the models' normalization.
         spread: see `exponentials`.
 
@@ -121,7 +121,7 @@ def pair_table(views: Params, norm: Norm, spread: Tensor | None = None) -> dict[
         sums over a sequence's pairs are the numerator and the denominator of ξ.
 
     Raises:
-        ValueError: if the scores of a model spread too far and ``spread`` is not given.
+        ValueError: if the scores of a model differ too much and ``spread`` is not given.
     """
     token, position, query = views["token"], views["position"], views["query"]
     sums = (token.mT.unsqueeze(-1) + position.mT.unsqueeze(-2)).flatten(2)
@@ -139,7 +139,7 @@ def attend(rows: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
 
     Args:
         rows: ``rows`` of `pair_table`, shape (M, d + 1, pL).
-        batch: marks of the sequences, shape (M, B, pL).
+        batch: the sequences, as returned by `marks`, shape (M, B, pL).
     """
     totals = torch.bmm(rows, batch.mT)
     inverse = totals[:, -1:].reciprocal()
@@ -167,9 +167,9 @@ def loss_and_gradients(
     """Mean cross-entropy of every model on its own batch; the gradients are written into ``grads``.
 
     Args:
-        views: parameters, as from `Layout.views`, with biases.
+        views: parameters, as returned by `Layout.views`, with biases.
         grads: views of the same shapes, which are overwritten.
-        batch: marks of the sequences, shape (M, B, pL).
+        batch: the sequences, as returned by `marks`, shape (M, B, pL).
         truth: one-hot labels, shape (M, v, B), for the v tokens of the vocabulary.
         norm: the models' normalization.
         spread: see `exponentials`.

@@ -126,11 +126,11 @@ class Kernel:
             name: name of the function.
             models: number of models, M.
             values: the function's other arguments.
-            spread: if the scores of a model spread too far, its entry is raised to that spread, shape (M,), for the caller
+            spread: if the scores of a model differ too much, its entry is raised to that spread, shape (M,), for the caller
                 to judge; the model is not changed further, and its results are meaningless.
 
         Raises:
-            ValueError: if the scores of a model spread too far and ``spread`` is not given.
+            ValueError: if the scores of a model differ too much and ``spread`` is not given.
         """
         found, given = torch.zeros(models), []
         for value in values:

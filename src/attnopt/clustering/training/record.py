@@ -50,7 +50,7 @@ class TrainingState:
         memory: a dict of all else that changes during training, each of shape (M, …): Adam's moments ``first`` and
             ``second``; the number of ``steps`` done; the ``squares`` of gradients and the number of steps, ``counted``,
             since the last evaluation; and ``stopped``, the last epoch that a diverged model completed (-1 for the others),
-            with the ``spread`` of its scores.
+            with the ``spread`` of its scores, the largest minus the smallest.
     """
 
     epoch: int
@@ -289,7 +289,7 @@ def save_training(file: Path | str, training: Training, description: str = "") -
 
     Args:
         file: path of the file, which must end in ``.npz``; its folder is created if necessary.
-        training: training, as from `train`.
+        training: training, as returned by `train`.
         description: description of its origin, which `load_training` can check.
     """
     if Path(file).suffix != ".npz":

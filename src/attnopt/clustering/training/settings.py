@@ -36,7 +36,7 @@ class Settings:
         epochs: passes through the training set.
         draws: source of the random numbers for the initial weights, the data, and the order of the batches: "torch", or
             "laboratory" to repeat a run of the book's laboratory, where each model has its own order. The laboratory
-            computes in double precision, as plain steps do with ``dtype=torch.float64`` in `train`.
+            computes in double precision, as `train` does with ``dtype=torch.float64``.
         betas: Adam's β₁ and β₂ for all models, at least 0 and less than 1.
         eps: Adam's ε for all models.
         width: number of neurons in the feed-forward layer, h.

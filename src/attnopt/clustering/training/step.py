@@ -189,7 +189,7 @@ class Plain:
 
         Args:
             rows: weights, one row per model.
-            data: as from `sequences`, per model or the same for all; by default, each model's own training set.
+            data: as returned by `sequences`, per model or the same for all; by default, each model's own training set.
             spread: see `exponentials`.
         """
         views, (batch, truth) = self.layout.views(rows), self.data if data is None else data

@@ -54,14 +54,15 @@ def train(
 
     A model's initial weights and data depend only on its seed; the order of the mini-batches is drawn anew each epoch and
     shared by all models, whose data are independent. At the paper's sizes, on the processors tried, the other models in the
-    ensemble do not change a model's numbers by a single bit. In plain steps at other sizes, or in an ensemble with wider
-    models, the rounding of products depends on the shapes of the matrices and on their alignment in memory. Compiled steps
-    use as many threads as PyTorch does (`torch.get_num_threads`), which changes no number; plain steps use one, and
-    `ensemble` uses all cores. A model takes less than 1 MB of memory at the defaults.
+    ensemble do not change a model's numbers by a single bit. Steps are compiled C or plain PyTorch (see ``compiled``). In
+    plain steps at other sizes, or in an ensemble with wider models, the rounding of products depends on the shapes of the
+    matrices and on their alignment in memory. Compiled steps use as many threads as PyTorch does (`torch.get_num_threads`),
+    which changes no number; plain steps use one, and `ensemble` uses all cores. A model takes less than 1 MB of memory at
+    the defaults.
 
-    A model diverges if its attention scores spread over more than 80, where single precision loses the smaller ones, or if a
-    number is no longer finite. It keeps the weights of the last epoch that it completed, its later history is nan,
-    ``stopped`` holds that epoch and the reason, and a warning names its seed and settings. The other models continue.
+    A model counts as diverged if two of its attention scores differ by more than 80, beyond which float32 loses the smaller
+    one, or if a number is no longer finite. It keeps the weights of the last epoch that it completed, its later history is
+    nan, ``stopped`` holds that epoch and the reason, and a warning names its seed and settings. The other models continue.
 
     Args:
         seeds: seeds of the M models.
@@ -83,17 +84,17 @@ def train(
             H200 is faster than compiled steps on the CPU; no other GPU has been tried.
         dtype: dtype of the weights.
         compiled: whether to take the steps in C, which this machine's compiler compiles within a second or two; by default,
-            whenever possible, that is, on the CPU, in float32, with a compiler. C is several times as fast, above all for
-            few models. The numbers are those of the plain steps up to rounding, but training magnifies rounding errors, so
-            most models soon differ visibly. Compiled steps repeat to the last bit on one machine but not on another;
-            ``compiled=False`` gives numbers that do not depend on a compiler.
+            whenever possible, that is, on the CPU, in float32, with a compiler. Compiled steps are several times as fast as
+            plain ones, above all with few models. The numbers are those of the plain steps up to rounding, but training
+            magnifies rounding errors, so most models soon differ visibly. Compiled steps repeat to the last bit on one
+            machine but not on another; ``compiled=False`` gives numbers that do not depend on a compiler.
 
     Returns:
         A `Training`, with its tensors on the CPU.
 
     Raises:
-        ValueError: if the scores of ``start`` spread over more than 80, or the checkpoint cannot be read or has other
-            settings.
+        ValueError: if two scores of a model in ``start`` differ by more than 80, or the checkpoint cannot be read or has
+            other settings.
         RuntimeError: if ``compiled`` is True and there is no C compiler, or compilation fails.
 
     Warns:
@@ -250,7 +251,7 @@ def ensemble(
         compiled: whether to take the steps in C, as for `train`.
 
     Returns:
-        A `Training`, as from `train`; its numbers depend on ``chunk`` and ``jobs`` only as `train` describes for the other
+        A `Training`; its numbers depend on ``chunk`` and ``jobs`` only as `train` describes for the other
         models in an ensemble.
 
     Raises:
@@ -362,7 +363,7 @@ def warn_of_plain_steps(reason: str) -> None:
 
 
 def fitting(start: Start, settings: Grid, device: torch.device | str, dtype: torch.dtype) -> Models | TrainingState:
-    """The start of a training, moved to a device and dtype; it must fit the settings, and scores must not spread too far.
+    """The start of a training, moved to a device and dtype; it must fit the settings, and scores must not differ too much.
 
     Args:
         start: models with biases, one per seed, or a state of such models.
