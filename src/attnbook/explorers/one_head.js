@@ -263,7 +263,7 @@ function drawBars(picture, { shares, belief, count, effective }, { clusters, tok
   );
   const at = BARS[0] + part(Math.max(1, effective));
   line(picture, [at, top + 46], [at, top + 70], { "stroke-width": 2.5 });
-  drawn("text", { x: BARS[0], y: top + 92, class: "ao-small" }, picture, "(lengths on a logarithmic scale)");
+  drawn("text", { x: BARS[0], y: top + 92, class: "ao-small" }, picture, "(gray bar: logarithmic scale)");
   if (clusters === 1) drawn("text", { x: BARS[0], y: 108, class: "ao-small" }, picture, "one cluster: linear attention");
 }
 
@@ -281,7 +281,7 @@ function say({ everyone, limit, between, within, pull, gradient, count, effectiv
     }. ` +
     `The ${tokens} tokens count like ${show(count, 1)} equally weighted ones (${
       show(effective, 1)
-    } expected); if this number is large, attention's output lies in the shaded ellipse in about nine of ten contexts.`;
+    } expected). If the expected number is large, attention's output lies in the shaded ellipse in about nine of ten contexts.`;
 }
 
 const guess = {
@@ -291,7 +291,7 @@ const guess = {
   reveal: (guessed, { gradient }) =>
     `${
       guessed === "neither" ? "Right" : "Not quite"
-    }: the arrow keeps its length and direction, because both ends move by the same Σq, along the dotted lines. In a long context, the arrow is Part I's step for these class vectors, ${
+    }: the arrow keeps its length and direction, because both ends move by the same vector Σq, where Σ is the covariance of each cluster, along the dotted lines. In a long context, the arrow is Part I's step for these class vectors, ${
       pair(scaled(-1, gradient))
     }, whatever Σ is.`,
 };
