@@ -73,7 +73,7 @@ def find_spikes(loss: Tensor, factor: float = 2.0, rise: float = 0.02, window: i
 
 
 class Course:
-    """Training runs that go one step at a time, each in its own epoch, with steps as in `train` with ``compiled=False``.
+    """Training runs that advance step by step, each in its own epoch, with steps as in `train` with ``compiled=False``.
 
     Args:
         seeds: seeds of the M models, which may repeat.
