@@ -217,11 +217,11 @@ function draw([plane, bars], now, state, bounds, asking) {
 }
 
 function say({ shown, chance, own, right, shares, exact }, { labels, layers }) {
-  return `The layer${layers === 1 ? " predicts" : "s predict"} label 1 for the query with probability ${
+  return `The layer${layers === 1 ? " gives" : "s give"} the label 1 of the query the probability ${
     show(chance, 3)
-  }; its label is ${labels[QUERY]}: ${right ? "right" : "wrong"}. Of the ${shown} supplied labels, the layer${
-    layers === 1 ? " predicts" : "s predict"
-  } ${own} correctly. ` +
+  }. The true label is ${labels[QUERY]}, so the prediction is ${
+    right ? "right" : "wrong"
+  }. Of the ${shown} supplied labels, the layer${layers === 1 ? " predicts" : "s predict"} ${own} correctly. ` +
     `Over ${TOSSES} prompts of coin flips, ${
       layers === 1 ? "one layer is" : `${layers} layers are`
     } right about the query with frequency ${show(shares["put in"])} if its label is supplied${
