@@ -223,9 +223,9 @@ function say({ probabilities, predicted, moved, shares, start_norm: norm, impose
     ? `, ${digits(100 * shares[iteration], 3)}% of the start's norm ${show(norm)}`
     : "; its norm at the start was 0";
   const travel = chosen < 0
-    ? `The label is the vector of the classifier's own probabilities, so the update is exactly zero, and the image does not move from its start of norm ${
+    ? `The label is the vector of the classifier's own probabilities, so the update is exactly zero, and the image does not change (its norm stays ${
       show(norm)
-    }`
+    })`
     : `The image has moved by ${digits(moved[iteration], 3)}${share}`;
   return `Image ${image} after ${after(state)} (step size ${show(state.step)}): predicted ${
     classes[predicted[iteration]]
