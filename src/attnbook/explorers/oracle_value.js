@@ -281,7 +281,7 @@ const tour = [
   {
     set: { oracle: "own", temperature: 0.5 },
     say:
-      "Labels that are the belief itself, sharpened. The gain is below 0 at every step: all that they add is false confidence.",
+      "Labels that are the belief itself, sharpened. The gain is negative for every step size: such labels add only false confidence.",
   },
   {
     set: { oracle: "hint", reliability: 1 },
