@@ -392,7 +392,7 @@ function drawNeurons(picture, now, { receptors }, asking) {
   strip(activations, 70, 32, 6, activity, () => "currentColor");
   const added = most < 0.005
     ? "the neurons add nothing to the logits"
-    : `added to ζ₁ − ζ₀ in total: +${show(up, 1)} and ${show(down, 1)}`;
+    : `adds to ζ₁ − ζ₀: +${show(up, 1)} and ${show(down, 1)} in sum`;
   strip(pushes, 124, 26, 26, added, hue);
   const widest = Math.max(...logits.map(Math.abs), 1e-9), middle = 195;
   line(picture, [middle, 158], [middle, 201], { opacity: 0.5 });
@@ -439,10 +439,12 @@ function say({ sequence, length, output, probabilities, label, ones, on_prefix: 
   return `The prefix contains ${ones} ${ones === 1 ? "one" : "ones"}, so the label is ${label}. Attention on the prefix: ${
     show(100 * onPrefix)
   }%. ` +
-    `ξ = ${pair(sequence)}, length ${show(length, 3)}; after the feed-forward layer, ψ = ${
-      pair(output)
-    }. The model answers 1 with probability ${show(probabilities[1], 4)}, so it is ${
-      Math.abs(lead) < 1e-12 ? "undecided" : lead > 0 ? "right" : "wrong"
+    `ξ = ${pair(sequence)}, length ${show(length, 3)}; after the feed-forward layer, ψ = ${pair(output)}. The model ${
+      Math.abs(lead) < 1e-12
+        ? "gives both answers the same probability"
+        : `answers ${lead > 0 ? label : 1 - label} with probability ${show(0.5 + Math.abs(lead), 4)}, so it is ${
+          lead > 0 ? "right" : "wrong"
+        }`
     }. ` +
     `${which(flips)}. The model is right on ${show(100 * accuracy, accuracy === 1 ? 0 : 1)}% of all 4096 sequences.`;
 }
