@@ -223,7 +223,7 @@ function drawCurves(picture, now, state, asking) {
 function drawTerms(picture, now) {
   const y = decades(now.terms.flat().filter((value) => value > 0));
   const at = axes(picture, FRAME, {
-    label: "gradient in",
+    label: "gradient for",
     low: 0,
     high: 4,
     ticks: [0.5, 1.5, 2.5, 3.5],
@@ -276,14 +276,14 @@ const guess = {
     return `${answer === undefined ? "It" : answer === "it grows" ? "Right: it" : "Not quite: it"} grows, from ${
       written(from)
     } to ${written(to)}. V determines ξ, and the feed-forward layer sees only the direction of ξ. ` +
-      "The shorter ξ is, the more a small push turns it. The paper’s bound depends on V only through the norm of V and the distance from the labels, so it does not follow the gradient.";
+      "The shorter ξ is, the more a small push turns it. The bound of Odonnat et al. (2025), the paper, depends on V only through the norm of V and the distance from the labels, so it does not follow the gradient.";
   },
 };
 const tour = [
   {
     set: { value: 0.01 },
     say:
-      "V divided by 100: the gradient is almost at the paper's bound. The bound for V is violated, and that for the query comes next: both gradients are propagated through the normalization of ξ.",
+      "V divided by 100: the whole gradient has almost reached the paper's bound. The separate bound for V is already violated, and that for the query comes next: both gradients pass through the normalization of ξ.",
   },
   {
     set: { value: 0.001 },

@@ -161,7 +161,12 @@ function legend(parent, entries) {
 const sign = (index, color) => (parent, x) => mark(parent, index, [x, 17], 5, { fill: color, stroke: "currentColor" });
 
 function drawEmbeddings(picture, now, { query, rest, split, noise }, asking) {
-  axes(picture, FRAME, { label: "positions P, sums Z, q / 6", low: -SPACE, high: SPACE, ticks: [-2, -1, 0, 1, 2] }, {
+  axes(picture, FRAME, {
+    label: "positions P, normalized sums Z, q / 6",
+    low: -SPACE,
+    high: SPACE,
+    ticks: [-2, -1, 0, 1, 2],
+  }, {
     label: "",
     low: -SPACE,
     high: SPACE,
@@ -276,7 +281,7 @@ const guess = {
   reveal(answer) {
     return `${
       answer === undefined ? "There" : answer === "6, one for each number of ones" ? "Right: there" : "Not quite: there"
-    } are six. Attention averages the first five tokens. The average keeps the number of ones, and forgets their order and what follows them. ` +
+    } are six. Attention averages the first five tokens. The average keeps the number of ones but forgets their order and the tokens after the first five. ` +
       "It does not separate odd from even: the classes alternate along the line, and the feed-forward layer must assign a class to each cluster separately.";
   },
 };
