@@ -130,7 +130,7 @@ document.addEventListener("DOMContentLoaded", () => {
     return found;
   };
   const UP = ["from", "to"], DOWN = ["to", "from"];
-  const named = (id) => byId[id].dataset.name.replaceAll(";", ","); // semicolons separate the links
+  const named = (id) => byId[id].dataset.name;
   let chosen = "";
 
   function choose(id, remember = true) {

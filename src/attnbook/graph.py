@@ -365,5 +365,5 @@ class Table:
     def _link(self, name: str) -> str:
         node = self.nodes[name]
         source = "" if node.source in ("statement", "book") else f" of {short(papers()[node.source]).partition(' ')[0]}"
-        text = (titled(node) if node.source == "statement" else node.name).replace(";", ",")  # semicolons separate the links
+        text = titled(node) if node.source == "statement" else node.name
         return f'<a href="#{name}">{html.escape(text)}{source}</a>'

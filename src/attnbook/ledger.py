@@ -138,7 +138,7 @@ class Ledger:
 
     def _links(self, names: Iterable[str], more: int = 0) -> str:
         """Links to cards, each theorem with its kind, and how many more depend on them indirectly."""
-        titles = {name: titled(self.nodes[name]).replace(";", ",") for name in names}  # semicolons separate the links
+        titles = {name: titled(self.nodes[name]) for name in names}
         for name in titles.keys() & statements().keys():
             kind = statements()[name].kind
             titles[name] += "" if kind.capitalize() in titles[name] else f" ({kind})"
@@ -146,7 +146,7 @@ class Ledger:
         if more and len(links) == 1:
             return f"{links[0]} and, through it, {more} more"
         links += [f"and, through these, {more} more"] if more else []
-        return ("; " if more or any("," in title for title in titles.values()) else ", ").join(links)
+        return "; ".join(links)  # names contain commas
 
     def _stands(self, node: Node) -> str:
         below = f"Depends on {self._links(node.uses)}. " if node.uses else ""
