@@ -135,7 +135,7 @@ const SIGNS = { value: "V", receptors: "W", assemblers: "U", logits: "logits" };
 const LOOKS = [
   { name: "gradient", stroke: "currentColor", "stroke-dasharray": "none", "stroke-width": 2.6 },
   { name: "our bound", stroke: COLORS[2], "stroke-dasharray": "none", "stroke-width": 1.8 },
-  { name: "paper's", stroke: PURPLE, "stroke-dasharray": "7 4", "stroke-width": 2.2 },
+  { name: "Odonnat et al.", stroke: PURPLE, "stroke-dasharray": "7 4", "stroke-width": 2.2 },
 ];
 const written = (
   value,
@@ -252,7 +252,8 @@ function draw([curves, terms], now, state, bounds, asking) {
 
 function say(now) {
   const [gradient, ours, theirs] = now.totals,
-    broken = NAMES.filter((_, term) => now.terms[2][term] < now.terms[0][term] * (1 - 1e-12));
+    broken = NAMES.filter((_, term) => now.terms[2][term] < now.terms[0][term] * (1 - 1e-12))
+      .map((name) => `the ${name === "value" ? "value matrix" : name}`);
   const beside = (bound) => (gradient > 0 ? ` (${written(now.ratios[bound])} times the gradient)` : "");
   return `${now.correct} of 16 sequences are classified correctly. Mean distance from the labels: ${
     written(now.distance)

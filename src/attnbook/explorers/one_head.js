@@ -263,7 +263,7 @@ function drawBars(picture, { shares, belief, count, effective }, { clusters, tok
   );
   const at = BARS[0] + part(Math.max(1, effective));
   line(picture, [at, top + 46], [at, top + 70], { "stroke-width": 2.5 });
-  drawn("text", { x: BARS[0], y: top + 92, class: "ao-small" }, picture, "(gray bar: logarithmic scale)");
+  drawn("text", { x: BARS[0], y: top + 92, class: "ao-small" }, picture, "(gray bars: logarithmic scale)");
   if (clusters === 1) drawn("text", { x: BARS[0], y: 108, class: "ao-small" }, picture, "one cluster: linear attention");
 }
 
@@ -291,7 +291,7 @@ const guess = {
   reveal: (guessed, { gradient }) =>
     `${
       guessed === "neither" ? "Right" : "Not quite"
-    }: the arrow keeps its length and direction, because both ends move by the same vector Σq, where Σ is the covariance of each cluster, along the dotted lines. In a long context, the arrow is Part I's step for these class vectors, ${
+    }: the arrow keeps its length and direction, because both ends move along the dotted lines by the same vector Σq, where Σ is the covariance of each cluster. In a long context, the arrow is Part I's step for these class vectors, ${
       pair(scaled(-1, gradient))
     }, whatever Σ is.`,
 };

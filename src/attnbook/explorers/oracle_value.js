@@ -248,7 +248,7 @@ function say(now, { oracle, step, truth, temperature, reliability }) {
       : `The trace is ${show(now.trace, 3)}, but the label is worth ${
         show(now.label, 3)
       }, so the belief is not calibrated. `) +
-    `The oracle supplies ${show(own, 3)} of the label’s value, and correcting miscalibration supplies ${show(off, 3)}; ${
+    `Of the label’s value, the oracle supplies ${show(own, 3)} and correcting miscalibration ${show(off, 3)}; ${
       show(left, 3)
     } remains. `;
   const [low, high] = now.bounds.map((bound) => show(bound, 3)),

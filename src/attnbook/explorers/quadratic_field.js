@@ -228,7 +228,7 @@ function say(now, { point }) {
 
 const guess = {
   prompt:
-    "The two tokens now serve as the classes, and each is its own correct class; θ = 1, and softmax runs over the queries. If you take small steps from the dot along the negative of the paper's formula, what does the cross-entropy do?",
+    "The two tokens now also serve as the classes, and the correct class of each token is the token itself; θ = 1, and softmax runs over the queries. If you take small steps from the dot along the negative of the paper's formula, what does the cross-entropy do?",
   options: ["falls", "rises", "stays as it is"],
   tells: true,
   reveal(guessed, { losses }) {
