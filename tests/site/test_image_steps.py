@@ -107,7 +107,7 @@ def test_the_black_image_has_no_true_class(page, here):
     set_controls(explorer, {"image": 0, "label": "true", "noise": 0, "step": 1, "iteration": 1})
     assert "a black image has no true class" in status(explorer)
     assert f"★ {here.classes[0]}" in explorer.locator("svg").text_content()
-    assert explorer.locator("option").first.inner_text() == f"no true label: {here.classes[0]}"
+    assert explorer.locator("option").first.inner_text() == f"{here.classes[0]} (no true label)"
 
 
 def test_its_screens_fit_a_phone(show, here):

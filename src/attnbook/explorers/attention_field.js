@@ -381,7 +381,7 @@ function say(now, state) {
       ? ""
       : `${axis === "class" ? " Its" : " If the other tokens stay fixed, its"} ${
         now.zero
-          ? `step is zero at × = ${pair(now.zero)}.`
+          ? `step would be zero at × = ${pair(now.zero)}.`
           : hasZero(state)
           ? "step is zero only at a point farther out than 50."
           : "step is never zero: the token moves off to infinity, ever more slowly."

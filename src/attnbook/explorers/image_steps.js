@@ -136,7 +136,7 @@ const truthOf = ({ image, truth, classes }) => (image === 0 ? null : classes[tru
 const subjectOf = (state) => (state.image === 0 ? "image 0: black" : `image ${state.image}: ${truthOf(state)}`);
 const after = ({ iteration }) => (iteration === 1 ? "1 block" : `${iteration} blocks`);
 function nameOf(label, state, { predicted }) {
-  if (label === "true") return truthOf(state) ? `true: ${truthOf(state)}` : `no true label: ${state.classes[0]}`;
+  if (label === "true") return truthOf(state) ? `true: ${truthOf(state)}` : `${state.classes[0]} (no true label)`;
   if (label === "predicted") return `predicted: ${state.classes[predicted[0]]}`;
   return label === "soft" ? "its own softmax" : label;
 }

@@ -392,7 +392,7 @@ function drawNeurons(picture, now, { receptors }, asking) {
   strip(activations, 70, 32, 6, activity, () => "currentColor");
   const added = most < 0.005
     ? "the neurons add nothing to the logits"
-    : `contributions to ζ₁ − ζ₀: positive +${show(up, 1)}, negative ${show(down, 1)}`;
+    : `ζ₁ − ζ₀ gains ${show(up, 1)} and loses ${show(-down, 1)}`;
   strip(pushes, 124, 26, 26, added, hue);
   const widest = Math.max(...logits.map(Math.abs), 1e-9), middle = 195;
   line(picture, [middle, 158], [middle, 201], { opacity: 0.5 });
