@@ -186,7 +186,7 @@ ASKED = [
     ("gradient_bound", "it grows", "and here?", "28.2", "Right: it grows"),
     ("ideal_circuit", "2, one for each label", "4096 embeddings: where?", "Suffix invariance", "Not quite: there are six."),
     ("labels_in_context", "1 time in 2", "How often is it right", "exactly", "Not quite: one layer repeats"),
-    ("layer_steps", "for all four", "Σ now has the condition number 6.", "0.035", "Not quite: for −γ I only."),
+    ("layer_steps", "for all four", "Σ now has condition number 6.", "0.035", "Not quite: for −γ I only."),
     ("layer_training", "together, at the best equal size", "0.300 and 0.310", "optim", "Not quite: the sizes end at the"),
     ("layers", "also come to rest", "layers: ?", "No layer raised", "Not quite: they jump back and forth"),
     ("one_head", "it turns", "every cluster becomes twice as wide", "limit", "Not quite: the arrow keeps"),

@@ -195,7 +195,7 @@ function say(now, { method, layers }) {
       METHODS.filter((name) => name !== method).map((name) => `${STYLES[name].name} ${worded(now.errors[name][layers])}`)
         .join(", ")
     }). ` +
-    `The prompt's H has the condition number ${show(now.condition, 1)}. ` +
+    `The prompt's H has condition number ${show(now.condition, 1)}. ` +
     (now.rise < 0
       ? "No layer raised the loss on this prompt."
       : `Layer ${now.rise} is the first to raise the loss on this prompt.`) +
@@ -204,7 +204,7 @@ function say(now, { method, layers }) {
 
 const guess = {
   prompt: ({ conditioning }) =>
-    `Σ now has the condition number ${
+    `Σ now has condition number ${
       show(conditioning, 0)
     }. If it were 30, for which layers would the error after the last layer be different?`,
   tells: true,
@@ -213,8 +213,8 @@ const guess = {
   reveal(answer, now, state, then) {
     const [here, long] = [now, then].map(({ errors }) => METHODS.map((name) => worded(errors[name].at(-1))));
     return judged(answer, answer === "for −γ I only", "For −γ I only.") +
-      ` Its error goes from ${here[0]} to ${long[0]}. ` +
-      METHODS.slice(1).map((name, index) => `${STYLES[name].name} stays at ${long[index + 1]}`).join(", ") + ".";
+      ` Its error goes from ${here[0]} to ${long[0]}. The others keep theirs: ` +
+      METHODS.slice(1).map((name, index) => `${STYLES[name].name} ${long[index + 1]}`).join(", ") + ".";
   },
 };
 
