@@ -255,7 +255,7 @@ const tour = [
   {
     set: { examples: 1 },
     say:
-      "One example: w₁ lies on the line through 0 along x₁. Across x₁, along the contours, the example tells nothing about the weights.",
+      "One example: w₁ lies on the line through 0 along x₁. Across x₁, along the contours, the example says nothing about the weights.",
   },
   {
     set: { examples: 30, spread: 1, step: 1 },

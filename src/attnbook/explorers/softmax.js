@@ -162,7 +162,7 @@ function drawSimplex(picture, { softmax, start, step, eigenvalues, eigenvectors 
     "text",
     { x: CENTRE[0], y: 241, "text-anchor": "middle", class: "ao-small ao-halo" },
     picture,
-    "ellipse: nudges of length T; dashed: ½",
+    "ellipse: nudges of length T; circle: radius ½",
   );
 }
 
