@@ -112,7 +112,7 @@ const controls = [
   {
     trait: "view",
     kind: "choice",
-    label: "left",
+    label: "left picture",
     names: { eigenvalues: "eigenvalues in GD++", residual: "remaining error" },
   },
   { trait: "layers", label: "layers k" },
@@ -285,7 +285,7 @@ function say(now, { context, layers, scale }) {
   return `n = ${context}, ${layersOf(layers)}, covariates times ${show(scale)}: the loss / d is ${losses}. ` +
     (now.losses.gdpp[at] !== null && now.losses.gdpp[at] <= 1 ? `${plainWorth(now)} ` : "") +
     `Most eigenvalues lie between ${show(low, 3)} and ${show(high, 3)}. ` +
-    (harmful.length ? `Worse than predicting 0: ${harmful.join(", ")}.` : "All better than predicting 0.");
+    (harmful.length ? `Worse than predicting 0: ${harmful.join(", ")}.` : "All three are better than predicting 0.");
 }
 
 const RANGES = { "3 or 4": [3, 4], "5 to 8": [5, 8], "9 to 12": [9, 12], more: [13, Infinity] };

@@ -149,7 +149,7 @@ const controls = [
   { trait: "query", at: 1, label: "query, 2nd entry", step: 0.1, digits: 1 },
   { trait: "rest", at: 0, label: "suffix position, 1st entry", step: 0.1, digits: 1 },
   { trait: "rest", at: 1, label: "suffix position, 2nd entry", step: 0.1, digits: 1 },
-  { trait: "split", label: "split positions", step: 0.01 },
+  { trait: "split", label: "spread of positions", step: 0.01 },
   { trait: "noise", label: "noise", step: 0.01 },
 ];
 function legend(parent, entries) {
@@ -264,7 +264,7 @@ function say(now) {
   return `Right on ${per(now.accuracy)} of the 4096 sequences. ` +
     (apart
       ? `Six clusters, one for each number of ones among the first five${
-        now.accuracy === 1 ? ", each in a wedge of its own class. " : ", but not each in a wedge of its own class. "
+        now.accuracy === 1 ? ", each in a wedge of its own class. " : ", but not all in wedges of their own class. "
       }`
       : `Sequences lie up to ${show(now.radius)} from the centers of their clusters, and the centers are at least ${
         show(now.gap)

@@ -392,7 +392,7 @@ function drawNeurons(picture, now, { receptors }, asking) {
   strip(activations, 70, 32, 6, activity, () => "currentColor");
   const added = most < 0.005
     ? "the neurons add nothing to the logits"
-    : `ζ₁ − ζ₀ gains ${show(up, 1)} and loses ${show(-down, 1)}`;
+    : `contributions to ζ₁ − ζ₀: +${show(up, 1)} and ${show(down, 1)}`;
   strip(pushes, 124, 26, 26, added, hue);
   const widest = Math.max(...logits.map(Math.abs), 1e-9), middle = 195;
   line(picture, [middle, 158], [middle, 201], { opacity: 0.5 });
@@ -452,7 +452,7 @@ function say({ sequence, length, output, probabilities, label, ones, on_prefix: 
 const FIRST = "each of the first five, no others", TWELVE = "any of the twelve", SOME = "only some of the first five";
 const guess = {
   prompt:
-    "The label is 1 if the first five tokens, the prefix, contain an odd number of ones. You flip one of the twelve tokens. For which of them does the model's answer change?",
+    "The label is 1 if the first five tokens, the prefix, contain an odd number of ones. You flip one of the twelve tokens. For which tokens does this change the model's answer?",
   options: [FIRST, TWELVE, SOME],
   tells: true,
   reveal(guessed, { flips, accuracy }) {
