@@ -15,5 +15,5 @@ more = np.vstack([queries, rng.normal(size=(1, 3))])
 # In the usual attention a query's output is an average of the keys, whatever other queries there are.
 for name, axis in (("over the keys (usual)", 1), ("over the queries (as printed)", 0)):
     change = abs(attention(more, keys, axis)[:4] - attention(queries, keys, axis)).max()
-    print(f"softmax {name}: one query more changes the others' outputs by {change:.3f}")
+    print(f"softmax {name}: one more query changes the others' outputs by {change:.3f}")
     assert (change < 1e-12) == (axis == 1)

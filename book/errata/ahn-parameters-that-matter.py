@@ -19,17 +19,17 @@ def errors(P, Q):
 
 P, Q = rng.normal(size=(2, d + 1, d + 1))
 start = errors(P, Q)
-for name, rows, columns in (
-    ("P", slice(d), slice(None)),
-    ("P", d, slice(None)),
-    ("Q", slice(None), d),
-    ("Q", slice(None), slice(d)),
+for part, name, rows, columns, matters in (
+    ("P without its last row", "P", slice(d), slice(None), False),
+    ("the last row of P", "P", d, slice(None), True),
+    ("the last column of Q", "Q", slice(None), d, False),
+    ("Q without its last column", "Q", slice(None), slice(d), True),
 ):
     changed = {"P": P.copy(), "Q": Q.copy()}
     changed[name][rows, columns] += 1
     moved = abs(errors(**changed) - start).max()
-    print(f"{name}[{rows}, {columns}]: the errors move by {moved:.2f}")
-    assert (moved > 0) == ((name, rows, columns) in (("P", d, slice(None)), ("Q", slice(None), slice(d))))
+    print(f"{part}: the errors move by {moved:.2f}")
+    assert (moved > 0) == matters
 
 # The error is odd in the query: its mean over x and -x vanishes for all weights.
 Z[:, :d, -1] *= -1

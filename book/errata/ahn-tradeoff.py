@@ -1,4 +1,4 @@
-"""The extra term of (8) does not answer to a large variance: scaling the covariates changes nothing but the unit."""
+"""The extra term of (8) does not respond to a large variance: scaling the covariates changes nothing but the unit."""
 
 import numpy as np
 

@@ -125,7 +125,7 @@ function drawWeights(picture, now, { weights, mask }, layers, asking) {
   });
   if (asking) star(field, place(weights)); // its handle is hidden
   star(picture, [50, 10]);
-  drawn("text", { x: 62, y: 14, class: "ao-small" }, picture, "w⋆, true");
+  drawn("text", { x: 62, y: 14, class: "ao-small" }, picture, "true w⋆");
   drawn("circle", { cx: 116, cy: 10, r: 5, fill, stroke: "currentColor" }, picture);
   drawn("text", { x: 126, y: 14, class: "ao-small" }, picture, "w by layer; curves: equal loss");
 }
@@ -206,7 +206,7 @@ const guess = {
   of: (state) => ({ ...state, mask: "on" }),
   reveal(answer, now, state, { labels, label }) {
     return judged(answer, answer === "at minus its label", "At minus its label.") +
-      ` Each layer acts like one gradient step on w: after any number of layers, a token's entry is its initial value minus ⟨w, x⟩, with the token's own x and the same w for all tokens. The examples' entries start at their labels and end near 0, so ⟨w, x⟩ is close to their labels. Then w is close to the true weights, and ⟨w, x⟩ is close to the query's label, too. ` +
+      ` Each layer acts like one gradient step on w: after any number of layers, a token's entry is its initial value minus ⟨w, x⟩, with the token's own x and the same w for all tokens. The examples' entries start at their labels and end near 0, so ⟨w, x⟩ is close to their labels. Thus w is close to the true weights, and ⟨w, x⟩ is close to the label for the query's x, too. ` +
       `The query's entry starts at 0, so it ends near minus this label, and we take minus the entry as the prediction. After ${DEPTH} layers, the prediction is ${
         show(-labels[DEPTH].at(-1))
       }, and the query's label is ${show(label)}.`;

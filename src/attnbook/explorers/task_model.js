@@ -238,7 +238,7 @@ const controls = [
 ];
 
 function drawEmbeddings(picture, { embeddings, attention }, { tokens }, { query }) {
-  title(picture, "1. Embeddings z and query q");
+  title(picture, "1. Embeddings z by position, query q");
   drawn("circle", { cx: CENTRE[0], cy: CENTRE[1], r: RADIUS, fill: "none", stroke: "currentColor", opacity: 0.5 }, picture);
   embeddings.forEach((z, t) =>
     mark(picture, kind(t), place(z), 3 + 12 * Math.sqrt(attention[t]), {
@@ -452,7 +452,7 @@ function say({ sequence, length, output, probabilities, label, ones, on_prefix: 
 const FIRST = "each of the first five, no others", TWELVE = "any of the twelve", SOME = "only some of the first five";
 const guess = {
   prompt:
-    "The label is 1 if the first five tokens, the prefix, contain an odd number of ones. You flip one of the twelve tokens. For which tokens does this change the model's answer?",
+    "The label is 1 if the first five tokens, the prefix, contain an odd number of ones. You flip one of the twelve tokens. For which tokens does this change the answer?",
   options: [FIRST, TWELVE, SOME],
   tells: true,
   reveal(guessed, { flips, accuracy }) {
