@@ -28,7 +28,7 @@ def contents(parts: list[dict]) -> str:
         for chapter in part["chapter"]:
             name, after = chapter["name"], chapter.get("after", "")
             links[name] = f"[{chapter['title']}]({part['folder']}/{name}.ipynb)"
-            needs = ["the chapter before" if after == before else links[after]] if after else []
+            needs = ["the previous chapter" if after == before else links[after]] if after else []
             needs += [chapter["needs"]] if "needs" in chapter else []
             rows.append(f"| {links[name]} | {', '.join(needs)} | {chapter['gives']} |")
             before = name

@@ -82,7 +82,7 @@ def test_train_pause_step_and_back(laboratory):
     assert settle(page, (paused + 1) / EACH)["frame"] == paused + 1
     pressed(explorer, "one step")
     settle(page, (paused + 2) / EACH)
-    explorer.get_by_label("speed").select_option("as fast as it goes")
+    explorer.get_by_label("speed").select_option("as fast as possible")
     pressed(explorer, "▶ train")
     end = settle(page, 30)  # it stops where it shall
     assert end["weights"] == page.evaluate(DIRECT, [page.settings, 30 * EACH, []])["weights"]

@@ -507,7 +507,7 @@ function ended(now, state) {
   if (slow) return `At time ${horizon} the sizes are ${sizesOf(end)}, on their way to the optimum, ${sizesOf(goals)}.`;
   const stay = now.times.filter((_, k) => Math.abs(now.losses[k] / now.level - 1) < 0.05),
     held = stay.length > 1 && stay.at(-1) > 2 * stay[0] && now.level > 1.2 * now.floor;
-  return `The sizes end at the optimum, ${sizesOf(goals)}: different starts keep their order. ` +
+  return `The sizes end at the optimum, ${sizesOf(goals)}; sizes that start apart keep their order. ` +
     (held
       ? `From time ${clock(stay[0])} to ${clock(stay.at(-1))} the loss is within 5% of ${
         number(now.level)

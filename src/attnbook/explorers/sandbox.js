@@ -33,7 +33,7 @@ import { open, stepsPerEpoch } from "./runner.js";
 import { classify } from "./model.js";
 
 const CELLS = 24, SEEDS = 20, MOST = 200, SUCCESS = 0.9, REPLAY = 300; // epochs per second at which what is trained is gone through
-const PACES = [["as fast as it goes", Infinity], ["25 epochs per second", 25], ["5 epochs per second", 5], [
+const PACES = [["as fast as possible", Infinity], ["25 epochs per second", 25], ["5 epochs per second", 5], [
   "1 epoch per second",
   1,
 ], ["10 steps per second", null]];
@@ -881,7 +881,7 @@ function labels(parent, link) {
     element(
       "p",
       { class: "ao-about" },
-      "If the field is empty, the label is the sum of the first k tokens modulo p. If it holds L whole numbers, such as 1 2 0 1 …, the label is the sum of the tokens with these weights, modulo p. For any other rule on at most 1024 sequences, enter all pᴸ labels as digits, with spaces or without, in the lexicographic order of the sequences. For a task of your own, try several seeds, and begin with a small L.",
+      "If the field is empty, the label is the sum of the first k tokens modulo p. If it holds L whole numbers, such as 1 2 0 1 …, the label is the sum of the tokens with these weights, modulo p. If there are at most 1024 sequences (for p = 2, L ≤ 10), you can also use any other rule: enter all pᴸ labels as digits, with spaces or without, in the lexicographic order of the sequences. For a task of your own, try several seeds, and begin with a small L.",
     ),
     element(
       "p",

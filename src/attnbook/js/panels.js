@@ -102,7 +102,7 @@ const PANELS = [
   ],
   [
     "regions",
-    "answers: dots are sequences, ✕ wrong ones; the background is the answer there",
+    "answers: dots are sequences, ✕ marks wrong ones; the background shows the answer there",
     "Regions of the classes in the plane of sequence embeddings",
     { canvas: true },
   ],
