@@ -228,7 +228,7 @@ function say(now, { point }) {
 
 const guess = {
   prompt:
-    "The two tokens now also serve as the classes, and the correct class of each token is the token itself; θ = 1, and softmax runs over the queries. If you take small steps from the dot along the negative of the paper's formula, what does the cross-entropy do?",
+    "The two tokens now also serve as the classes, and the correct class of each token is the token itself. The score of a query and a key is θ times the product of their features, here with θ = 1, and softmax runs over the queries. If you take small steps from the dot along the negative of the paper's formula, what does the cross-entropy do?",
   options: ["falls", "rises", "stays as it is"],
   tells: true,
   reveal(guessed, { losses }) {
