@@ -210,7 +210,7 @@ def test_the_rates_on_a_gpu_are_those_stored():
 
 def test_the_rates_beside_other_ways_are_those_stored():
     stored = json.loads((ROOT / "results" / "training_benchmark.json").read_text(encoding="utf-8"))["models·epochs a second"]
-    section = PAGE.partition("### Beside other ways to train\n")[2].partition("\n### ")[0]
+    section = PAGE.partition("### Compared with other ways to train\n")[2].partition("\n### ")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("| ")][1:]
     ways = [name for name in stored if not name.startswith(("1 process, evaluating every 10", "2 processes", "compiled, 2"))]
     ways.sort(key=lambda name: (name.startswith(("1 process", "compiled")), name.startswith("all models")))

@@ -16,7 +16,7 @@ VERDICTS = {
     "corrected": "false as printed, or evidently misprinted",
     "reproduced": "our runs give what the paper reports",
     "reproduced in part": "our runs give only part of what the paper reports",
-    "undecided": "too few runs to decide: the confidence interval contains both answers",
+    "undecided": "too few runs to decide: the confidence interval is compatible with both answers",
     "not reproduced": "our runs do not give what the paper reports",
     "answered": "left open by the paper, or proposed but not tried; decided here",
     "open": "not yet judged",

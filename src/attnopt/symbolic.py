@@ -41,8 +41,8 @@ def gradient(value: sp.Expr, variables: sp.Matrix) -> sp.Matrix:
 def is_zero(expression: sp.Expr | sp.Matrix) -> bool:
     """Whether an expression, or every entry of a matrix, is identically zero, as far as SymPy can tell.
 
-    The numerator over a common denominator is expanded first. A result of zero is a proof, several times as fast as one by
-    `simplify`, which is called only if the result is not zero.
+    The numerator over a common denominator is expanded first. A result of zero is a proof and takes a fraction of
+    the time of `simplify`, which is called only if the result is not zero.
     """
     entries = expression if isinstance(expression, sp.MatrixBase) else [expression]
     return all(sp.expand(sp.numer(sp.together(entry))) == 0 or sp.simplify(entry) == 0 for entry in entries)

@@ -146,7 +146,7 @@ MOVES = [
     ("task_model", {"model": "ideal"}, ["rotate the prefix", "→so it is right", ("scale of the query q", "Home"),
         "→prefix: 41.67%"]),
     ("task_model", {}, [(1, 74, 100), "↛contains 3 ones", (3, 100, 100), "↛contains 3 ones"]),
-    ("gradient_bound", {}, [("factor of V", "Home"), "→the paper's bounds for the query and the value matrix are violated", "=initial",
+    ("gradient_bound", {}, [("factor of V", "Home"), "→for the query and the value matrix are violated", "=initial",
         "↛16 of 16 sequences"]),
     ("product", {}, ["drop the least", "→Without the influence of token 4, π is 0", "as trained", "halve each",
         "→with these influences"]),

@@ -142,7 +142,7 @@ const next = (kind) => ({ data, seed }) => {
 
 const BOX = "0 0 320 264", FRAME = [52, 22, 308, 218];
 const wide = {
-  label: "levels (values of M)",
+  label: "number of levels (values of M)",
   low: 5,
   high: 130,
   ticks: [6, 10, 20, 40, NONE],
@@ -180,7 +180,7 @@ const pictures = [
 const controls = [
   {
     kind: "actions",
-    label: "next model with",
+    label: "next model:",
     top: true,
     place: "ao-tokens",
     acts: {

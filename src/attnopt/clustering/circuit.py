@@ -40,9 +40,9 @@ def ideal_circuit(
 
     The position embeddings are two opposite points, one for the first k positions and one for the rest; the query points to
     the first. A token's height is one coordinate of its embedding. With "counts", the heights are 0, 1, k + 1, (k + 1)², …
-    up to shift and scale, so no two multisets of k tokens have the same mean; with "sums", they are 0, 1, 2, …, so two
-    multisets do if their sums agree. The value matrix spreads the means over an arc of 120 degrees. One neuron between
-    neighboring clusters, and one that is always on, take each mean to ``scale`` times its class embedding.
+    up to shift and scale, so no two multisets of k tokens have the same mean; with "sums", they are 0, 1, 2, …, so
+    multisets with the same sum have the same mean. The value matrix spreads the means over an arc of 120 degrees. One neuron
+    for each pair of neighboring clusters, and one that is always on, map each mean to its class embedding times ``scale``.
 
     In three dimensions, the first k embeddings lie on a circle around the query and get exactly the same attention. In the
     plane they nearly do, because the position embeddings have length 2 exp(sharpness).

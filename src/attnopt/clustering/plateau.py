@@ -139,8 +139,8 @@ def log_cosh_half(margin: Tensor) -> Tensor:
 def curvature(model: Models, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Gradient (n,) and Hessian (n, n) of one model's mean cross-entropy in all n weights, ordered as in ``model.weights``.
 
-    Repeated sequences are computed only once, and attention takes one matrix product with the table of pairs of token and
-    position.
+    Repeated sequences are computed only once, and attention is computed by one matrix product with the table of all
+    pairs of token and position.
 
     Args:
         model: an ensemble of one.

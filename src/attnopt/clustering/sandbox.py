@@ -259,7 +259,7 @@ def run_names() -> list[str]:
 
 @functools.cache
 def load_run(name: str) -> Run:
-    """Load the recorded run of this name, one of `run_names`."""
+    """Load the recorded run with this name (for the names, see `run_names`)."""
     if name not in run_names():
         raise ValueError(f"name must be one of the recorded runs {', '.join(run_names())}, got {name!r}")
     with np.load(DATA, allow_pickle=False) as arrays:

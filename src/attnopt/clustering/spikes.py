@@ -193,10 +193,11 @@ def dissect(before: Models, after: Models, marked: Tensor, truth: Tensor) -> dic
 
     Returns:
         A dict of tensors, each of shape (M,), with the ``loss`` before the step, its ``rise``, and the rise under
-        interventions. For ``far sums`` and ``far sequence``, the normalization of E + P, or of ξ, is kept away from the
-        origin (see `stages`). For ``straight normalization``, ``straight layer``, ``straight logits``, and ``straight
-        loss``, both normalizations, the feed-forward layer, the logits as a whole, or the loss itself are taken to first
-        order in the step. For ``embeddings``, ``attention``, and ``feed-forward``, only these weights are changed.
+        interventions. For ``far sums``, the normalization of E + P is kept away from the origin; for ``far
+        sequence``, that of ξ (see `stages`). Four keys take a part to first order in the step: ``straight normalization``
+        both normalizations, ``straight layer`` the feed-forward layer, ``straight logits`` the logits as a whole, and
+        ``straight loss`` the loss itself. For ``embeddings``, ``attention``, and ``feed-forward``, only these weights are
+        changed.
 
     Raises:
         ValueError: if models have no biases, the two ensembles differ in sizes or norm, or scores differ by more than 80.

@@ -63,7 +63,7 @@ def in_context_loss(prompts: Tensor, targets: Tensor, P: Tensor, Q: Tensor) -> T
 
 
 def prompt_losses(grams: Tensor, A: Tensor, B: Tensor | None = None) -> Tensor:
-    """Expected squared error on each prompt, over w⋆ and the query, of the layers (9) or (13) of Ahn et al.
+    """For each prompt, the squared error of the layers (9) or (13) of Ahn et al., averaged over w⋆ and the query.
 
     In whitened coordinates, the prediction error is w⋆ᵀ T_k x⁽ⁿ⁺¹⁾ with standard normal w⋆ and x⁽ⁿ⁺¹⁾, where K_0 = T_0 = I,
 

@@ -69,9 +69,9 @@ def _bound(d: sp.Expr, n: sp.Expr) -> tuple[sp.Expr, sp.Expr, sp.Expr, tuple[sp.
 def two_layer_certificate(dim: int, n_context: int) -> dict[str, sp.Expr]:
     """Prove, in exact arithmetic, that two layers have no better symmetric weights than two multiples of the identity.
 
-    Let U, L, and W be the polynomials of `two_layer_bound`, in an entry p of A_0 and the mean m of these entries, and let f⋆
-    be the least loss of two multiples of the identity. For every m, there is a slope s(m) such that
-    U - L²/W ≥ f⋆/d + s(m) (p - m) for all p, with equality only if p = m is one of the optimal steps a_0 and a_1. In the sum
+    Let U, L, and W be the polynomials of `two_layer_bound`, in a diagonal entry p of A_0 and the mean m of its d diagonal
+    entries, and let f⋆ be the least loss of two multiples of the identity. For every m, there is a slope s(m) such that U -
+    L²/W ≥ f⋆/d + s(m) (p - m) for all p, with equality only if p = m is one of the optimal steps a_0 and a_1. In the sum
     over the d entries p, the terms s(m) (p - m) cancel, so f ≥ f⋆. The slope is guessed, then verified: the difference of
     the sides, times a positive factor, is a polynomial N(p, m) of degree 4 in p, and its leading coefficient, discriminant,
     and numbers of real roots show that it is nowhere negative.

@@ -59,8 +59,8 @@ def separation_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
         axis: the axis along which softmax and labels are normalized, of length 2 or more.
 
     Returns:
-        The maximum over ‖Z‖ = 1 of the smallest difference of logits; 0 if that is not positive, or if it is below 1e-7
-        times the largest norm of the gradient of any such difference.
+        The maximum over ‖Z‖ = 1 of the smallest difference of logits; 0 if that is not positive, or is less than 1e-7
+        times the largest gradient norm among these differences.
 
     Source: the chapter "The flow of features"; Soudry et al. (2018) for logistic regression.
     """

@@ -157,12 +157,12 @@ def plateau_time(starts: Tensor | Sequence[float], dim: int, examples: int, reac
 
     The range is the largest minus the smallest step, and g(a) the loss of k equal steps (see `tied_optimum`). To first
     order, the range grows at rate g''(a) / (k(2k - 1)), while the mean a follows the flow of equal steps, ȧ = -g'(a)/k. At
-    the optimum a⋆, this is the rate of repulsion A (see `tied_rates`). If the extremes are not at equal distances from the
-    mean, the next order adds to the time (B/A²) (largest + smallest - 2 mean), evaluated when the tie breaks, where
+    the optimum a⋆, this is the rate of repulsion A (see `tied_rates`). If the extremes are not equally far from the
+    mean, the next order adds (B/A²) (largest + smallest - 2 mean) to the time, evaluated when the tie breaks; here
     B = g‴(a⋆) / (k(2k - 1)(2k - 2)). The remaining error is of the order of ``reached`` squared and of the initial range.
 
-    Along the flow, equal steps stay equal. It leads to the `grouped_optimum` with the groups of equal steps in ``starts``;
-    ``reached`` must be less than the range there.
+    Along the flow, equal steps stay equal. The flow leads to the `grouped_optimum` whose groups are the equal steps in
+    ``starts``; ``reached`` must be less than the range of that optimum.
 
     Args:
         starts: steps a_i at time 0 (negative for gradient descent), not all equal, shape (..., layers), at least two layers.

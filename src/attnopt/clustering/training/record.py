@@ -285,7 +285,7 @@ def join(parts: list[Training], order: Tensor | None = None) -> Training:
 
 
 def save_training(file: Path | str, training: Training, description: str = "") -> None:
-    """Write a training to an npz file, atomically.
+    """Write a training run to an npz file, atomically.
 
     Args:
         file: path of the file, which must end in ``.npz``; its folder is created if necessary.

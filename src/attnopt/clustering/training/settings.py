@@ -117,11 +117,11 @@ class Grid(Settings):
 
 @dataclass(frozen=True)
 class Watch:
-    """What to record of a training; recording does not change its results.
+    """What to record during training; recording does not change the results.
 
     Attributes:
         every: epochs between evaluations. There is always one after the last epoch, and one before the first
-            unless training continues from one of a training's ``states``. At the paper's sizes, an evaluation takes as long
+            unless training starts from a saved state. At the paper's sizes, an evaluation takes as long
             as 1.2 to 1.9 compiled epochs.
         snapshots: epochs after which the models are kept; 0 is before the first epoch.
         resumable: whether Adam's moments are kept with the snapshots, so that `train` can continue from them exactly.
