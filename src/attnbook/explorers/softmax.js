@@ -126,7 +126,7 @@ function drawSimplex(picture, { softmax, start, step, eigenvalues, eigenvectors 
       "text",
       { x: CENTRE[0], y: 241, "text-anchor": "middle", class: "ao-small" },
       picture,
-      "at a corner: all the weight",
+      "at a corner, one class has all the weight",
     );
     mark(picture, 0, from, 9, { fill: COLORS[0], stroke: "currentColor", "stroke-width": 1.5 });
     return;
