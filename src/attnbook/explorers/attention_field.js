@@ -415,9 +415,9 @@ const tour = [
   {
     set: { ...BY_HAND, steps: 20 },
     say: ({ loss }) =>
-      `Twenty steps with softmax over classes and one-hot labels: the tokens move off and never stop, and the cross-entropy falls like 1/steps (step 20: ${
+      `Twenty steps with softmax over classes and one-hot labels: the tokens move off and never stop, and the cross-entropy falls like 1/steps: it is ${
         show(loss, 4)
-      }; at step 40, it is about half of that). ▶ continues.`,
+      } at step 20 and about half of that at step 40. ▶ continues.`,
   },
   {
     set: { ...BY_HAND, softness: 0.1, selected: 0, steps: 10 },

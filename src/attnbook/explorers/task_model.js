@@ -238,7 +238,7 @@ const controls = [
 ];
 
 function drawEmbeddings(picture, { embeddings, attention }, { tokens }, { query }) {
-  title(picture, "1. Embeddings z by position, query q");
+  title(picture, "1. Embeddings z (numbers: positions), query q");
   drawn("circle", { cx: CENTRE[0], cy: CENTRE[1], r: RADIUS, fill: "none", stroke: "currentColor", opacity: 0.5 }, picture);
   embeddings.forEach((z, t) =>
     mark(picture, kind(t), place(z), 3 + 12 * Math.sqrt(attention[t]), {
