@@ -1,4 +1,4 @@
-"""In the proofs of Theorems 4 and 5, the direction is r times the inverse of Sigma; along r I, the loss changes differently."""
+"""The proofs of Theorems 4 and 5 go along r times the inverse of Sigma; along r I, the loss changes at another rate."""
 
 import numpy as np
 

@@ -20,15 +20,15 @@ def errors(P, Q):
 P, Q = rng.normal(size=(2, d + 1, d + 1))
 start = errors(P, Q)
 for part, name, rows, columns, matters in (
-    ("P without its last row", "P", slice(d), slice(None), False),
-    ("the last row of P", "P", d, slice(None), True),
-    ("the last column of Q", "Q", slice(None), d, False),
-    ("Q without its last column", "Q", slice(None), slice(d), True),
+    ("changing P outside its last row", "P", slice(d), slice(None), False),
+    ("changing the last row of P", "P", d, slice(None), True),
+    ("changing the last column of Q", "Q", slice(None), d, False),
+    ("changing Q outside its last column", "Q", slice(None), slice(d), True),
 ):
     changed = {"P": P.copy(), "Q": Q.copy()}
     changed[name][rows, columns] += 1
     moved = abs(errors(**changed) - start).max()
-    print(f"{part}: the errors move by {moved:.2f}")
+    print(f"{part} moves the errors by {moved:.2f}")
     assert (moved > 0) == matters
 
 # The error is odd in the query: its mean over x and -x vanishes for all weights.
