@@ -194,9 +194,9 @@ def dissect(before: Models, after: Models, marked: Tensor, truth: Tensor) -> dic
     Returns:
         A dict of tensors, each of shape (M,), with the ``loss`` before the step, its ``rise``, and the rise under
         interventions. For ``far sums``, the normalization of E + P is kept away from the origin; for ``far
-        sequence``, that of ξ (see `stages`). Four keys take a part to first order in the step: ``straight normalization``
-        both normalizations, ``straight layer`` the feed-forward layer, ``straight logits`` the logits as a whole, and
-        ``straight loss`` the loss itself. For ``embeddings``, ``attention``, and ``feed-forward``, only these weights are
+        sequence``, that of ξ (see `stages`). For ``straight normalization``, both normalizations are taken to first order in
+        the step; for ``straight layer``, the feed-forward layer; for ``straight logits``, the logits as a whole; and for
+        ``straight loss``, the loss itself. For ``embeddings``, ``attention``, and ``feed-forward``, only these weights are
         changed.
 
     Raises:
