@@ -132,7 +132,7 @@ MOVES = [
     ("one_picture", {}, ["II, a wide cloud", "→Σq"]),
     ("spike_steps", {}, [(0, 48, 230), "→After step 0 the loss is 3.5 × 10⁻⁵. ", (0, 314, 230), "→After step 64 "]),
     ("layer_training", {}, ["all equal", "→started at 0.300 and 0.300.", "0.001 apart", "→0.300 and 0.301.", "far apart",
-        "→1.250 and 0.515:"]),
+        "→1.250 and 0.515;"]),
     ("layer_training", {}, ["=one size for all", "→the shared size ends", ("time", "End"), "→At time 100 the size"]),
     ("step_sizes", {}, ["=optimal", "→That is the optimum", ("size of step 2", "ArrowRight"), "→your steps of size 0.422,",
         "→% above"]),
