@@ -206,7 +206,7 @@ const guess = {
   of: (state) => ({ ...state, mask: "on" }),
   reveal(answer, now, state, { labels, label }) {
     return judged(answer, answer === "at minus its label", "At minus its label.") +
-      ` Each layer acts like one gradient step on w: after any number of layers, a token's entry is its initial value minus ⟨w, x⟩, with the token's own x and the same w for all tokens. The examples' entries start at their labels and end near 0, so ⟨w, x⟩ is close to their labels. Thus w is close to the true weights, and ⟨w, x⟩ is close to the label for the query's x, too. ` +
+      ` Each layer acts like one gradient step on w: after any number of layers, a token's entry is its initial value minus ⟨w, x⟩, with the token's own x and the same w for all tokens. The examples' entries start at their labels and end near 0, so ⟨w, x⟩ is close to their labels. Thus w is close to the true weights, so for the query's x, too, ⟨w, x⟩ is close to the label. ` +
       `The query's entry starts at 0, so it ends near minus this label, and we take minus the entry as the prediction. After ${DEPTH} layers, the prediction is ${
         show(-labels[DEPTH].at(-1))
       }, and the query's label is ${show(label)}.`;
