@@ -59,6 +59,7 @@ def test_the_page_opens_with_the_weights_of_its_corrections_and_with_what_is_rig
     others = [row.verdict for row in rows if row.kind not in ("theorem", "experiment") and row.verdict not in seen]
     assert f"Of the ledger's {len(others)} other entries" in corrections
     assert f"{others.count('holds')} hold as printed and {others.count('holds with a caveat')} with a caveat" in corrections
+    assert f"{others.count('corrected')} are corrected, and {others.count('answered')} answer" in corrections
     assert f"Of the papers' {sum(seen.values())} experiments" in corrections
     assert f"we reproduced {seen['reproduced']} in full and {seen['reproduced in part']} in part" in corrections
     assert seen["not reproduced"] == 0 or "we refuted none" not in corrections
