@@ -42,11 +42,10 @@ from attnopt.clustering.training.trainer import advance, begin, one_thread
 
 TRANSLATED = "loop translated by torch.compile, fused Adam, batches fetched at once"
 RUNS, ROUNDS, PROCESSES, BACKEND = 100, 3, 2, "inductor"
-SHORT, LONG, TIMES, STEADY = 3, 10, 3, 7  # repeats of a short task in a round; epochs, repeats of a cost; repeats of a pass
+SHORT, STEADY = 3, 7  # repeats of a short task in a round, and of a pass
 EPOCHS = {1: 20, 10: 40}  # by how often is evaluated
-MODELS, SEQUENCES, HELD = (1, 3, 10, 30, 100, 300), (256, 512, 1024, 2048, 4096), (1, 50, 100, 200, 400)
-QUICK = {"RUNS": 4, "ROUNDS": 1, "EPOCHS": {1: 1, 10: 1}, "MODELS": (1, 3), "SEQUENCES": (32, 64), "HELD": (1, 3)}
-QUICK |= {"SHORT": 1, "LONG": 1, "TIMES": 1, "STEADY": 1}
+HELD = (1, 50, 100, 200, 400)
+QUICK = {"RUNS": 4, "ROUNDS": 1, "EPOCHS": {1: 1, 10: 1}, "HELD": (1, 3), "SHORT": 1, "STEADY": 1}
 QUICK |= {"BACKEND": "aot_eager"}  # traced, but not handed to the C++ compiler, which takes half a minute
 sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))
 import lab  # noqa: E402
@@ -285,16 +284,6 @@ def speed() -> dict:
     return found
 
 
-def cost(name: str, runs: int, n_train: int = PAPER.n_train, compiled: bool = False) -> dict:
-    """Milliseconds of processor time for one model's epoch, evaluating every tenth, in one process."""
-    settings, watch = Settings(n_train=n_train, epochs=LONG), Watch(every=10)
-    run = lambda: train(range(runs), settings, watch, compiled=compiled)  # noqa: E731
-    cpu = statistics.median(seconds(run)[1] for _ in range(TIMES))
-    found = 1000 * cpu / LONG / runs
-    print(f"  {name}: {found:.2f} ms", flush=True)
-    return {name: round(found, 3)}
-
-
 def memory(runs: int) -> float:
     """Megabytes that a process has had at most, having trained so many models."""
     done = subprocess.run([sys.executable, "-c", MEMORY, str(runs)], capture_output=True, text=True, check=True)
@@ -387,18 +376,6 @@ def main(arguments: list[str] | None = None) -> None:
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
     began = time.perf_counter()
     found = speed()
-    print("cost …", flush=True)
-    by_runs, by_data = {}, {}
-    for runs in MODELS:
-        by_runs |= cost(f"{runs} models", runs)
-    for size in SEQUENCES:
-        by_data |= cost(f"{size} sequences", RUNS, size)
-    costs = {"of many": by_runs, f"of {RUNS}": by_data}
-    if compiler() is not None:
-        costs["of many, compiled"] = {}
-        for runs in MODELS:
-            costs["of many, compiled"] |= cost(f"{runs} models", runs, compiled=True)
-    found["milliseconds of processor time for a model's epoch"] = costs
     print("where the time goes …", flush=True)
     found["where the time goes"] = whereabouts()
     if platform.system() == "Linux":
