@@ -137,7 +137,7 @@ def evaluated(
     model: Transformer, inputs: Tensor, tokens: Tensor, labels: Tensor, training: Tensor, k: int
 ) -> dict[str, Tensor]:
     """Losses on the two halves, the share of the test set that is right, and for p = 2 the influences and π."""
-    states = last_states(model, inputs)
+    states = model.last_states(inputs)[-2]  # after the last attention
     logits = model.read(states + model.parts[-1](states))
     losses = F.cross_entropy(logits, labels, reduction="none")
     right = (logits.argmax(-1) == labels).float()
@@ -147,15 +147,6 @@ def evaluated(
         found["influences"] = (2 * signs.T @ states / len(states)).norm(dim=-1)
         found["parity"] = ((logits[:, 1] - logits[:, 0]).double() * (2 * labels - 1)).mean()
     return found
-
-
-def last_states(model: Transformer, inputs: Tensor) -> Tensor:
-    """The states of the last token after the last attention, shape (n, width)."""
-    state = model.embed(inputs)
-    for part in model.parts[:-2]:
-        state = state + part(state)
-    norm, attention = model.parts[-2]
-    return (state[:, -1:] + attention(norm(state), last=True))[:, 0]
 
 
 @torch.no_grad()
@@ -172,7 +163,7 @@ def looked_at(setting: str, seed: int, found: dict) -> dict:
         state = state + part(state)
     attention = model.parts[-2][1].weights(model.parts[-2][0](state))[:, :, -1].mean(0)
     model = model.double()
-    states = last_states(model, inputs.double())
+    states = model.last_states(inputs.double())[-2]
     right = lambda levels: answers_right(model, level_means(states, levels), labels)  # noqa: E731
     centered = states - states.mean(0)
     shown = lambda levels: level_means(centered, levels).square().sum() / centered.square().sum()  # noqa: E731
@@ -250,7 +241,7 @@ def explorer() -> dict:
         model.load_state_dict({key: value.half().float() for key, value in run("width 16", seed)["weights"].items()})
         tokens, labels, _ = sequences("width 16", seed)
         model = model.double().requires_grad_(False)
-        states = last_states(model, as_one_hot(tokens, 2).double())
+        states = model.last_states(as_one_hot(tokens, 2).double())[-2]
         logits = model.read(states + model.parts[-1](states))
         count = (tokens * torch.tensor(weights)).sum(-1).double()
         known = torch.cat([states, torch.ones(len(states), 1)], -1)

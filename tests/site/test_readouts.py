@@ -128,7 +128,7 @@ MOVES = [
     ("feature_flow", {}, ["=quadratic", "→infimum 0.000", "=exchanged", "→infimum 1.386", "=3",
         "→■ has moved from (−0.50, −1.20)"]),
     ("layers", {}, ["=error by step", ("scale of θ", "Home"), "→at most 4, so no layer can raise", "=quadratic", "=Strang"]),
-    ("one_layer", {}, [("examples n", "End"), "→which is behind Σ⁻¹", ("examples n", "Home"), "→which is ahead of Σ⁻¹"]),
+    ("one_layer", {}, [("examples n", "End"), "→which is worse than that of Σ⁻¹", ("examples n", "Home"), "→which beats that of Σ⁻¹"]),
     ("one_picture", {}, ["II, a wide cloud", "→Σq"]),
     ("spike_steps", {}, [(0, 48, 230), "→After step 0 the loss is 3.5 × 10⁻⁵. ", (0, 314, 230), "→After step 64 "]),
     ("layer_training", {}, ["all equal", "→started at 0.300 and 0.300.", "0.001 apart", "→0.300 and 0.301.", "far apart",

@@ -63,12 +63,11 @@ def test_the_shifts_of_a_state_that_counts_are_found(p, length, shifts):
     assert best_count(noisy, tokens, p, len(shifts))[1] == pytest.approx(1 - within.item())
 
 
-def test_the_last_states_are_those_before_the_last_mlp():
+def test_answers_go_on_from_the_state_before_the_last_mlp():
     torch.manual_seed(0)
     model = Transformer(3, 2, 6, width=8, layers=2, heads=2).double()
     inputs = as_one_hot(torch.randint(2, (4, 5)), 2).double()
-    states = counting.last_states(model, inputs)
-    torch.testing.assert_close(states, model.states(inputs)[3][:, -1])
+    states = model.last_states(inputs)[-2]
     labels = model(inputs)[:, -1].argmax(-1)
     assert counting.answers_right(model, states, labels) == 1
 
@@ -79,7 +78,7 @@ def test_influences_and_parity_are_means_over_all_sequences():
     model, (tokens, labels) = Transformer(3, 2, 5, width=8, layers=1, heads=2).double(), task.all()
     inputs = as_one_hot(tokens, 2).double()
     rows = counting.evaluated(model, inputs, tokens, labels, torch.arange(16) < 8, 2)
-    states, logits = counting.last_states(model, inputs), model.last(inputs)
+    states, logits = model.last_states(inputs)[-2], model.last(inputs)
     for t in range(4):
         moved = states[tokens[:, t] == 1].mean(0) - states[tokens[:, t] == 0].mean(0)
         assert rows["influences"][t] == pytest.approx(moved.norm().item())
@@ -174,7 +173,7 @@ def test_the_explorer_of_the_masked_word_knows_the_posterior():
 def test_answers_follow_the_count_of_a_trained_model(seed, others):
     """From the mean over a level, and if a state is moved from its level to the next."""
     model, (tokens, labels) = load_counter("base", seed).double(), Task().all()
-    states, levels = counting.last_states(model, as_one_hot(tokens, 2).double()), tokens @ torch.tensor([1] * 5 + others)
+    states, levels = model.last_states(as_one_hot(tokens, 2).double())[-2], tokens @ torch.tensor([1] * 5 + others)
     means = level_means(states, levels)
     assert counting.answers_right(model, means, labels) > 0.99
     assert (means - states.mean(0)).square().sum() > 0.97 * (states - states.mean(0)).square().sum()

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from attnopt.standard import Transformer, as_tokens, train
+from attnopt.standard import Transformer, as_tokens, train, transformer
 
 
 @pytest.fixture
@@ -46,6 +46,16 @@ def test_the_forward_pass_is_the_definition(model):
     tokens = torch.randn(2, 6, 3, dtype=torch.float64)
     torch.testing.assert_close(model(tokens)[1], by_hand(model, tokens[1]))
     torch.testing.assert_close(model.last(tokens), model(tokens)[:, -1])
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3)])
+def test_the_last_states_are_the_last_of_all_states(model, shape, monkeypatch):
+    monkeypatch.setattr(transformer, "BATCH", 2)
+    tokens = torch.randn(*shape, 6, 3, dtype=torch.float64)
+    expected = torch.stack([state[..., -1, :] for state in model.states(tokens)])
+    torch.testing.assert_close(model.last_states(tokens), expected)
+    with pytest.raises(ValueError, match=r"^tokens must have shape"):
+        model.last_states(tokens[..., :2])
 
 
 def test_attention_weights_mix_the_values(model):

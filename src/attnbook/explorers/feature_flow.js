@@ -411,8 +411,8 @@ const guess = {
   prompt: (
     state,
   ) => (isLinear(state)
-    ? "Each token has its own class as a one-hot label and moves down the gradient forever. What becomes of the three filled shapes?"
-    : "Each shape is a pair of tokens, and each token's label is itself. Each pair moves down the gradient forever. Which pairs separate, and which merge on the diagonal?"),
+    ? "Each token has its own class as a one-hot label and follows the negative gradient. Where do the three filled shapes end?"
+    : "Each shape is a pair of tokens, and each token's label is itself. Each pair follows the negative gradient. How many pairs merge on the diagonal?"),
   options: (state) => FATES[isLinear(state) ? "tokens" : "pairs"],
   reveal(guessed, now, state) {
     const rest =

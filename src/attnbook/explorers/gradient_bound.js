@@ -269,7 +269,7 @@ function say(now) {
 
 const guess = {
   prompt:
-    "This model classifies all 16 sequences correctly. If its value matrix V is divided by 100, it still does, with hardly less confidence. What does its gradient do?",
+    "This model classifies all 16 sequences correctly. Divide its value matrix V by 100: all answers stay right, with hardly less confidence. What does the gradient do?",
   tells: true,
   options: ["it shrinks with V", "it stays about as it is", "it grows"],
   of: (state) => ({ ...state, value: state.value / 100 }),

@@ -82,9 +82,13 @@ function quadratic(scale, softness) {
 }
 
 function followAttention(problem, z, step) {
-  const first = problem.attention(z), second = problem.attention(plus(z, step / 2, first));
-  const third = problem.attention(plus(z, step / 2, second)), fourth = problem.attention(plus(z, step, third));
-  return z.map((value, index) => value + step / 6 * (first[index] + 2 * second[index] + 2 * third[index] + fourth[index]));
+  const h = step / 4; // as many Runge–Kutta steps as `SUBSTEPS` of `attnopt.regression.blocks`
+  for (let substep = 0; substep < 4; substep++) {
+    const at = z, first = problem.attention(at), second = problem.attention(plus(at, h / 2, first));
+    const third = problem.attention(plus(at, h / 2, second)), fourth = problem.attention(plus(at, h, third));
+    z = at.map((value, index) => value + h / 6 * (first[index] + 2 * second[index] + 2 * third[index] + fourth[index]));
+  }
+  return z;
 }
 
 const RULES = {

@@ -118,11 +118,11 @@ function say(now, { examples: n }) {
   );
   const { newton, plain } = now.losses,
     tied = Math.abs(newton / plain - 1) < 1e-9
-      ? ", which does as well as Σ⁻¹"
+      ? ", which does as well as that of Σ⁻¹"
       : figures(newton) === figures(plain)
       ? "; the last two are equal to the digits shown"
       : "";
-  const ahead = tied || (newton < plain ? ", which is behind Σ⁻¹" : ", which is ahead of Σ⁻¹");
+  const ahead = tied || (newton < plain ? ", which is worse than that of Σ⁻¹" : ", which beats that of Σ⁻¹");
   return `Step sizes (percent of Newton's): ${shares}; the common step size is ${figures(now.common)}. ` +
     `With ${n} ${n === 1 ? "example" : "examples"}, the loss is ${figures(now.losses.optimal)} for the optimal layer, ${
       figures(now.losses.newton)

@@ -241,7 +241,7 @@ function say(now, { examples: n, step }) {
 
 const guess = {
   prompt:
-    "The layer takes one gradient step of size η from 0 on the loss whose contours are drawn. Which weights does it reach? Drag the cross.",
+    "The layer takes one gradient step of size η from 0 on half the mean squared error, whose contours are drawn. Which weights does it reach? Drag the cross.",
   picture: 1,
   start: WEIGHTS.place([-1, -1]),
   reveal(point, { reached, turned }, { weights }) {

@@ -183,7 +183,7 @@ function drawBars(picture, now, asking) {
     from += now.parts[index];
   });
   if (asking) bar(0, 0, now.label, GRAY);
-  says(0, `what the true label is worth: ${show(now.label, 3)}`);
+  says(0, `value of the true label (initial rate): ${show(now.label, 3)}`);
   bar(1, 0, now.trace, COLORS[2]);
   says(1, `trace of attention’s Jacobian: ${show(now.trace, 3)}`);
   if (asking) return;

@@ -10,6 +10,9 @@ from torch import Tensor, nn
 from attnopt.checks import check_count, check_number
 
 
+BATCH = 128
+
+
 class Attention(nn.Module):
     """Causal softmax attention with several heads: a token sees itself and those before it.
 
@@ -101,13 +104,32 @@ class Transformer(nn.Module):
         return self.read(self.states(tokens)[-1])
 
     def last(self, tokens: Tensor) -> Tensor:
-        """The output at the last token, shape (..., outputs): the last layer computes nothing else, which saves time."""
-        state = self.embed(tokens)
-        for part in self.parts[:-2]:
-            state = state + part(state)
-        norm, attention = self.parts[-2].children()
-        state = state[..., -1:, :] + attention(norm(state), last=True)
-        return self.read(state + self.parts[-1](state))[..., 0, :]
+        """The output at the last token, shape (..., outputs), in less time than ``forward`` takes."""
+        return self.read(self.last_states(tokens)[-1])
+
+    def last_states(self, tokens: Tensor) -> Tensor:
+        """The last token's states after the embedding and after each part, in less time than ``states`` takes.
+
+        The last layer computes nothing else, and sequences are taken `BATCH` at a time, so that their states fit the
+        processor's cache.
+
+        Args:
+            tokens: token vectors, shape (..., T, inputs).
+
+        Returns:
+            Shape (2 · layers + 1, ..., width).
+        """
+        found, embedded = [], self.embed(tokens)
+        for batch in embedded.reshape(-1, *embedded.shape[-2:]).split(BATCH):
+            states = [batch]
+            for part in self.parts[:-2]:
+                states.append(states[-1] + part(states[-1]))
+            norm, attention = self.parts[-2].children()
+            kept = [state[:, -1] for state in states]
+            kept.append(kept[-1] + attention(norm(states[-1]), last=True)[:, 0])
+            kept.append(kept[-1] + self.parts[-1](kept[-1]))
+            found.append(torch.stack(kept))
+        return torch.cat(found, 1).reshape(-1, *embedded.shape[:-2], embedded.shape[-1])
 
     def states(self, tokens: Tensor, change: Callable[[int, Tensor], Tensor] | None = None) -> list[Tensor]:
         """The states after the embedding and after each part, shape (..., T, width) each.
