@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from attnopt.checks import check_count, check_number
 
-
 BATCH = 128
 
 
