@@ -145,7 +145,7 @@ def nodes() -> dict[str, Node]:
     """Every claim and every statement by its id: chapter by chapter, statements before claims.
 
     Raises:
-        ValueError: as for `joined`.
+        ValueError: if ``claims.toml`` lacks a claim or a statement, or one of its rows is not as it must be.
     """
     rows = table("claims.toml")
     own = {name: {key: row[key] for key in row.keys() & FIELDS} for name, row in rows.items() if name in claims()}

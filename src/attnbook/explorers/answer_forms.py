@@ -36,7 +36,7 @@ class AnswerFormsExplorer(Explorer):
         query: the x at which the transformer answers.
         part: the part after which the state is read: 0 for the embedding, then attention and MLP of each layer in turn.
         steps: number of gradient steps on the squared error, from slope 0 with step size 0.8.
-        data: the weights of the model and the probes (base64 of float32).
+        data: the weights of the model and of the linear probes that read its states (base64 of float32).
     """
 
     module = "answer_forms"

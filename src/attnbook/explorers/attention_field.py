@@ -17,7 +17,7 @@ CLASSES = [[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]
 
 
 class AttentionFieldExplorer(Explorer):
-    """Where gradient descent moves each of three tokens with two features, and how the token attends to three classes.
+    """Where gradient descent moves three tokens with two features, and how the selected token attends to three classes.
 
     The labels are (1 - softness) I + softness / 3, which are normalized along both axes.
 

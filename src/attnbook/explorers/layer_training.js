@@ -409,7 +409,7 @@ function drawLoss(picture, now, state, asking) {
     small(picture, x, y - 5, `${name} ${number(value)}`, anchor, "ao-halo");
   };
   level(now.floor, "7 4", "optimum", UPPER[0] + 5, "start");
-  if (state.layers > 1) level(now.level, "2 4", "best equal size", UPPER[2] - 5, "end");
+  if (state.layers > 1) level(now.level, "2 4", "loss of the best equal size", UPPER[2] - 5, "end");
   const [x, y] = place([now.moment, now.loss]);
   line(picture, [x, UPPER[1]], [x, UPPER[3]], { opacity: 0.55 });
   curve(clipped(picture, UPPER), now.times.map((time, k) => place([time, Math.min(now.losses[k], 1e9)])), {
@@ -561,7 +561,7 @@ const tour = [
   {
     set: { starts: [0.3, 0.301, 0.9, 0], time: 0.55 },
     say: ({ tenfold }) =>
-      `The starts differ by a thousandth: the sizes first reach the same plateau, then they separate. A tenth of the difference would make the plateau longer by log 10 over the rate, that is, by ${
+      `The starts differ by a thousandth: the sizes first reach the same plateau, then they separate. With a tenth of the difference, the plateau would be longer by log 10 divided by the rate, that is, by ${
         show(tenfold)
       }.`,
   },

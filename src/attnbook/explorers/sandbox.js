@@ -1061,7 +1061,7 @@ function described(state) {
   const settings = `A run of your own: seed ${state.seed}, ${settingsSaid(state).join(", ") || "the usual settings"}.`,
     way = from
       ? ` Starts ${[from, changes].filter(Boolean).join(", ")}; Adam's state starts at zero.`
-      : ` Weights, data, and order are drawn from the seed${changes && `; the run has ${changes}`}.`;
+      : ` Weights, data, and the order of the batches are drawn from the seed${changes && `; the run has ${changes}`}.`;
   const waits = slot && slot.last < Math.round(state.epoch * each(state))
     ? ` Repeating the run up to epoch ${numeral(state.epoch)} …`
     : "";
@@ -1127,7 +1127,7 @@ const STEPS = [
     set: { run: "success", epoch: 0 },
     light: "ao-panel-sequence",
     say:
-      "Before training. Each dot is one of the 4096 sequences, at its sequence embedding ξ. The model's answer depends on where a dot lies, and nothing is sorted yet.",
+      "Before training. Each dot is one of the 4096 sequences, at its sequence embedding ξ. The model's answer depends on where a dot lies, and dots of both labels are still mixed.",
   },
   {
     set: { run: "success", epoch: 1000 },

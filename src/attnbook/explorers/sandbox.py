@@ -31,7 +31,8 @@ class Sandbox(Explorer):
         runs: a sequence of runs and names of recorded runs (see `attnopt.clustering.sandbox.run_names`); or `Models`, with
             one frame per model; or a `Training` of at most twelve models, with one run per model. The first run is shown.
         epoch: the initial epoch; by default, the last epoch of the run, or 0 for `Models`.
-        task: the task of the models or the training; its labels must be the sums of the first k tokens.
+        task: the task of the given runs; its labels must be the sums of the first k tokens (``rule`` sets other labels for
+            the training in the page).
 
     Raises:
         TypeError: if one of ``runs`` is neither a run nor a name.

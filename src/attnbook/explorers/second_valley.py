@@ -18,7 +18,8 @@ COLUMNS, CUTS = 15, 7
 class SecondValleyExplorer(Explorer):
     """Gradient flow on the exact loss of one layer, for parameters that are invariant under a sign flip of coordinate 2.
 
-    Here d = 2, Σ = diag(1, second), b = (b₁, 0, β), A₁ = diag(a₁, a₂), and α = (α₁, 0). The flow starts with A = 0.
+    Here d = 2, Σ = diag(1, second), b = (b₁, 0, β), and A has the blocks A₁ = diag(a₁, a₂) and α = (α₁, 0), its last row.
+    The flow starts with A = 0.
 
     Traits:
         start: the initial values of b₁ and β.

@@ -340,7 +340,7 @@ const tour = [
   {
     set: { step: 1 },
     say:
-      "Before the spike: all answers are right, and Adam's step is a fiftieth as long as the learning rate. All clusters are closer than 1 to the origin.",
+      "Before the spike: all answers are right, and Adam's first step is a fiftieth as long as the learning rate. All clusters are closer than 1 to the origin.",
   },
   {
     set: { step: 2 },

@@ -145,8 +145,8 @@ def token_effects(sequence: Tensor, tokens: Tensor, p: int) -> tuple[Tensor, Ten
         p: size of the vocabulary.
 
     Returns:
-        f, of mean 0 at each position, shape (M, L, p), and the share of the variance of ξ that its sum explains, shape (M,).
-        The axis is oriented so that, at the first position, the last token adds at least as much as the first one.
+        f, of mean 0 at each position, shape (M, L, p), and the share of the variance of ξ that Σ f_t explains, shape (M,).
+        The axis is oriented so that, at the first position, token p - 1 adds at least as much as token 0.
 
     Source: the chapter "What decides success".
     """

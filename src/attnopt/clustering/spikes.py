@@ -73,7 +73,9 @@ def find_spikes(loss: Tensor, factor: float = 2.0, rise: float = 0.02, window: i
 
 
 class Course:
-    """Training runs that advance step by step, each in its own epoch, with steps as in `train` with ``compiled=False``.
+    """Training runs that advance by single steps and can be at different epochs.
+
+    Steps are those of `train` with ``compiled=False``.
 
     Args:
         seeds: seeds of the M models, which may repeat.

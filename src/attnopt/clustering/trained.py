@@ -63,13 +63,13 @@ def load_model(seed: int) -> Models:
 
 
 def load_overview() -> dict[str, Tensor]:
-    """Stored results for the models of `load_models`, which need not be computed again.
+    """Results for the models of `load_models`, stored so that they need not be computed again.
 
     Returns:
         A dict with ``m`` (200, 12), the integers of `Models.count`, and shares of shape (200,). These are ``accuracy`` over
         all sequences; ``held``, the accuracy with ξ replaced by its mean over the sequences with the same Σ m_t x_t;
-        ``explained``, the share of the variance of ξ that the sum explains; and the invariances ``suffix`` and
-        ``permutation``. The last three are rounded to four decimals.
+        ``explained``, the share of the variance of ξ that the sum explains; and ``suffix`` and ``permutation``, the
+        results of `invariance`. The last three are rounded to four decimals.
 
     Source: the chapter "Circuits in the wild".
     """

@@ -217,9 +217,10 @@ def _gamma_rule(count: int, power: float) -> tuple[np.ndarray, np.ndarray]:
 def gram_quadrature(dim: int, n_context: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
     """Gram matrices G_q and weights w_q with E p(G) = Σ_q w_q p(G_q) for every polynomial p in G's entries up to a degree.
 
-    G = LLᵀ/n, where L is lower triangular (Bartlett) with independent entries, chi-distributed on the diagonal and normal
-    below it, so a product of Gauss rules is exact. The number of matrices grows fast with ``dim``: for three layers
-    (degree 6), it is 112 in two dimensions and 21,952 in three. In four, degree 4 takes 3 seconds and half a GiB.
+    G is the Gram matrix of n standard normal vectors: G = LLᵀ/n, where L is lower triangular (Bartlett) with independent
+    entries, chi-distributed on the diagonal and normal below it, so a product of Gauss rules is exact. The number of
+    matrices grows fast with ``dim``: for three layers (degree 6), it is 112 in two dimensions and 21,952 in three. In four
+    dimensions, degree 4 takes 3 seconds and half a GiB.
 
     Args:
         dim: the dimension d.

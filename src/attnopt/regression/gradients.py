@@ -51,7 +51,7 @@ def quadratic_gradient(features: Tensor, weights: Tensor, labels: Tensor, axis: 
     Returns:
         The gradient, shape (..., S, F).
 
-    Source: proved in the chapter "Attention is a gradient"; it corrects Actor, Gruber, Cyr (2025), Corollary 2.
+    Source: proved in the chapter "When is attention a gradient?"; it corrects Actor, Gruber, Cyr (2025), Corollary 2.
     """
     _check_quadratic(features, weights, labels, axis)
     return unchecked_quadratic(features, weights, labels, axis_dim(axis))

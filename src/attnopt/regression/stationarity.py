@@ -20,12 +20,12 @@ def stationary_margin(weights: Tensor, labels: Tensor, axis: Axis) -> float:
         axis: the axis along which softmax and labels are normalized.
 
     Returns:
-        The margin, in [0, 1 / length of the axis], from a linear program solved to about 1e-7; smaller ones are set to 0.
+        The margin, in [0, 1 / length of the axis], from a linear program solved to about 1e-7; smaller margins are set to 0.
 
     Raises:
         RuntimeError: if the solver fails.
 
-    Source: the chapter "Attention is a gradient"; Wainwright, Jordan (2008), Theorem 3.3, for exponential families.
+    Source: the chapter "When is attention a gradient?"; Wainwright, Jordan (2008), Theorem 3.3, for exponential families.
     """
     dim = _check_problem(weights, labels, axis)
     tokens, classes = labels.shape

@@ -13,7 +13,7 @@ def fitted_reading(features: Tensor, target: Tensor, fit: int, penalty: float = 
         features: feature vectors, shape (..., n_samples, F).
         target: target values, shape (..., n_samples).
         fit: number of samples, from the first, on which the function is fitted.
-        penalty: ridge penalty, for features that are scaled to variance 1.
+        penalty: ridge penalty; the function scales each feature to variance 1.
 
     Returns:
         Predictions on the other samples, shape (..., n_samples - fit).

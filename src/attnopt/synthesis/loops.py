@@ -31,7 +31,7 @@ def tied_optimum(dim: int, examples: int, layers: int) -> tuple[float, float]:
     """The step size that is best if all layers share it, as in a loop, and its loss g(a) = E tr (I + aG)^{2k}.
 
     G is the whitened Gram matrix. The loss is strictly convex in the step size a. The zero of its derivative, a polynomial
-    with rational coefficients, is found from exact signs.
+    with rational coefficients, is found by bisection with exact signs.
 
     Args:
         dim: the dimension d.
@@ -78,10 +78,10 @@ def tied_rates(dim: int, examples: int, layers: int) -> tuple[float, float]:
 
 
 def grouped_optimum(groups: Sequence[int], dim: int, examples: int) -> tuple[Tensor, float]:
-    """The only critical point at which layers have equal steps exactly if they share a group, for a given order of groups.
+    """Given ordered groups of layers, the only critical point where the layers of a group, and no others, have equal steps.
 
     With one group, it is the tied optimum; with one layer per group, it is the global minimum. Otherwise it is a saddle,
-    where training may pause on its way from the first to the second.
+    where training may pause on its way from the tied optimum to the global minimum.
 
     Args:
         groups: number of layers in each group, in the order of increasing magnitude of their steps.

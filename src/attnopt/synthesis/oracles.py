@@ -36,8 +36,8 @@ def oracle_value(weights: Tensor, predictions: Tensor, posterior: Tensor) -> Ten
 def attention_spread(weights: Tensor, predictions: Tensor) -> Tensor:
     """The spread of the class vectors around their average under the predicted probabilities, Σ s_k ‖θ_k - sθ‖².
 
-    It is the trace of θᵀJ(s)θ, the Jacobian of the token's cross-attention z ↦ σ(zθᵀ)θ. If s is calibrated, its mean is
-    the value of the true label (see `oracle_value`).
+    It is the trace of θᵀJ(s)θ, the Jacobian of the token's cross-attention z ↦ σ(zθᵀ)θ. If s is calibrated, the mean of
+    the spread is the value of the true label (see `oracle_value`).
 
     Args:
         weights: θ, the class vectors, shape (..., K, F).

@@ -122,7 +122,7 @@ class Watch:
     Attributes:
         every: epochs between evaluations. There is always one after the last epoch, and one before the first
             unless training starts from a saved state. At the paper's sizes, an evaluation takes as long
-            as 1.2 to 1.9 compiled epochs.
+            as 1.2 to 1.9 epochs of compiled steps (see `train`).
         snapshots: epochs after which the models are kept; 0 is before the first epoch.
         resumable: whether Adam's moments are kept with the snapshots, so that `train` can continue from them exactly.
     """
