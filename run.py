@@ -7,7 +7,7 @@
     python3 run.py new PART NAME                  start a chapter from the template
     python3 run.py pdf [--output FILE]            the built book as one PDF
     python3 run.py video RUN [--output FILE]      a recorded training run of Part III as an mp4 film
-    python3 run.py bench [--quick]                what is said to be fast, beside plain code, measured here
+    python3 run.py bench [--quick]                how fast things are, compared with plain code
     python3 run.py oldest                         the unit tests with the oldest supported versions
     python3 run.py newest                         the book built by the newest Sphinx alone, compared with the usual pages
     python3 run.py portability [TIMES [NAME ...]] the notebooks compared as other machines compute, many times
@@ -165,7 +165,7 @@ def environment() -> None:
     STAMP.unlink(missing_ok=True)
     pip = [PYTHON, "-m", "pip", "install", "--progress-bar", "on" if sys.stdout.isatty() else "off"]
     install_torch(PYTHON)
-    advice = "The packages could not be installed: see pip's message above, mend its cause and call again."
+    advice = "The packages could not be installed: see pip's message above, fix its cause and call again."
     call([*pip, "--requirement", "requirements.txt"], advice)
     call([*pip, "--no-deps", "--editable", ".", "--editable", "src/attnbook"], advice)
     STAMP.write_text(wanted)
@@ -226,7 +226,7 @@ def build() -> None:
     start = "import sys; sys.modules['rfc3987_syntax'] = None; from jupyter_book.cli.main import main; main()"
     call(
         [PYTHON, "-c", start, "build", "book", *config, *strict],
-        "The book did not build: mend the warnings above (each names its file and line) and call again.",
+        "The book did not build: fix the warnings above (each names its file and line) and call again.",
     )
 
 
@@ -326,10 +326,10 @@ def portability(times: int, names: list) -> None:
 
 
 def lint() -> None:
-    """Check style and pairs, all of it, and say then what to mend."""
+    """Check style and pairs, all of it, and then say what to fix."""
     advice = []
     for command, what in (
-        (["-m", "ruff", "check", "."], "Style: `.venv/bin/ruff check --fix .` mends most of what ruff says."),
+        (["-m", "ruff", "check", "."], "Style: `.venv/bin/ruff check --fix .` fixes most of what ruff says."),
         (["-m", "ruff", "format", "--check", "."], "Style: `.venv/bin/ruff format .` formats the files named."),
         (["-m", "deno", "fmt", "--quiet", "--check"], "Style: `.venv/bin/deno fmt` formats the scripts named."),
         (["-m", "pyrefly", "check", "--summary=none"], "Types: see the lines above."),
@@ -415,7 +415,7 @@ def main() -> None:
     video.add_argument("run", metavar="RUN", help="its name; another word lists them")
     video.add_argument("--output", metavar="FILE", help="RUN.mp4 unless given")
     video.add_argument("--every", default="1", metavar="N", help="only the first of every N frames, for a quick look")
-    bench = commands.add_parser("bench", help="measure what is said to be fast beside plain code, and write it to results/")
+    bench = commands.add_parser("bench", help="measure how fast things are, compared with plain code, and write it to results/")
     bench.add_argument("--quick", action="store_true", help="tiny sizes, only to see that it runs: nothing is written")
     commands.add_parser("oldest", help="run the unit tests with the oldest supported versions")
     commands.add_parser("newest", help="build the book with the newest Sphinx alone and compare the pages")
