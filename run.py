@@ -415,7 +415,7 @@ def main() -> None:
     video.add_argument("run", metavar="RUN", help="its name; another word lists them")
     video.add_argument("--output", metavar="FILE", help="RUN.mp4 unless given")
     video.add_argument("--every", default="1", metavar="N", help="only the first of every N frames, for a quick look")
-    bench = commands.add_parser("bench", help="measure how fast things are, compared with plain code, and write it to results/")
+    bench = commands.add_parser("bench", help="measure how fast things are beside plain code, and write it to results/")
     bench.add_argument("--quick", action="store_true", help="tiny sizes, only to see that it runs: nothing is written")
     commands.add_parser("oldest", help="run the unit tests with the oldest supported versions")
     commands.add_parser("newest", help="build the book with the newest Sphinx alone and compare the pages")
