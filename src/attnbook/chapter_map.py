@@ -30,6 +30,6 @@ def contents(parts: list[dict]) -> str:
             links[name] = f"[{chapter['title']}]({part['folder']}/{name}.ipynb)"
             needs = ["the previous chapter" if after == before else links[after]] if after else []
             needs += [chapter["needs"]] if "needs" in chapter else []
-            rows.append(f"| {links[name]} | {', '.join(needs)} | {chapter['gives']} |")
+            rows.append(f"| {links[name]} | {'; '.join(needs)} | {chapter['gives']} |")
             before = name
     return "\n".join(rows)

@@ -149,8 +149,8 @@ class ByDifficulty:
             cells = {level: [] for level in ("●○○", "●●○", "●●●")}
             for number, one in enumerate(found, 1):
                 link = f'<a href="{chapter}.html#{one["label"]}">{number}</a>'
-                cells[one["level"]].append(f"{link}: {one['time']} {one['kind']}")
-            lines.append(f"| {title} | " + " | ".join(", ".join(cell) or "–" for cell in cells.values()) + " |")
+                cells[one["level"]].append(f"{link}: {one['time']}, {one['kind']}")
+            lines.append(f"| {title} | " + " | ".join("; ".join(cell) or "–" for cell in cells.values()) + " |")
         return "\n".join(lines)
 
 
