@@ -23,7 +23,7 @@ PARTS = [
 def test_table_links_what_a_chapter_needs_unless_it_is_the_one_before():
     assert contents(PARTS).splitlines()[2:] == [
         "| [First & foremost of all](one/a.ipynb) | eyes | x |",
-        "| [Second](one/b.ipynb) | the previous chapter, patience | y |",
+        "| [Second](one/b.ipynb) | the previous chapter; patience | y |",
         "| [The third, of many words](one/c.ipynb) | [First & foremost of all](one/a.ipynb) | z |",
         "| [Far](two/d.ipynb) | [First & foremost of all](one/a.ipynb) | w |",
     ]
