@@ -91,7 +91,7 @@ const PANELS = [
   [
     "values",
     "values VZ(x, t), ◎ their weighted mean ξ",
-    "Transformed embeddings; those of the chosen sequence joined to its sequence embedding",
+    "Values V Z(x, t); those of the chosen sequence joined to its sequence embedding",
     {},
   ],
   [
@@ -128,7 +128,7 @@ const PANELS = [
     "Influence of each position, those of the prefix bold, and the parity coefficient against the epoch",
     { key: [OTHER] },
   ],
-  ["gradients", "gradient norms", "Norms of the loss's gradient, one curve per layer", {
+  ["gradients", "gradient norms", "Norms of the loss's gradient, one curve per weight matrix or vector", {
     key: LAYERS.map(([, letter], index) => ["━", letter, HUES[index]]),
   }],
 ];

@@ -105,7 +105,7 @@ def marchenko_pastur_steps(ratio: float, n_layers: int) -> tuple[Tensor, float]:
 
     Returns:
         Steps a_j = -1 / (1 + γ + 2√γ cos(jπ / (k + 1))) in the order of increasing magnitude, float64, shape (k,).
-        The loss divided by d, 1 / Σ_{j ≤ k} γ⁻ʲ.
+        The loss divided by d, 1 / Σ_{0 ≤ j ≤ k} γ⁻ʲ.
 
     Source: the chapter "Optimal step sizes"; Marchenko and Pastur (1967) for the limit of the mean spectrum.
     """

@@ -116,9 +116,9 @@ def two_layer_certificate_for_all(dim: int, root: int = 5) -> dict[str, sp.Expr]
     """Prove, in exact arithmetic and for every n, that two layers have no better symmetric weights than multiples of I.
 
     For n up to root², `two_layer_certificate` proves it. For larger n, the polynomial N(p, m) of that proof has n as a
-    symbol. The signs of coefficients, in variables that replace m and n, show that the leading coefficient of N in p
-    never vanishes, and that the discriminant does only at the optimal steps. So for all other m, N has as many real roots p
-    as for n = root²: none.
+    symbol. The signs of coefficients, in variables that replace m and n, show that the leading coefficient of N in p never
+    vanishes, and that the discriminant vanishes only at the optimal steps. So for all other m, N has as many real roots p as
+    for n = root²: none.
 
     Args:
         dim: the dimension d, at least 2.

@@ -41,11 +41,11 @@ def block_step(
         weights: θ, shape (..., K, F), or (..., F, F) and symmetric for the quadratic model.
         labels: C, shape (..., S, K), non-negative, summing to 1 along ``axis``.
         axis: the axis along which softmax and labels are normalized.
-        step: h, the length of the step; 1 in the papers' block.
-        scheme: "euler" is Z + h(A + B)(Z). "printed" is the papers' block, eqs (7) and (9): an Euler step along A, then
+        step: h, the length of the step; 1 in the paper's block.
+        scheme: "euler" is Z + h(A + B)(Z). "printed" is the paper's block, eqs (7) and (9): an Euler step along A, then
             one along B, with their formula -2σZθ for A in the quadratic model. "lie" follows A for a time h, then B;
             "strang" follows B for h/2, A for h, and B for h/2. Both follow B exactly, and A by
-            `SUBSTEPS` steps of the classical Runge-Kutta method of order 4.
+            four steps of the classical Runge-Kutta method of order 4.
         model: "linear" (N = Zθᵀ) or "quadratic" (N = ZθZᵀ).
 
     Returns:

@@ -29,11 +29,11 @@ UNCHECKED: dict[Formula, Callable[[Tensor, Tensor, Tensor, int], Tensor]] = {
 
 
 def feature_gradient(model: Model, printed: bool = False) -> Formula:
-    """The function that computes a model's gradient, or the papers' formula for it.
+    """The function that computes a model's gradient, or the paper's formula for it.
 
     Args:
         model: "linear" (N = Zθᵀ) or "quadratic" (N = ZθZᵀ).
-        printed: whether to return the papers' formula instead of the gradient; for the linear model, the two agree.
+        printed: whether to return the paper's formula instead of the gradient; for the linear model, the two agree.
 
     Returns:
         One of `linear_gradient`, `quadratic_gradient`, and `quadratic_gradient_of_paper`.
@@ -67,7 +67,7 @@ def feature_flow(
         axis: the axis along which softmax and labels are normalized.
         times: the times of the returned features, one-dimensional, strictly increasing, not negative.
         model: "linear" (N = Zθᵀ) or "quadratic" (N = ZθZᵀ).
-        printed: whether to follow minus the papers' formula instead of minus the gradient; for the linear model, the two
+        printed: whether to follow minus the paper's formula instead of minus the gradient; for the linear model, the two
             agree.
 
     Returns:

@@ -69,7 +69,7 @@ def quadratic_gradient_of_paper(features: Tensor, weights: Tensor, labels: Tenso
         axis: the axis along which softmax and labels are normalized.
 
     Returns:
-        The value of the papers' formula, shape (..., S, F).
+        The value of the paper's formula, shape (..., S, F).
 
     Source: Actor, Gruber, Cyr (2025), eq. (8) and Corollary 2.
     """

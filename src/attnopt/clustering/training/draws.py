@@ -48,8 +48,8 @@ def training_data(
 ) -> tuple[Tensor, Tensor]:
     """The sequences (M, n, L) and labels (M, n) on which the models of these seeds are trained, drawn with replacement.
 
-    With ``draws="torch"``, the same random numbers determine a model's weights and its data: the tokens are their remainders
-    modulo p, on which the weights hardly depend.
+    With ``draws="torch"``, a model's weights and data come from the same random integers: a token is the remainder of such
+    an integer modulo p, which hardly affects the weight.
 
     Args:
         seeds: seeds of the M models.

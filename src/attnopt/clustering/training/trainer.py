@@ -52,13 +52,13 @@ def train(
 ) -> Training:
     """Train one model per seed, all at once, with Adam on shuffled mini-batches.
 
-    A model's initial weights and data depend only on its seed; the order of the mini-batches is drawn anew each epoch and
-    shared by all models, whose data are independent. At the paper's sizes, on the processors tried, the other models in the
-    ensemble do not change a model's numbers by a single bit. Steps are compiled C or plain PyTorch (see ``compiled``). In
-    plain steps at other sizes, or in an ensemble with wider models, the rounding of products depends on the shapes of the
-    matrices and on their alignment in memory. Compiled steps use as many threads as PyTorch does (`torch.get_num_threads`),
-    which changes no number; plain steps use one, and `ensemble` uses all cores. A model takes less than 1 MB of memory at
-    the defaults.
+    A model's initial weights and data depend only on its seed; the order of the mini-batches is drawn for each epoch and,
+    unless ``draws="laboratory"``, shared by all models, whose data are independent. At the paper's sizes, on the processors
+    tried, the other models in the ensemble do not change a model's numbers by a single bit. Steps are compiled C or plain
+    PyTorch (see ``compiled``). In plain steps at other sizes, or in an ensemble with wider models, the rounding of products
+    depends on the shapes of the matrices and on their alignment in memory. Compiled steps use as many threads as PyTorch
+    does (`torch.get_num_threads`), which changes no number; plain steps use one, and `ensemble` uses all cores. A model
+    takes less than 1 MB of memory at the defaults.
 
     A model counts as diverged if two of its attention scores differ by more than 80, beyond which float32 loses the smaller
     one, or if a number is no longer finite. It keeps the weights of the last epoch that it completed, its later history is
