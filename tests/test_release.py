@@ -184,7 +184,7 @@ def test_the_accessibility_statement_says_what_the_tests_do():
         ("light and the dark theme", "test_pages.py", 'emulate_media(color_scheme="dark")'),
         ("screen of 390 px", "test_pages.py", "scrollWidth <= 390"),
         ("only those about color", "test_pages.py", "faults(opened, runOnly=COLORS) == []"),
-        ("but only one of the pages that list source code", "test_pages.py", "or page == ONE"),
+        ("of the pages that list source code, which are alike, it checks only one", "test_pages.py", "or page == ONE"),
         ("respond to the keyboard", "test_explorers.py", "assert_controls_answer_the_keyboard(explorer)"),
         ("*reset* button", "test_explorers.py", 'reset.press("Enter")'),
         ("move with the arrow keys", "test_explorers.py", '"ArrowLeft", "ArrowUp"'),
