@@ -281,7 +281,7 @@ def oldest() -> None:
 
 
 def newest() -> None:
-    """Build the book with the newest Sphinx and without Jupyter Book, which is no longer developed; compare the pages."""
+    """Build the book with the newest Sphinx and without Jupyter Book 1, and compare the pages."""
     folder = ROOT / "_build" / "newest"
     place = folder / "venv"
     python = place / PYTHON.relative_to(VENV)
