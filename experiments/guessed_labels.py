@@ -157,7 +157,7 @@ def looked_at(setting: str, weights: dict[str, Tensor]) -> dict:
     model = model.double().requires_grad_(False)
     words, _, right = prompts(FIT + TEST, torch.Generator().manual_seed(12345), topics_of(setting))
     right = right.double()
-    states = [state[:, -1] for state in model.states(as_one_hot(words, WORDS).double())[::2]]
+    states = model.last_states(as_one_hot(words, WORDS).double())[::2]
     divergence = [(right * (right.log() - model.read(state).log_softmax(-1))).sum(-1).mean() for state in states]
     return {"divergence": divergence, "layers": [shares(model, *pair, right) for pair in pairwise(states)]}
 
@@ -257,7 +257,7 @@ def least() -> dict:
             model = new_model(setting)
             model.load_state_dict({name: value.half().float() for name, value in run(setting, seed)["weights"].items()})
             model = model.double().requires_grad_(False)
-            states = [state[:, -1] for state in model.states(as_one_hot(words, WORDS).double())[::2]]
+            states = model.last_states(as_one_hot(words, WORDS).double())[::2]
             rows.append([changes(model, *pair, right) for pair in pairwise(states)])
         found[setting] = rows
     return found

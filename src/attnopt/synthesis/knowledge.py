@@ -76,8 +76,8 @@ def agreement_number(length: int, weight: int, p: int, sharpness: float) -> floa
 def best_agreement(length: int, weight: int, p: int = 2) -> tuple[float, float]:
     """The sharpness at which `agreement_number` is least, and the least value.
 
-    With ρ and ν as in `agreement_number`: if k < L(p - 1)/p, then (p - 1)ρ² = k/(L - k) and ν = (L/(L - k))^L ((p - 1)(L -
-    k)/k)^k; otherwise, the sharpness is infinite, and ν = p^L.
+    With ρ and ν as in `agreement_number`: if k < L(p - 1)/p, then (p - 1)ρ² = k/(L - k) and
+    ν = (L/(L - k))^L ((p - 1)(L - k)/k)^k; otherwise, the sharpness is infinite, and ν = p^L.
 
     Args:
         length: L, tokens per sequence.
