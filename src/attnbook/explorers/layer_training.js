@@ -409,7 +409,7 @@ function drawLoss(picture, now, state, asking) {
     small(picture, x, y - 5, `${name} ${number(value)}`, anchor, "ao-halo");
   };
   level(now.floor, "7 4", "optimum", UPPER[0] + 5, "start");
-  if (state.layers > 1) level(now.level, "2 4", "loss of the best equal size", UPPER[2] - 5, "end");
+  if (state.layers > 1) level(now.level, "2 4", "equal sizes", UPPER[2] - 5, "end");
   const [x, y] = place([now.moment, now.loss]);
   line(picture, [x, UPPER[1]], [x, UPPER[3]], { opacity: 0.55 });
   curve(clipped(picture, UPPER), now.times.map((time, k) => place([time, Math.min(now.losses[k], 1e9)])), {
