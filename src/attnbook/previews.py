@@ -18,20 +18,22 @@ from sphinx.application import Sphinx
 FOLDER = "_static/previews"
 LINK = re.compile(r'<a [^>]*href="(?P<page>[\w./-]*)#(?P<name>[\w-]+)"')
 SVG = re.compile("<svg.*?</svg>", re.S)  # its links need no previews
+KIND = re.compile(r'class="(?:proof|ao-claim)\b|role="doc-biblioentry"')  # of theorems, claims, and papers
 CLAIM = 2  # paragraphs of a claim's card: what is claimed, and what we find
 
 
 def element(text: str, name: str) -> Tag | None:
-    """The element of a page with this id; for a glossary term, its definition.
+    """The element of a page with this id, if it is of one of the five kinds; for a glossary term, its definition.
 
     Args:
         text: the page's HTML.
         name: the element's id.
     """
-    found = re.search(rf'<(\w+)[^>]*\sid="{re.escape(name)}"', text)
-    if not found:
-        return None
-    tag, start, depth = found[1], found.start(), 0
+    start = text.rfind("<", 0, max(text.find(f' id="{name}"'), 0))
+    opening = text[start : text.find(">", start) + 1] if start >= 0 else ""
+    if not (name.startswith(("equation-", "term-")) or KIND.search(opening)):
+        return None  # parsing it would take longer than all that is shown
+    tag, depth = re.match(r"<(\w+)", opening)[1], 0
     if tag == "dt":  # several terms may share a definition
         tag, start = "dd", text.index("<dd", start)
     for edge in re.compile(rf"<(/?){tag}\b").finditer(text, start):
@@ -41,21 +43,16 @@ def element(text: str, name: str) -> Tag | None:
     return None
 
 
-def preview(node: Tag, name: str) -> str:
-    """HTML for a tooltip, without links and ids; empty if the element is not of one of the five kinds.
+def preview(node: Tag) -> str:
+    """HTML for a tooltip, without links and ids.
 
     Args:
         node: the element.
-        name: the element's id.
     """
-    kinds = node.get("class") or []
-    if "ao-claim" in kinds:
+    parts = [node]
+    if "ao-claim" in node.get("class", ()):
         parts = [node.find("summary"), *node.find_all("p", recursive=False)[:CLAIM]]
         parts[0].name = "p"
-    elif name.startswith(("equation-", "term-")) or "proof" in kinds or node.get("role") == "doc-biblioentry":
-        parts = [node]
-    else:
-        return ""
     for part in parts:
         for anchor in part.select(".headerlink, script, .backrefs, .label"):
             anchor.decompose()
@@ -103,7 +100,7 @@ def write(app: Sphinx, exception: Exception | None) -> None:
     @cache  # many pages link to the same element
     def shown(page: str, name: str) -> str:
         node = element(read(page), name)
-        return preview(node, name) if node else ""
+        return preview(node) if node else ""
 
     for name in sorted(app.env.found_docs):
         said = previews(f"{name}.html", read(f"{name}.html"), shown)
