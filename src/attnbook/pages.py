@@ -86,6 +86,20 @@ def prepare(app: Sphinx, pagename: str, templatename: str, context: dict, doctre
         context["body"] = FOLD.sub(r"\1", REPEATED.sub(r"\1", joined(sized(context["body"], sources))))
 
 
+def share_sidebar(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None) -> None:
+    """Resolve the sidebar once for all listings in folders of one depth, since it does not list them; each takes 0.05 s."""
+    if doctree is None:
+        found, resolve = app.ao_sidebars, context["toctree"]
+
+        def toctree(**options: object) -> str:
+            key = pagename.count("/"), *sorted(options.items())
+            if key not in found:
+                found[key] = resolve(**options)
+            return found[key]
+
+        context["toctree"] = toctree
+
+
 def renumber(app: Sphinx, env: BuildEnvironment) -> list[str]:
     """Restart numbers of theorems, equations, and exercises on each page, as in its notebook; figures keep theirs."""
     for kinds in env.toc_fignumbers.values():
@@ -129,7 +143,9 @@ def locate(app: Sphinx, config) -> None:
 
 def setup(app: Sphinx) -> dict:
     """Register the functions above with Sphinx."""
+    app.ao_sidebars = {}
     app.connect("config-inited", locate)
+    app.connect("html-page-context", share_sidebar, priority=100)  # before the theme renders it
     app.connect("env-get-updated", renumber, priority=900)  # after everything is numbered
     app.connect("html-collect-pages", lost)
     app.connect("html-page-context", prepare, priority=900)
