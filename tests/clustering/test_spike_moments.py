@@ -90,7 +90,7 @@ def test_signs_are_curvatures_of_the_hessian_as_adam_feels_it(later):
     track = altered(runs, later, 3)
     track = {name: track[name][:3, run] for name in ("rows", "first", "second")}
     found = spike_moments.signs(runs, track, run, int(later.steps[run]))
-    for at in range(3):
+    for at in (0, 1):
         marked, truth = (part[0] for part in spike_moments.batches(runs, [74 + at], [run]))
         curvature, gradient = hessian(runs, track["rows"][at], marked, truth)
         v = 0.999 * track["second"][at] + 0.001 * gradient.square()

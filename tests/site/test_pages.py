@@ -29,7 +29,7 @@ PAGES = [page for page in EVERY if not page.startswith((*LISTINGS, ALONE)) or pa
 CONTENT = [page for page in PAGES if page not in ("genindex.html", "search.html", "404.html", ONE)]
 
 # Of text that looks alike by its elements, classes and the attributes that styles ask for, three specimens are enough for
-# colors and for the rows' stripes: thousands of Pygments' nodes and the API's signatures would take axe minutes. What
+# colors, the size of targets and the rows' stripes: thousands of Pygments' nodes and the API's signatures would take axe minutes. What
 # other pages have shown before (`seen`) counts, too. The head of the page stays, invisible though it is: the theme
 # measures it a while after a change of size.
 THIN = """([selector, seen]) => {
@@ -53,7 +53,7 @@ THIN = """([selector, seen]) => {
   for (const node of all) if (!kept.has(node)) node.remove();
   return Object.fromEntries(count);
 }"""
-COLORS = ["color-contrast", "link-in-text-block"]
+LOOKS = ["color-contrast", "link-in-text-block", "target-size"]
 SEEN = {}  # kinds of text, by how many times they were met
 
 # Formulas' insides are not ours; of their boxes, all alike, axe needs to see a few.
@@ -76,7 +76,7 @@ WIDE = """cards => {
 }"""
 
 # What is drawn as the box of a missing sign: each sign of each font, also of ::before and ::after and in closed folds,
-# beside one that no font has. Signs of a font that other pages have shown (`DRAWN`) are drawn no more.
+# beside one that no font has; of formulas only the signs that MathJax's own fonts lack. Signs of a font that other pages have shown (`DRAWN`) are drawn no more.
 MISSING = r"""async (before) => {
   const drawn = new Map(), skipped = /\s|\p{Cc}|\p{Cf}|\p{M}/u;
   const note = (text, { fontStyle, fontWeight, fontFamily }) => {
@@ -84,7 +84,7 @@ MISSING = r"""async (before) => {
     if (!drawn.has(font)) drawn.set(font, new Set());
     for (const sign of text) if (!skipped.test(sign)) drawn.get(font).add(sign);
   };
-  for (const node of document.body.querySelectorAll("*:not(script, style, template)")) {
+  for (const node of document.body.querySelectorAll("*:not(script, style, template, mjx-container *), mjx-utext")) {
     for (const part of ["::before", "::after"]) {
       const style = getComputedStyle(node, part);
       if (style.content.startsWith('"')) note(JSON.parse(style.content.replace(/\n/g, " ")), style);
@@ -240,12 +240,12 @@ def test_page_is_quiet_typeset_accessible_and_fits_a_phone(page, open_page):
     opened.evaluate(THIN, [":is(div.highlight pre, dt.sig)", {}])
     opened.add_style_tag(content="* { transition: none !important; }")
     assert opened.evaluate("document.documentElement.dataset.theme") == "light"
-    assert faults(opened, rules={name: {"enabled": False} for name in COLORS}) == []
+    assert faults(opened, rules={name: {"enabled": False} for name in LOOKS}) == []
     SEEN.update(opened.evaluate(THIN, ["body", SEEN]))
-    assert faults(opened, runOnly=COLORS) == []
+    assert faults(opened, runOnly=LOOKS) == []
     opened.emulate_media(color_scheme="dark")  # the same page: only colors change
     opened.wait_for_function("document.documentElement.dataset.theme === 'dark'")
-    assert faults(opened, runOnly=COLORS) == []
+    assert faults(opened, runOnly=LOOKS[:2]) == []
     assert opened.complaints == []
 
 

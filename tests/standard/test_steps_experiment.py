@@ -131,14 +131,14 @@ def test_stored_models_do_what_was_stored(seed):
     model, generator = load_regressor("base", seed), torch.Generator().manual_seed(99)
     points, labels, answers = script.prompts("base", 4000, generator)
     truth, ones = answers[:, -1].double(), torch.ones(4000, 1).double()
-    states = model.states(script.as_tokens(points, labels))
+    states = model.last_states(script.as_tokens(points, labels))
     rows = STORED["base"]["seeds"][seed]["states 16"]
     for part, atol in ((2, 0.04), (4, 0.02), (6, 0.006)):
-        state = torch.cat([states[part][:, -1].double(), ones], 1)
+        state = torch.cat([states[part].double(), ones], 1)
         probe = torch.linalg.lstsq(state[:2000], truth[:2000, None]).solution[:, 0]
         left = (truth - state @ probe)[2000:].square().mean() / truth[2000:].var()
         assert 1 - left.item() == pytest.approx(rows[part]["answer"], abs=atol)
-    error = (model.read(states[-1][:, -1])[:, 0].double() - truth).square().mean() / 4
+    error = (model.read(states[-1])[:, 0].double() - truth).square().mean() / 4
     assert error.item() == pytest.approx(1 - rows[7]["answer"], abs=0.004)
 
 
