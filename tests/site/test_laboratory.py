@@ -304,9 +304,22 @@ def test_twenty_seeds_start_as_the_run_shown_does_and_their_lists_stay(laborator
     assert set(shares[0]) == {50} != set(shares[1])  # the label does not depend on what is seen
 
 
-@pytest.mark.parametrize("p", [2, 3])
-def test_twenty_seeds(laboratory, p):
+MACHINE = """cores => {
+  Object.defineProperty(navigator, "hardwareConcurrency", { value: cores });
+  globalThis.workers = 0;
+  globalThis.Worker = class extends Worker {
+    constructor(address) {
+      super(address);
+      globalThis.workers += 1;
+    }
+  };
+}"""
+
+
+@pytest.mark.parametrize(("p", "cores", "workers"), [(2, 1, 1), (3, 3, 3), (2, 64, 8)])
+def test_twenty_seeds(laboratory, p, cores, workers):
     page, explorer = laboratory(p=p, length=3, k=1, goal=6, seed=5)
+    page.evaluate(MACHINE, cores)
     unfold(explorer)
     pressed(explorer, "train them", "Enter")
     fold = explorer.locator(".ao-folded").filter(has=page.locator(".ao-seeds"))
@@ -317,6 +330,8 @@ def test_twenty_seeds(laboratory, p):
     assert explorer.get_by_role("button", name="stop").is_disabled()
     fill(explorer, "learning rate", "0.2")  # of what follows, not of what was trained
     seeds = fold.locator(".ao-seeds button")
+    assert [int(text.split(":")[0]) for text in seeds.all_inner_texts()] == list(range(5, 25))
+    assert page.evaluate("workers") == workers
     for at in (0, 13):
         seed, accuracy = seeds.nth(at).inner_text().split(":")
         assert int(seed) == 5 + at

@@ -29,7 +29,7 @@ import {
 } from "./bench.js";
 import { drawPanels, panels, sentenceOf, spelled } from "./panels.js";
 import { download } from "./picture.js";
-import { open, stepsPerEpoch } from "./runner.js";
+import { openSeveral, stepsPerEpoch } from "./runner.js";
 import { classify } from "./model.js";
 
 const CELLS = 24, SEEDS = 20, MOST = 200, SUCCESS = 0.9, REPLAY = 300; // epochs per second at which what is trained is gone through
@@ -629,12 +629,14 @@ function many(parent, link, { root }) {
     said = element("p", { class: "ao-about", "aria-live": "polite" });
   const size = element("input", { type: "text", inputmode: "numeric", value: SEEDS, "aria-label": "number of seeds" });
   let results = [], wanted = null, turn = 0, row = null, seeds = SEEDS, begun = 0, running = false;
-  const tell = (share = 0) => {
+  const shares = new Map(); // of their epochs, of the seeds that are being trained
+  const tell = () => {
     const wins = results.filter(({ accuracy }) => accuracy > SUCCESS).length, n = results.length;
     const z = 1.96,
       middle = (wins + z * z / 2) / (n + z * z),
       half = z / (n + z * z) * Math.sqrt(wins * (n - wins) / n + z * z / 4);
-    const seconds = (seeds - n - share) * (performance.now() - begun) / 1000 / (n + share),
+    const done = n + sum([...shares.values()]),
+      seconds = (seeds - done) * (performance.now() - begun) / 1000 / done,
       left = seconds < 60 ? `${Math.ceil(seconds)} s` : `${Math.round(seconds / 60)} min`;
     const parts = [
       n
@@ -646,7 +648,9 @@ function many(parent, link, { root }) {
         ? ""
         : `${n} of ${seeds} done${
           running
-            ? (n ? `, about ${left} left` : `, seed ${wanted.seed} is at ${percent(share, 0)} of its epochs`)
+            ? (n
+              ? `, about ${left} left`
+              : `, seed ${wanted.seed} is at ${percent(shares.get(wanted.seed) ?? 0, 0)} of its epochs`)
             : ", then stopped"
         }`,
     ].filter(Boolean);
@@ -670,28 +674,34 @@ function many(parent, link, { root }) {
       edits: own ? state.edits : "",
     };
     results = [];
+    shares.clear();
     row = element("div", { class: "ao-seeds" }, element("span", {}, `${unusual(wanted)}, to epoch ${wanted.goal}:`));
     list.prepend(row);
     while (list.childElementCount > 6) list.lastChild.remove();
-    bench.many ??= open((message) => {
+    bench.many ??= openSeveral((message) => {
       if (message.kind === "error") {
+        bench.many.post({ kind: "stop" });
         running = false;
         stop.disabled = true;
         return link.warn(`The training stopped: ${message.message}.`);
       }
       if (message.kind !== "one" || message.id !== turn) return;
+      shares.set(message.seed, message.share);
       if (message.evaluation) {
         const { seed, escaped, evaluation: { all: accuracy } } = message, opened = wanted;
+        shares.delete(seed);
+        const place = (one) => (one + 2 ** 32 - opened.seed) % 2 ** 32, // seeds of several workers come in another order
+          before = results.filter((result) => place(result.seed) < place(seed)).length;
         results.push({ seed, accuracy });
         const one = button(`${seed}: ${percent(accuracy, 0)}${escaped === null ? "" : `, from ${escaped}`}`, () => {
           link.update({ ...opened, run: OWN, seed, fork: "", epoch: opened.goal });
           root.scrollIntoView();
         });
         one.classList.toggle("ao-won", accuracy > SUCCESS);
-        row.append(one);
+        row.insertBefore(one, row.children[before + 1] ?? null);
       }
       running &&= results.length < seeds;
-      if (running || message.evaluation) tell(message.share < 1 ? message.share : 0);
+      if (running || message.evaluation) tell();
     });
     turn += 1;
     bench.many.post({

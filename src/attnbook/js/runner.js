@@ -16,6 +16,7 @@
 import { createTrainer, random, unflatten } from "./trainer.js";
 
 const BETWEEN = 10, MOST = 200; // epochs between states kept to go back to, and how many
+const WORKERS = 8; // at most so many train seeds side by side: each holds its own copy of the scripts and the data
 const SLOW = 20; // steps per second up to which each is reported
 const SETTING = { rate: "learningRate", eps: "eps", decay: "weightDecay", discount: "discount" };
 
@@ -236,6 +237,24 @@ export function open(hear) {
       closed = true;
       worker?.terminate();
       local?.({ kind: "stop" });
+    },
+  };
+}
+
+// Opens runners for many seeds: one for each core where workers can be started, else one. They share the seeds of a message.
+export function openSeveral(hear) {
+  const runners = [open(hear)];
+  return {
+    post(message) {
+      if (message.kind !== "many") return runners.forEach((runner) => runner.post(message));
+      const cores = runners[0].beside ? navigator.hardwareConcurrency ?? 1 : 1;
+      while (runners.length < Math.min(cores, WORKERS, message.seeds.length)) runners.push(open(hear));
+      runners.forEach((runner, at) =>
+        runner.post({ ...message, seeds: message.seeds.filter((_, index) => index % runners.length === at) })
+      );
+    },
+    close() {
+      for (const runner of runners) runner.close();
     },
   };
 }
