@@ -376,7 +376,7 @@ def test_weights_go_to_a_file_and_come_from_one(laboratory, tmp_path):
         "[]": 'its norm must be "rms" or "unit", got none',
         json.dumps(good | {"norm": "smooth"}): 'its norm must be "rms" or "unit", got "smooth"',
         '{"norm": "rms"}': "This file holds no weights.",
-        '{"norm": "rms", "weights": {"token": 3}}': "The file's token must be a list with one entry per model.",
+        '{"norm": "rms", "weights": {"token": 3}}': "The file’s token must be a list with one entry per model.",
         '{"norm": "rms", "weights": {}}': "weights.token must be a list, got undefined",
         spoilt(more=[[1]]): "weights may hold token, position",
         spoilt(query=[[1, 2]]): "This file holds no model that can be shown here: weights.",
@@ -386,11 +386,11 @@ def test_weights_go_to_a_file_and_come_from_one(laboratory, tmp_path):
         spoilt(query=[[1e300, 2, 3]]): "The weights to start from must be finite numbers.",
         json.dumps(
             json.loads(spoilt(token=[[[1, 2, 3]] * 9])) | {"task": None}
-        ): "The model's p must be a whole number from 2 to 7, got “9”.",
-        json.dumps(good | {"task": {"p": 2, "length": 5, "k": 6}}): "The file's task must be { p: 2, length: 5, k: 1 … 5 }",
-        json.dumps(good | {"task": {"p": 3, "length": 5, "k": 2}}): "The file's task must be",
-        json.dumps(good | {"neurons": [1, 0]}): "The file's neurons must be 6 zeros and ones.",
-        json.dumps(good | {"positions": [1, 0, 2, 1, 1]}): "The file's positions must be 5 zeros and ones.",
+        ): "The model’s p must be a whole number from 2 to 7, got “9”.",
+        json.dumps(good | {"task": {"p": 2, "length": 5, "k": 6}}): "The file’s task must be { p: 2, length: 5, k: 1 … 5 }",
+        json.dumps(good | {"task": {"p": 3, "length": 5, "k": 2}}): "The file’s task must be",
+        json.dumps(good | {"neurons": [1, 0]}): "The file’s neurons must be 6 zeros and ones.",
+        json.dumps(good | {"positions": [1, 0, 2, 1, 1]}): "The file’s positions must be 5 zeros and ones.",
         " " * 4_000_001: "This file is larger than 4 MB.",
     }
     said = status(explorer)
@@ -454,7 +454,7 @@ def test_a_file_restores_the_task_and_what_is_switched_off(laboratory, tmp_path)
     state = page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state()")
     assert {name: state[name] for name in chosen} == chosen
     said = explorer.locator(".ao-about").first.inner_text()
-    assert said.endswith("Starts from your file, 3 changes; Adam's state starts at zero.")
+    assert said.endswith("Starts from your file, 3 changes; Adam’s state starts at zero.")
     assert page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state().k") == 3
     kept = page.evaluate("() => document.querySelector('.ao-sandbox').laboratory.link.state().start")
     field.fill("4")

@@ -182,7 +182,7 @@ ASKED = [
     ("weighted_count", "it moves by about 2", "Bit 10 is irrelevant", "If bit 10 is flipped, the", "Yes. In this model"),
     ("answer_forms", "the first", "read most of the answer", "a probe reads", "Not quite: over many prompts"),
     ("softmax", "that is my guess", "Now the score of △ rises by log 2", "0.44", "straight toward the corner △"),
-    ("forward_pass", "at 0", "Where is the query's entry then?", "1.75", "Not quite: at minus its label."),
+    ("forward_pass", "at 0", "Where is the query’s entry then?", "1.75", "Not quite: at minus its label."),
     ("gdpp", "5 to 8", "reach as small a loss?", "It takes 11", "Not quite: it takes 11 optimal plain layers"),
     ("gradient_bound", "it grows", "and here?", "28.2", "Right: it grows"),
     ("ideal_circuit", "2, one for each label", "4096 embeddings: where?", "Suffix invariance", "Not quite: there are six."),

@@ -204,7 +204,7 @@ const controls = [
     trait: "formula",
     kind: "choice",
     label: "move against",
-    names: { true: "the gradient", paper: "the paper's formula" },
+    names: { true: "the gradient", paper: "the paper’s formula" },
     hidden: isLinear,
   },
   {
@@ -391,7 +391,7 @@ function sayPair(now, { formula, time, starts, selected }) {
   });
   const pair = (z) => z.map((value) => show(value)).join(", ");
   return `At time ${show(time, 1)}, moving against the ${
-    formula === "true" ? "gradient" : "paper's formula"
+    formula === "true" ? "gradient" : "paper’s formula"
   } has brought the cross-entropy to ${each(now.now_losses, 3)} (infimum ${show(now.infimum, 3)}). ` +
     `${MARKS[selected]} has moved from (${pair(starts[selected])}) to (${
       pair(now.now[selected])
@@ -412,7 +412,7 @@ const guess = {
     state,
   ) => (isLinear(state)
     ? "Each token has its own class as a one-hot label and follows the negative gradient. Where do the three filled shapes end?"
-    : "Each shape is a pair of tokens, and each token's label is itself. Each pair follows the negative gradient. How many pairs merge on the diagonal?"),
+    : "Each shape is a pair of tokens, and each token’s label is itself. Each pair follows the negative gradient. How many pairs merge on the diagonal?"),
   options: (state) => FATES[isLinear(state) ? "tokens" : "pairs"],
   reveal(guessed, now, state) {
     const rest =

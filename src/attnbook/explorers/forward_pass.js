@@ -50,8 +50,8 @@ const back = (left, top) => [(left - (FRAME[0] + FRAME[2]) / 2) / UNIT, ((FRAME[
 const colorOf = (mask) => (mask === "on" ? COLORS[1] : PURPLE);
 
 const pictures = [
-  { label: "The plane of weights: contours of the examples' loss, and the weights after each layer", box: "0 0 320 324" },
-  { label: "The row of labels after each layer: the examples' entries, and the query's", box: "0 0 320 324" },
+  { label: "The plane of weights: contours of the examples’ loss, and the weights after each layer", box: "0 0 320 324" },
+  { label: "The row of labels after each layer: the examples’ entries, and the query’s", box: "0 0 320 324" },
 ];
 const controls = [
   {
@@ -148,8 +148,8 @@ function drawLabels(picture, now, { mask }, layers, asking) {
   line(picture, at([-0.3, 0]), at([DEPTH + 0.3, 0]), { opacity: 0.4 });
   for (
     const [level, name] of asking
-      ? [[aim, "minus the query's label"], [-aim, "the query's label"]]
-      : [[aim, "minus the query's label"]]
+      ? [[aim, "minus the query’s label"], [-aim, "the query’s label"]]
+      : [[aim, "minus the query’s label"]]
   ) {
     const [from, to] = [at([-0.3, level]), at([DEPTH + 0.3, level])];
     line(picture, from, to, { "stroke-dasharray": "6 4", "stroke-width": 1.4 });
@@ -186,7 +186,7 @@ const subscript = (value) => String(value).replace(/\d/g, (digit) => "₀₁₂�
 function say(now, { layers, mask, examples: n }) {
   const w = now.path[layers], name = `w${subscript(layers)}`, entry = now.labels[layers].at(-1);
   const out = w.some((value) => Math.abs(value) > REACH) ? ", outside the picture" : "";
-  return `After ${layers} ${layers === 1 ? "layer" : "layers"}, the query's entry is ${show(entry)}: the prediction is ${
+  return `After ${layers} ${layers === 1 ? "layer" : "layers"}, the query’s entry is ${show(entry)}: the prediction is ${
     show(-entry)
   }, the label ${show(now.label)}. ` +
     `Each entry is its initial value minus ⟨${name}, x⟩, with ${name} = ${pair(w)}${out}. ` +
@@ -200,24 +200,24 @@ function say(now, { layers, mask, examples: n }) {
 
 const guess = {
   prompt:
-    "One layer has been applied. After many layers, the examples' entries are near 0. Where is the query's entry then?",
+    "One layer has been applied. After many layers, the examples’ entries are near 0. Where is the query’s entry then?",
   tells: true,
   options: ["at 0", "at its label", "at minus its label"],
   of: (state) => ({ ...state, mask: "on" }),
   reveal(answer, now, state, { labels, label }) {
     return judged(answer, answer === "at minus its label", "At minus its label.") +
-      ` Each layer acts like one gradient step on w: after any number of layers, a token's entry is its initial value minus ⟨w, x⟩, with the token's own x and the same w for all tokens. The examples' entries start at their labels and end near 0, so ⟨w, x⟩ is close to their labels. Thus w is close to the true weights, so for the query's x, too, ⟨w, x⟩ is close to the label. ` +
-      `The query's entry starts at 0, so it ends near minus this label, and we take minus the entry as the prediction. After ${DEPTH} layers, the prediction is ${
+      ` Each layer acts like one gradient step on w: after any number of layers, a token’s entry is its initial value minus ⟨w, x⟩, with the token’s own x and the same w for all tokens. The examples’ entries start at their labels and end near 0, so ⟨w, x⟩ is close to their labels. Thus w is close to the true weights, so for the query’s x, too, ⟨w, x⟩ is close to the label. ` +
+      `The query’s entry starts at 0, so it ends near minus this label, and we take minus the entry as the prediction. After ${DEPTH} layers, the prediction is ${
         show(-labels[DEPTH].at(-1))
-      }, and the query's label is ${show(label)}.`;
+      }, and the query’s label is ${show(label)}.`;
   },
 };
 const tour = [
-  { set: { layers: 0 }, say: "Before the first layer, each example's entry is its label, and the query's entry is 0." },
+  { set: { layers: 0 }, say: "Before the first layer, each example’s entry is its label, and the query’s entry is 0." },
   { set: { layers: 1 }, say: "One layer subtracts ⟨w₁, x⟩ from every entry, where w₁ is one gradient step from 0." },
   {
     set: { layers: 8 },
-    say: "Eight layers: the examples' entries are the residuals of w₈. The query's entry is near minus its label.",
+    say: "Eight layers: the examples’ entries are the residuals of w₈. The query’s entry is near minus its label.",
   },
   {
     set: { layers: 8, step: 1.6 },

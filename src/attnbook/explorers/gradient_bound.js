@@ -173,8 +173,8 @@ function factorAt(x, y, state) {
 }
 
 const pictures = [
-  { label: "Gradient norm, our bound and the paper's bound as one factor varies", box: "0 0 320 304" },
-  { label: "Gradient, our bound, and the paper's bound for query, value, receptors and assemblers", box: "0 0 320 304" },
+  { label: "Gradient norm, our bound and the paper’s bound as one factor varies", box: "0 0 320 304" },
+  { label: "Gradient, our bound, and the paper’s bound for query, value, receptors and assemblers", box: "0 0 320 304" },
 ];
 const controls = [
   {
@@ -258,13 +258,13 @@ function say(now) {
   return `${now.correct} of 16 sequences are classified correctly. Mean distance from the labels: ${
     written(now.distance)
   }; length of the shortest ξ: ${written(now.least_length)}. ` +
-    `Gradient: ${written(gradient)}; our bound: ${written(ours)}${beside(0)}; the paper's bound: ${written(theirs)}` +
+    `Gradient: ${written(gradient)}; our bound: ${written(ours)}${beside(0)}; the paper’s bound: ${written(theirs)}` +
     `${theirs < gradient ? " (violated)" : beside(1)}. ` +
     (broken.length
-      ? `The paper's ${broken.length === 1 ? "bound" : "bounds"} for ${broken.join(" and ")} ${
+      ? `The paper’s ${broken.length === 1 ? "bound" : "bounds"} for ${broken.join(" and ")} ${
         broken.length === 1 ? "is" : "are"
       } violated.`
-      : "None of the paper's bounds on the four gradients is violated.");
+      : "None of the paper’s bounds on the four gradients is violated.");
 }
 
 const guess = {
@@ -284,12 +284,12 @@ const tour = [
   {
     set: { value: 0.01 },
     say:
-      "V divided by 100: the whole gradient has almost reached the paper's bound. The separate bound for V is already violated, and that for the query comes next: both gradients pass through the normalization of ξ.",
+      "V divided by 100: the whole gradient has almost reached the paper’s bound. The separate bound for V is already violated, and that for the query comes next: both gradients pass through the normalization of ξ.",
   },
   {
     set: { value: 0.001 },
     say:
-      "V divided by 1000: the gradient is eight times the paper's bound. Our bound contains 1/‖ξ‖ and stays above the gradient.",
+      "V divided by 1000: the gradient is eight times the paper’s bound. Our bound contains 1/‖ξ‖ and stays above the gradient.",
   },
   {
     set: { along: "logits" },

@@ -128,7 +128,7 @@ function screens(root) {
   return { now, change };
 }
 const pictures = [screens, {
-  label: "The classifier's ten probabilities as bars, with outlines for those at the start",
+  label: "The classifier’s ten probabilities as bars, with outlines for those at the start",
   box: "0 0 320 262",
 }];
 
@@ -220,10 +220,10 @@ function say({ probabilities, predicted, moved, shares, start_norm: norm, impose
   }[label] ?? "";
   const held = chosen < 0 ? "its own softmax at the start" : `${classes[chosen]}${source}`;
   const share = shares
-    ? `, ${digits(100 * shares[iteration], 3)}% of the start's norm ${show(norm)}`
+    ? `, ${digits(100 * shares[iteration], 3)}% of the start’s norm ${show(norm)}`
     : "; its norm at the start was 0";
   const travel = chosen < 0
-    ? `The label is the vector of the classifier's own probabilities, so the update is exactly zero, and the image does not change (its norm stays ${
+    ? `The label is the vector of the classifier’s own probabilities, so the update is exactly zero, and the image does not change (its norm stays ${
       show(norm)
     })`
     : `The image has moved by ${digits(moved[iteration], 3)}${share}`;

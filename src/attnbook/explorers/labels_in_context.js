@@ -98,7 +98,7 @@ const controls = [
   {
     trait: "mask",
     kind: "choice",
-    label: "the query's label",
+    label: "the query’s label",
     place: "ao-tokens",
     top: true,
     names: { hidden: "masked", "put in": "supplied" },
@@ -231,7 +231,7 @@ function say({ shown, chance, own, right, shares, exact }, { labels, layers }) {
 
 const guess = {
   prompt:
-    "All nine labels are coin flips: there is nothing to learn. The query's own label is supplied with the other eight, and one layer answers. How often is it right about that label?",
+    "All nine labels are coin flips: there is nothing to learn. The query’s own label is supplied with the other eight, and one layer answers. How often is it right about that label?",
   options: ["1 time in 2", "2 times in 3", "9 times in 10"],
   reveal: (guessed, { shares, exact }) =>
     `${guessed === "2 times in 3" ? "Right" : "Not quite"}: one layer repeats the label 2 times in 3, exactly ½(1 + 1/√9).${
@@ -242,7 +242,7 @@ const tour = [
   {
     set: {},
     say:
-      "The query's label is among the nine that are supplied. It pulls the answer toward itself: right in two thirds of all prompts, though labels are coin flips.",
+      "The query’s label is among the nine that are supplied. It pulls the answer toward itself: right in two thirds of all prompts, though labels are coin flips.",
   },
   {
     set: { mask: "hidden" },

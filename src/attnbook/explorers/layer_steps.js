@@ -195,7 +195,7 @@ function say(now, { method, layers }) {
       METHODS.filter((name) => name !== method).map((name) => `${STYLES[name].name} ${worded(now.errors[name][layers])}`)
         .join(", ")
     }). ` +
-    `The prompt's H has condition number ${show(now.condition, 1)}. ` +
+    `The prompt’s H has condition number ${show(now.condition, 1)}. ` +
     (now.rise < 0
       ? "No layer raised the loss on this prompt."
       : `Layer ${now.rise} is the first to raise the loss on this prompt.`) +

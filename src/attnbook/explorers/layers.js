@@ -156,7 +156,7 @@ function restsOf(model, scale, softness) {
 const REACH = 3.2, FRAME = [46, 34, 346, 334], STEPS = COUNTS.map((count) => TOTAL / count);
 const STYLES = {
   euler: { name: "Euler", stroke: COLORS[0], "stroke-dasharray": "none" },
-  printed: { name: "the paper's", stroke: COLORS[1], "stroke-dasharray": "2 6" },
+  printed: { name: "the paper’s", stroke: COLORS[1], "stroke-dasharray": "2 6" },
   lie: { name: "Lie", stroke: COLORS[2], "stroke-dasharray": "9 4" },
   strang: { name: "Strang", stroke: "#CC79A7", "stroke-dasharray": "9 4 2 4" },
 };
@@ -379,7 +379,7 @@ function say(now, { model, scheme, step, layers, tokens }) {
 const OUTCOMES = ["also come to rest", "jump back and forth", "escape to infinity"];
 const guess = {
   prompt:
-    "The curves show the flow: with soft labels (0.8 for a token's own class, 0.1 for each other class), every token comes to rest at the cross of its color. A layer takes a step of size 1 instead. What do the tokens do after many layers?",
+    "The curves show the flow: with soft labels (0.8 for a token’s own class, 0.1 for each other class), every token comes to rest at the cross of its color. A layer takes a step of size 1 instead. What do the tokens do after many layers?",
   options: OUTCOMES,
   reveal(guessed, now) {
     const [last, before] = [now.path.at(-1), now.path.at(-2)];

@@ -228,7 +228,7 @@ function drawPlane(picture, now, state, asking) {
   line(picture, [10, 12], [30, 12], { stroke: COLORS[2], "stroke-width": 3 });
   drawn("text", { x: 34, y: 16, class: "ao-small" }, picture, "from everyone to the classmates");
   line(picture, [222, 12], [242, 12], { stroke: GRAY, "stroke-width": 3 });
-  drawn("text", { x: 246, y: 16, class: "ao-small" }, picture, "Part I's step");
+  drawn("text", { x: 246, y: 16, class: "ao-small" }, picture, "Part I’s step");
 }
 
 function drawBars(picture, { shares, belief, count, effective }, { clusters, tokens }, asking) {
@@ -276,12 +276,12 @@ function say({ everyone, limit, between, within, pull, gradient, count, effectiv
   return `Attention returns ${pair(everyone)}. In a long context, the output is ${pair(limit)}: ${
     pair(between)
   } between the clusters and ${pair(within)} within them. ` +
-    `${pull ? `Everyone minus the classmates is ${pair(pull)}` : "The query has no classmates here"}; Part I's gradient is ${
+    `${pull ? `Everyone minus the classmates is ${pair(pull)}` : "The query has no classmates here"}; Part I’s gradient is ${
       pair(gradient)
     }. ` +
     `The ${tokens} tokens count like ${show(count, 1)} equally weighted ones (${
       show(effective, 1)
-    } expected). If the expected number is large, attention's output lies in the shaded ellipse in about nine of ten contexts.`;
+    } expected). If the expected number is large, attention’s output lies in the shaded ellipse in about nine of ten contexts.`;
 }
 
 const guess = {
@@ -291,7 +291,7 @@ const guess = {
   reveal: (guessed, { gradient }) =>
     `${
       guessed === "neither" ? "Right" : "Not quite"
-    }: the arrow keeps its length and direction, because both ends move along the dotted lines by the same vector Σq, where Σ is the covariance of each cluster. In a long context, the arrow is Part I's step for these class vectors, ${
+    }: the arrow keeps its length and direction, because both ends move along the dotted lines by the same vector Σq, where Σ is the covariance of each cluster. In a long context, the arrow is Part I’s step for these class vectors, ${
       pair(scaled(-1, gradient))
     }, whatever Σ is.`,
 };
@@ -299,17 +299,17 @@ const tour = [
   {
     set: {},
     say:
-      "Three clusters. Gray: Part I's step, from the average of the class vectors under the query's belief to the vector of its class. Dotted: the shift Σq, the term within the clusters, which moves both ends. Green: the same arrow, computed from 200 tokens.",
+      "Three clusters. Gray: Part I’s step, from the average of the class vectors under the query’s belief to the vector of its class. Dotted: the shift Σq, the term within the clusters, which moves both ends. Green: the same arrow, computed from 200 tokens.",
   },
   {
     set: { axis: [0, 0], tokens: 2000 },
     say:
-      "No spread: tokens are their class vectors, and only the number of tokens in each cluster counts. This is Part I's attention, up to these counts.",
+      "No spread: tokens are their class vectors, and only the number of tokens in each cluster counts. This is Part I’s attention, up to these counts.",
   },
   {
     set: { clusters: 1, tokens: 2000 },
     say:
-      "One cluster: the belief is settled, and attention returns the mean plus Σq; the term Σq is Part II's linear attention. There is nothing to learn from classmates.",
+      "One cluster: the belief is settled, and attention returns the mean plus Σq; the term Σq is Part II’s linear attention. There is nothing to learn from classmates.",
   },
   {
     set: { tokens: 2000, axis: [0.9, 0.1] },

@@ -53,7 +53,7 @@ function legend(parent, entries) {
 }
 
 const pictures = [
-  { label: "The layer's step against the eigenvalue, between Newton's method and one common step", box: "0 0 320 324" },
+  { label: "The layer’s step against the eigenvalue, between Newton’s method and one common step", box: "0 0 320 324" },
   { label: "Exact losses against the number of examples, for three kinds of layer", box: "0 0 320 324" },
 ];
 const NAMES = ["first", "second", "third"];
@@ -123,7 +123,7 @@ function say(now, { examples: n }) {
       ? "; the last two are equal to the digits shown"
       : "";
   const ahead = tied || (newton < plain ? ", which is worse than that of Σ⁻¹" : ", which beats that of Σ⁻¹");
-  return `Step sizes (percent of Newton's): ${shares}; the common step size is ${figures(now.common)}. ` +
+  return `Step sizes (percent of Newton’s): ${shares}; the common step size is ${figures(now.common)}. ` +
     `With ${n} ${n === 1 ? "example" : "examples"}, the loss is ${figures(now.losses.optimal)} for the optimal layer, ${
       figures(now.losses.newton)
     } for the best multiple of Σ⁻¹, and ${figures(now.losses.plain)} for the best multiple of I${ahead}.`;

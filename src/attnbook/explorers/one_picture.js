@@ -259,7 +259,7 @@ const tour = [
   {
     set: { context: 1 },
     say:
-      "Part II. There is one cloud, so only the term within the clusters remains, and it is linear in the query. If the values are the examples' labels instead of the tokens, attention returns the prediction after one gradient step on the examples. The contours are ellipses.",
+      "Part II. There is one cloud, so only the term within the clusters remains, and it is linear in the query. If the values are the examples’ labels instead of the tokens, attention returns the prediction after one gradient step on the examples. The contours are ellipses.",
   },
   {
     set: { context: 2 },

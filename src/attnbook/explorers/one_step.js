@@ -76,7 +76,7 @@ const square = (parent, at) => mark(parent, 2, at, 7, { fill: YELLOW, stroke: "c
 
 const pictures = [
   { label: "The prompt: examples by the sign and size of their labels, and the query", box: "0 0 320 324" },
-  { label: "The plane of weights: contours of the examples' loss, the step from 0, the best layer", box: "0 0 320 324" },
+  { label: "The plane of weights: contours of the examples’ loss, the step from 0, the best layer", box: "0 0 320 324" },
 ];
 const controls = [
   {

@@ -71,7 +71,7 @@ const REACH = 3, FRAME = [42, 24, 346, 328], CELLS = 80;
 const LEVELS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20];
 const LOOKS = {
   true: { stroke: COLORS[0], dashes: "none", sign: 0, words: "down the gradient" },
-  paper: { stroke: COLORS[1], dashes: "7 4", sign: 1, words: "by the paper's formula" },
+  paper: { stroke: COLORS[1], dashes: "7 4", sign: 1, words: "by the paper’s formula" },
 };
 const TICKS = Array.from({ length: CELLS + 1 }, (_, index) => REACH * (2 * index / CELLS - 1));
 const place = (
@@ -85,7 +85,7 @@ const unplace = (
 const pictures = [
   {
     label:
-      "The plane of the two features: contours of the cross-entropy, and the flows along the negative gradient and the negative of the paper's formula",
+      "The plane of the two features: contours of the cross-entropy, and the flows along the negative gradient and the negative of the paper’s formula",
     box: "0 0 360 364",
   },
   { label: "The cross-entropy in time along both flows", box: "0 0 360 364" },
@@ -210,25 +210,25 @@ const ends = (losses) => [losses[0], losses.at(-1)].map((value) => show(value, 3
 function say(now, { point }) {
   const [gradient, formula] = [now.true, now.paper].map((vector) => Math.hypot(...vector) > VANISHING);
   const compared = now.cosine !== null
-    ? `the cosine of the angle between the gradient and the paper's formula is ${show(now.cosine, 3)}${
+    ? `the cosine of the angle between the gradient and the paper’s formula is ${show(now.cosine, 3)}${
       now.cosine < 0 ? ", so a small step along the negative of the formula leads uphill" : ""
     }`
     : gradient
-    ? "the paper's formula vanishes, but the gradient does not"
+    ? "the paper’s formula vanishes, but the gradient does not"
     : formula
-    ? "the gradient vanishes, but the paper's formula does not"
-    : "both the gradient and the paper's formula vanish";
+    ? "the gradient vanishes, but the paper’s formula does not"
+    : "both the gradient and the paper’s formula vanish";
   return `At (${point.map((value) => show(value)).join(", ")}), the cross-entropy is ${
     show(now.loss, 3)
   }, and ${compared}. ` +
     `At time ${HORIZON}, the cross-entropy is ${ends(now.losses.true)[1]} along the negative gradient and ${
       ends(now.losses.paper)[1]
-    } along the negative of the paper's formula.`;
+    } along the negative of the paper’s formula.`;
 }
 
 const guess = {
   prompt:
-    "The two tokens now also serve as the classes, and the correct class of each token is the token itself. The score of a query and a key is θ times the product of their features, here with θ = 1, and softmax runs over the queries. If you take small steps from the dot along the negative of the paper's formula, what does the cross-entropy do?",
+    "The two tokens now also serve as the classes, and the correct class of each token is the token itself. The score of a query and a key is θ times the product of their features, here with θ = 1, and softmax runs over the queries. If you take small steps from the dot along the negative of the paper’s formula, what does the cross-entropy do?",
   options: ["falls", "rises", "stays as it is"],
   tells: true,
   reveal(guessed, { losses }) {
@@ -247,14 +247,14 @@ const tour = [
     say: ({ losses }) =>
       `Along the negative gradient (blue), the cross-entropy falls from ${
         ends(losses.true).join(" to ")
-      }; along the negative of the paper's formula (orange, dashed), it climbs to that of equal tokens, 2 log 2 = ${
+      }; along the negative of the paper’s formula (orange, dashed), it climbs to that of equal tokens, 2 log 2 = ${
         ends(losses.paper)[1]
       }.`,
   },
   {
     set: { point: [0.5, -2] },
     say:
-      "Here both lead down, but on different paths: the paper's formula leaves z₁ + z₂ unchanged, and the gradient does not.",
+      "Here both lead down, but on different paths: the paper’s formula leaves z₁ + z₂ unchanged, and the gradient does not.",
   },
   {
     set: { point: [1.25, 1.15] },
@@ -266,7 +266,7 @@ const tour = [
   {
     set: { point: [1, 0], theta: Math.log(3), labels: "opposed" },
     say:
-      "By hand, with z = (1, 0) and θ = log 3: the columns of the attention are (3, 1)/4 and (1, 1)/2; the labels are (6, 2)/8 and (3, 5)/8. The gradient is log 3 · (0, 1/8), the paper's formula log 3 · (0, −1/8): exactly opposite.",
+      "By hand, with z = (1, 0) and θ = log 3: the columns of the attention are (3, 1)/4 and (1, 1)/2; the labels are (6, 2)/8 and (3, 5)/8. The gradient is log 3 · (0, 1/8), the paper’s formula log 3 · (0, −1/8): exactly opposite.",
   },
 ];
 

@@ -863,7 +863,7 @@ function files(parent, link, { bounds, root }) {
       const { models, untold, ...found } = fromFile(await file.text(), link.state());
       for (const name of TRAINED.filter((one) => one in found && "low" in bounds[one])) {
         const { wrong, given } = numberIn(String(found[name]), bounds[name]);
-        if (wrong) throw new RangeError(`The model's ${name} ${wrong}, got ${given}.`);
+        if (wrong) throw new RangeError(`The model’s ${name} ${wrong}, got ${given}.`);
       }
       if (link.update({ run: OWN, ...found, fork: "", epoch: 0 })) {
         const more = [
@@ -1029,7 +1029,7 @@ const controls = [
   field("beta1", "β₁"),
   field("beta2", "β₂"),
   field("eps", "ε"),
-  { ...field("discount", "divide the feed-forward layer's learning rate by"), broad: true },
+  { ...field("discount", "divide the feed-forward layer’s learning rate by"), broad: true },
   { kind: "number", trait: "goal", label: "train to epoch", place: "ao-fields", fold: SETTINGS },
   {
     kind: "select",
@@ -1070,7 +1070,7 @@ function described(state) {
   const slot = benchOf(state)?.own, from = startSaid(state), changes = changesSaid(state);
   const settings = `A run of your own: seed ${state.seed}, ${settingsSaid(state).join(", ") || "the usual settings"}.`,
     way = from
-      ? ` Starts ${[from, changes].filter(Boolean).join(", ")}; Adam's state starts at zero.`
+      ? ` Starts ${[from, changes].filter(Boolean).join(", ")}; Adam’s state starts at zero.`
       : ` Weights, data, and the order of the batches are drawn from the seed${changes && `; the run has ${changes}`}.`;
   const waits = slot && slot.last < Math.round(state.epoch * each(state))
     ? ` Repeating the run up to epoch ${numeral(state.epoch)} …`
@@ -1137,7 +1137,7 @@ const STEPS = [
     set: { run: "success", epoch: 0 },
     light: "ao-panel-sequence",
     say:
-      "Before training. Each dot is one of the 4096 sequences, at its sequence embedding ξ. The model's answer depends on where a dot lies, and dots of both labels are still mixed.",
+      "Before training. Each dot is one of the 4096 sequences, at its sequence embedding ξ. The model’s answer depends on where a dot lies, and dots of both labels are still mixed.",
   },
   {
     set: { run: "success", epoch: 1000 },

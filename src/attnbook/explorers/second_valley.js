@@ -282,12 +282,12 @@ function ended(now, [b, beta]) {
     return `Training ends at the optimum, ${three(end)}. ` +
       (now.second_floor === null
         ? "There is no second valley."
-        : `The second valley's floor, ${three(now.second_floor)}, is ${times(now)} times as high.`);
+        : `The second valley’s floor, ${three(now.second_floor)}, is ${times(now)} times as high.`);
   }
   if (beta === 0 && now.second_angle !== null && now.second_angle < 90) {
     return `From β = 0, training ends at ${
       three(end)
-    } and 90°: symmetry keeps β at 0. This point is a saddle; a start next to it leads to the second valley's floor, ${
+    } and 90°: symmetry keeps β at 0. This point is a saddle; a start next to it leads to the second valley’s floor, ${
       three(now.second_floor)
     }.`;
   }
@@ -328,7 +328,7 @@ const tour = [
   {
     set: { examples: 200 },
     say: (now) =>
-      `More examples lower both floors, but the optimum's faster: the second valley is now ${
+      `More examples lower both floors, but the optimum’s faster: the second valley is now ${
         times(now)
       } times as high as the optimum; with 20 examples, it was 2.9 times as high.`,
   },

@@ -235,7 +235,7 @@ function course({ nudge, moved: distance, first_order: straight, rise, slope }, 
   }, the purple line). ` +
     `Log-sum-exp has changed by ${show(rise, 3)}; to first order, by ${
       show(slope, 3)
-    }, the average of the nudge's entries weighted by the old weights. `;
+    }, the average of the nudge’s entries weighted by the old weights. `;
 }
 
 function say(now, state) {

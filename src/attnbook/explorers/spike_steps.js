@@ -150,7 +150,7 @@ const place = ([x, y]) => [CENTRE[0] + UNIT * x, CENTRE[1] - UNIT * y];
 
 const pictures = [
   {
-    label: "The loss and the length of Adam's step, each on its own scale, over 64 steps; a click chooses a step",
+    label: "The loss and the length of Adam’s step, each on its own scale, over 64 steps; a click chooses a step",
     box: "0 0 320 324",
     click: (x) => (x >= UPPER[0] - 4 ? { step: stepAt(x) } : {}),
   },
@@ -288,7 +288,7 @@ function drawPlane(picture, { sequence, answers, ring, shortest }, step) {
   for (const side of [1, -1]) line(picture, [144, 302 - 5 * side], [154, 302 + 5 * side], { "stroke-width": 1.8 });
   drawn("text", { x: 159, y: 306, class: "ao-small" }, picture, "wrong");
   drawn("path", { d: "M208 306A24 24 0 0 1 226 296", fill: "none", stroke: COLORS[0], "stroke-width": 8 }, picture);
-  drawn("text", { x: 232, y: 306, class: "ao-small" }, picture, "layer's answer");
+  drawn("text", { x: 232, y: 306, class: "ao-small" }, picture, "layer’s answer");
 }
 
 function draw([curves, plane], now, state, bounds, asking) {
@@ -314,7 +314,7 @@ function say(now, { step }) {
   } learning rates long; it turns the directions ξ/‖ξ‖ by ${show(now.turn, 1)}° on average, ` +
     `and by at most ${show(now.largest, 1)}°. If ξ had been kept at length 1 or more, the loss would be ${
       small(now.far)
-    }; if only the layer's weights had been updated, ${small(now.layer)}; if all other weights had been, ${
+    }; if only the layer’s weights had been updated, ${small(now.layer)}; if all other weights had been, ${
       small(now.others)
     }.`;
 }
@@ -331,7 +331,7 @@ const guess = {
     } few degrees are enough. Nothing flips: directions turn by ${show(now.turn, 1)}° on average and by at most ${
       show(now.largest, 1)
     }°, which takes some of them across a boundary of the layer. ` +
-      `If only the layer's weights had been updated, the loss would be ${small(now.layer)} instead of ${
+      `If only the layer’s weights had been updated, the loss would be ${small(now.layer)} instead of ${
         small(now.loss)
       }. If ξ had been kept at length 1 or more, where the same change turns it less, the loss would be ${small(now.far)}.`;
   },
@@ -340,7 +340,7 @@ const tour = [
   {
     set: { step: 1 },
     say:
-      "Before the spike: all answers are right, and Adam's first step is a fiftieth as long as the learning rate. All clusters are closer than 1 to the origin.",
+      "Before the spike: all answers are right, and Adam’s first step is a fiftieth as long as the learning rate. All clusters are closer than 1 to the origin.",
   },
   {
     set: { step: 2 },

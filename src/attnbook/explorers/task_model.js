@@ -207,7 +207,7 @@ const pictures = [
       return number === null ? {} : { tokens: bitsOf(number) };
     },
   },
-  { label: "4: the neurons' activations and contributions, the logits and the answer", box: BOX },
+  { label: "4: the neurons’ activations and contributions, the logits and the answer", box: BOX },
 ];
 const TOKENS = { trait: "tokens", place: "ao-tokens", top: true };
 const controls = [

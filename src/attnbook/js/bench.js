@@ -277,7 +277,7 @@ function ruleOf(text, { p, length }) {
     if (labels.length !== size) {
       throw new RangeError(`The table must have ${p}^${length} = ${size} labels, got ${labels.length}.`);
     }
-    if (labels.some((label) => label >= p)) throw new RangeError(`The table's labels must be 0 to ${p - 1}.`);
+    if (labels.some((label) => label >= p)) throw new RangeError(`The table’s labels must be 0 to ${p - 1}.`);
     return labels;
   }
   const weights = parts.map((part) => Number(part.replace("−", "-")));
@@ -664,7 +664,7 @@ export function fromFile(text, state) {
   const firsts = Object.fromEntries(
     Object.entries(weights).map(([name, value]) => {
       if (!Array.isArray(value) || !value.length) {
-        throw new RangeError(`The file's ${name} must be a list with one entry per model.`);
+        throw new RangeError(`The file’s ${name} must be a list with one entry per model.`);
       }
       return [name, value[0]];
     }),
@@ -684,7 +684,7 @@ export function fromFile(text, state) {
     !(Number.isInteger(task.k) && task.k >= 1 && task.k <= sizes.length)
   ) {
     throw new RangeError(
-      `The file's task must be { p: ${sizes.p}, length: ${sizes.length}, k: 1 … ${sizes.length} }, got ${
+      `The file’s task must be { p: ${sizes.p}, length: ${sizes.length}, k: 1 … ${sizes.length} }, got ${
         JSON.stringify(said.task)
       }.`,
     );
@@ -692,7 +692,7 @@ export function fromFile(text, state) {
   const edits = Object.entries({ neurons: "neuron", positions: "place" }).flatMap(([name, kind]) => {
     const mask = said[name] ?? [], count = { neurons: width, positions: sizes.length }[name];
     if (!Array.isArray(mask) || (said[name] && mask.length !== count) || !mask.every((one) => one === 0 || one === 1)) {
-      throw new RangeError(`The file's ${name} must be ${count} zeros and ones.`);
+      throw new RangeError(`The file’s ${name} must be ${count} zeros and ones.`);
     }
     return mask.flatMap((on, at) => (on ? [] : [{ step: 0, kind, at, values: [0] }]));
   });
@@ -704,7 +704,7 @@ export function fromFile(text, state) {
   try {
     taskOf({ ...sizes, k: task.k, rule });
   } catch (error) {
-    throw new RangeError(`The file's rule cannot be read: ${error.message}`);
+    throw new RangeError(`The file’s rule cannot be read: ${error.message}`);
   }
   return {
     ...sizes,

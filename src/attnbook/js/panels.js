@@ -128,7 +128,7 @@ const PANELS = [
     "Influence of each position, those of the prefix bold, and the parity coefficient against the epoch",
     { key: [OTHER] },
   ],
-  ["gradients", "gradient norms", "Norms of the loss's gradient, one curve per weight matrix or vector", {
+  ["gradients", "gradient norms", "Norms of the loss’s gradient, one curve per weight matrix or vector", {
     key: LAYERS.map(([, letter], index) => ["━", letter, HUES[index]]),
   }],
 ];
