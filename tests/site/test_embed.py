@@ -52,7 +52,8 @@ def test_the_png_shows_what_the_svg_shows(open_page):
           const canvas = new OffscreenCanvas(image.width, image.height), pen = canvas.getContext("2d");
           pen.drawImage(image, 0, 0);
           const { data } = pen.getImageData(0, 0, image.width, image.height);
-          return [...new Set(new Uint32Array(data.buffer))].map((color) => [color & 255, (color >> 8) & 255, (color >> 16) & 255]);
+          const parts = (color) => [color & 255, (color >> 8) & 255, (color >> 16) & 255];
+          return [...new Set(new Uint32Array(data.buffer))].map(parts);
         }""",
         base64.b64encode(picture).decode(),
     )

@@ -29,9 +29,9 @@ PAGES = [page for page in EVERY if not page.startswith((*LISTINGS, ALONE)) or pa
 CONTENT = [page for page in PAGES if page not in ("genindex.html", "search.html", "404.html", ONE)]
 
 # Of text that looks alike by its elements, classes and the attributes that styles ask for, three specimens are enough for
-# colors, the size of targets and the rows' stripes: thousands of Pygments' nodes and the API's signatures would take axe minutes. What
-# other pages have shown before (`seen`) counts, too. The head of the page stays, invisible though it is: the theme
-# measures it a while after a change of size.
+# colors, the size of targets and the rows' stripes: thousands of Pygments' nodes and the API's signatures would take axe
+# minutes. What other pages have shown before (`seen`) counts, too. The head of the page stays, invisible though it is: the
+# theme measures it a while after a change of size.
 THIN = """([selector, seen]) => {
   const looks = ["class", "style", "fill", "data-verdict", "data-odd", "aria-pressed"];
   const kinds = new Map([[document.body, ""]]);
@@ -53,7 +53,8 @@ THIN = """([selector, seen]) => {
   for (const node of all) if (!kept.has(node)) node.remove();
   return Object.fromEntries(count);
 }"""
-LOOKS = ["color-contrast", "link-in-text-block", "target-size"]
+COLORS = ["color-contrast", "link-in-text-block"]
+LOOKS = [*COLORS, "target-size"]
 SEEN = {}  # kinds of text, by how many times they were met
 
 # Formulas' insides are not ours; of their boxes, all alike, axe needs to see a few.
@@ -76,7 +77,8 @@ WIDE = """cards => {
 }"""
 
 # What is drawn as the box of a missing sign: each sign of each font, also of ::before and ::after and in closed folds,
-# beside one that no font has; of formulas only the signs that MathJax's own fonts lack. Signs of a font that other pages have shown (`DRAWN`) are drawn no more.
+# beside one that no font has; of formulas only the signs that MathJax's own fonts lack. Signs of a font that other pages
+# have shown (`DRAWN`) are drawn no more.
 MISSING = r"""async (before) => {
   const drawn = new Map(), skipped = /\s|\p{Cc}|\p{Cf}|\p{M}/u;
   const note = (text, { fontStyle, fontWeight, fontFamily }) => {
@@ -245,7 +247,7 @@ def test_page_is_quiet_typeset_accessible_and_fits_a_phone(page, open_page):
     assert faults(opened, runOnly=LOOKS) == []
     opened.emulate_media(color_scheme="dark")  # the same page: only colors change
     opened.wait_for_function("document.documentElement.dataset.theme === 'dark'")
-    assert faults(opened, runOnly=LOOKS[:2]) == []
+    assert faults(opened, runOnly=COLORS) == []
     assert opened.complaints == []
 
 
