@@ -20,6 +20,7 @@ from attnopt.regression import (
     quadratic_gradient_of_paper,
     separation_margin,
 )
+from attnopt.regression.flows import UNCHECKED
 from attnopt.softmax import softmax
 
 double = partial(torch.tensor, dtype=torch.float64)
@@ -310,6 +311,22 @@ def test_overflowing_logits_end_in_an_error_and_not_in_endless_small_steps():
     weights = torch.tensor([[1e160], [-1e160]], dtype=torch.float64)
     with pytest.raises((RuntimeError, ValueError), match="not finite|must be finite"):
         feature_flow(features, weights, torch.tensor([[0.5, 0.5]], dtype=torch.float64), "class", torch.tensor([1.0]))
+
+
+def test_a_large_batch_takes_a_few_times_the_evaluations_of_a_member(generator, monkeypatch):
+    calls = []
+    formula = UNCHECKED[quadratic_gradient]
+    monkeypatch.setitem(UNCHECKED, quadratic_gradient, lambda *given: calls.append(1) or formula(*given))
+
+    def evaluations(starts):
+        calls.clear()
+        labels = torch.eye(2).double().expand(len(starts), -1, -1)
+        feature_flow(starts, torch.eye(1).double(), labels, "sequence", double([40.0]), "quadratic")
+        return len(calls)
+
+    starts = 6 * torch.rand(1000, 2, 1, generator=generator, dtype=torch.float64) - 3
+    most = max(evaluations(starts[at : at + 1]) for at in range(20))
+    assert evaluations(starts) < 10 * most  # a dense Jacobian alone takes 2000
 
 
 def test_dtype_device_and_broadcasting(generator):

@@ -1,5 +1,6 @@
 """The gradient flow of the cross-entropy in the features, solved to a tight tolerance."""
 
+import math
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -95,7 +96,7 @@ def feature_flow(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # many small products: on a busy machine a second thread makes each a hundred times slower
     try:
-        states = follow(velocity, start.numpy().ravel(), seen, RELATIVE, ABSOLUTE)
+        states = follow(velocity, start.numpy().ravel(), seen, RELATIVE, ABSOLUTE, math.prod(shape[-2:]))
     finally:
         torch.set_num_threads(threads)
     path = torch.from_numpy(states.copy()).reshape(len(seen), *shape)
