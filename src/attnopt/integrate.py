@@ -45,7 +45,7 @@ def follow(
         return found
 
     span = 0.0, max(times[-1], 1e-100)  # in a shorter span, the first step would vanish
-    band = None if block in (None, len(start)) else block - 1
+    band = None if block is None or block == len(start) else block - 1
     how = {"method": "LSODA", "rtol": relative, "atol": absolute, "lband": band, "uband": band}
     solution = solve_ivp(watched, span, start, t_eval=times, **how)
     if not solution.success:
