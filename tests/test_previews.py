@@ -9,7 +9,7 @@ import pytest
 from docutils.core import publish_doctree
 from sphinx.application import Sphinx
 
-from attnbook import pages
+from attnbook import pages, previews
 
 
 @pytest.fixture
@@ -117,3 +117,14 @@ def test_a_notebook_starts_on_binder_and_colab_once_the_repository_has_an_addres
         "https://colab.research.google.com/github/someone/book/blob/main/book/index.ipynb",
     ):
         assert (place in page) == bool(address)
+
+
+def test_an_element_is_taken_only_if_it_is_of_a_kind_that_is_shown():
+    text = (
+        '<dl><dt id="term-a">a</dt><dt id="term-b">b</dt><dd>Both</dd></dl><section id="part"><p>A part</p></section>'
+        '<div class="proof theorem" id="thm-a">A<div>B</div></div><div class="math" id="equation-a">E</div>'
+    )
+    for name, inside in (("term-a", "Both"), ("thm-a", "AB"), ("equation-a", "E")):
+        assert previews.element(text, name).get_text() == inside
+    for name in ("part", "elsewhere", "term-elsewhere", "equation-elsewhere"):
+        assert previews.element(text, name) is None

@@ -87,7 +87,7 @@ def prepare(app: Sphinx, pagename: str, templatename: str, context: dict, doctre
 
 
 def share_sidebar(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None) -> None:
-    """Resolve the sidebar once for all listings in folders of one depth, since it does not list them; each takes 0.05 s."""
+    """Resolve the sidebar once for all listings at the same depth: it lists none of them, and each time takes 0.05 s."""
     if doctree is None:
         found, resolve = app.ao_sidebars, context["toctree"]
 

@@ -29,8 +29,11 @@ def element(text: str, name: str) -> Tag | None:
         text: the page's HTML.
         name: the element's id.
     """
-    start = text.rfind("<", 0, max(text.find(f' id="{name}"'), 0))
-    opening = text[start : text.find(">", start) + 1] if start >= 0 else ""
+    at = text.find(f' id="{name}"')
+    if at < 0:
+        return None
+    start = text.rfind("<", 0, at)
+    opening = text[start : text.find(">", start) + 1]
     if not (name.startswith(("equation-", "term-")) or KIND.search(opening)):
         return None  # parsing it would take longer than all that is shown
     tag, depth = re.match(r"<(\w+)", opening)[1], 0

@@ -25,8 +25,8 @@ def follow(
         times: the times of the returned states, increasing from 0 or later, shape (t,).
         relative: relative tolerance.
         absolute: absolute tolerance.
-        block: if given, the state consists of parts of so many entries, one after the other, that do not affect one another.
-            The solver then estimates the Jacobian of the velocity from 2 · block - 1 velocities instead of n.
+        block: if given, the state consists of consecutive blocks of this many entries, and no block affects another. The
+            solver then estimates the Jacobian of the velocity from 2 · block - 1 velocities instead of n.
 
     Returns:
         The states, shape (t, n).

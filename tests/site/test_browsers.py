@@ -8,7 +8,7 @@ from conftest import HTML, Quiet, served, write_page
 from explorer_pages import PAGES
 from explorer_states import NAMES, make
 
-# A page from a server and one from a file; the laboratory is opened from both when it trains, and each explorer alone.
+# A page from a server and one from a file; the laboratory is opened from both when it trains, and all explorers on one page.
 PATHS = {"server": PAGES["plateaus"], "file": PAGES["layer_training"]}
 MATHJAX = re.compile(r"<script[^>]*mathjax[^>]*></script>")  # half of the time
 # Before any other script of a page: what goes wrong in it is kept.
@@ -118,7 +118,11 @@ def test_the_laboratory_trains(page, home):
 
 
 def test_every_explorer_lives_alone(page, alone):
-    page.goto(write_page(alone[0], *map(make, NAMES)).as_uri())
+    """All of them on one page without the theme."""
+    path = write_page(alone[0], *map(make, NAMES))
+    path.write_text(path.read_text(encoding="utf-8").replace("<head>", f"<head>{LISTEN}"), encoding="utf-8")
+    page.goto(path.as_uri())
     mounted = page.run(MOUNTED)
     assert sorted(mounted) == sorted(NAMES)
     assert [name for at, name in enumerate(mounted) if not answers(page, at)] == []
+    assert page.run("return complaints;") == []

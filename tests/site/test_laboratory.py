@@ -896,7 +896,7 @@ def test_two_drags_of_one_token_are_two_changes(laboratory):
 
 
 def test_the_number_of_seeds_is_the_reader_s(laboratory):
-    page, explorer = laboratory(goal=2)
+    page, explorer = laboratory(goal=2, seed=2**32 - 2)
     unfold(explorer)
     field = explorer.get_by_label("number of seeds")
     for text, wrong in (("0", True), ("201", True), ("3", False)):
@@ -905,4 +905,6 @@ def test_the_number_of_seeds_is_the_reader_s(laboratory):
         assert ("from 1 to 200" in alert(explorer)) == wrong
     page.wait_for_function("document.querySelectorAll('.ao-seeds button').length === 3")
     page.wait_for_function("[...document.querySelectorAll('.ao-about')].some(p => / of 3 succeed/.test(p.textContent))")
+    seeds = [text.split(":")[0] for text in explorer.locator(".ao-seeds button").all_inner_texts()]
+    assert seeds == ["4294967294", "4294967295", "0"]
     assert page.complaints == []

@@ -113,19 +113,16 @@ GAP = """async ([one, other, pause]) => {
   await wait(pause);
   links[1].dispatchEvent(new MouseEvent("mouseenter"));
   await wait(220);
-  const shown = links[1].getAttribute("aria-describedby");
-  links[1].dispatchEvent(new MouseEvent("mouseleave"));
-  await wait(600);
-  return [shown, links[1].getAttribute("aria-describedby")];
+  return links[1].getAttribute("aria-describedby");
 }"""
 
 
-def test_the_next_link_shows_its_preview_whenever_the_pointer_comes(open_page):
+@pytest.mark.parametrize("pause", [40, 175, 400])
+def test_the_next_link_shows_its_preview_whenever_the_pointer_comes(pause, open_page):
     page = open_page(ALL, mathematics=False)
     page.evaluate("document.querySelectorAll('article details').forEach((node) => { node.open = true; })")
     places = [KINDS["theorem"][1], address_of(page, "Saxe")]
-    for pause in (40, 175, 400):
-        assert page.evaluate(GAP, [*places, pause]) == ["ao-preview", None]
+    assert page.evaluate(GAP, [*places, pause]) == "ao-preview"
 
 
 def test_a_preview_stays_while_its_link_has_the_focus_or_the_pointer_is_in_it(open_page):

@@ -29,9 +29,9 @@ PAGES = [page for page in EVERY if not page.startswith((*LISTINGS, ALONE)) or pa
 CONTENT = [page for page in PAGES if page not in ("genindex.html", "search.html", "404.html", ONE)]
 
 # Of text that looks alike by its elements, classes and the attributes that styles ask for, three specimens are enough for
-# colors, the size of targets and the rows' stripes: thousands of Pygments' nodes and the API's signatures would take axe
-# minutes. What other pages have shown before (`seen`) counts, too. The head of the page stays, invisible though it is: the
-# theme measures it a while after a change of size.
+# colors and for the rows' stripes: thousands of Pygments' nodes and the API's signatures would take axe minutes. What
+# other pages have shown before (`seen`) counts, too. The head of the page stays, invisible though it is: the theme
+# measures it a while after a change of size.
 THIN = """([selector, seen]) => {
   const looks = ["class", "style", "fill", "data-verdict", "data-odd", "aria-pressed"];
   const kinds = new Map([[document.body, ""]]);
@@ -54,7 +54,6 @@ THIN = """([selector, seen]) => {
   return Object.fromEntries(count);
 }"""
 COLORS = ["color-contrast", "link-in-text-block"]
-LOOKS = [*COLORS, "target-size"]
 SEEN = {}  # kinds of text, by how many times they were met
 
 # Formulas' insides are not ours; of their boxes, all alike, axe needs to see a few.
@@ -242,9 +241,9 @@ def test_page_is_quiet_typeset_accessible_and_fits_a_phone(page, open_page):
     opened.evaluate(THIN, [":is(div.highlight pre, dt.sig)", {}])
     opened.add_style_tag(content="* { transition: none !important; }")
     assert opened.evaluate("document.documentElement.dataset.theme") == "light"
-    assert faults(opened, rules={name: {"enabled": False} for name in LOOKS}) == []
+    assert faults(opened, rules={name: {"enabled": False} for name in COLORS}) == []
     SEEN.update(opened.evaluate(THIN, ["body", SEEN]))
-    assert faults(opened, runOnly=LOOKS) == []
+    assert faults(opened, runOnly=COLORS) == []
     opened.emulate_media(color_scheme="dark")  # the same page: only colors change
     opened.wait_for_function("document.documentElement.dataset.theme === 'dark'")
     assert faults(opened, runOnly=COLORS) == []
@@ -275,7 +274,8 @@ def test_internal_links_resolve():
     anchors = {page: Counter(has["id"] for _, has in tags(page) if has.get("id")) for page in EVERY}
     assert [(page, name) for page, found in anchors.items() for name, times in found.items() if times > 1] == []
     broken = []
-    for page in {*PAGES, *{page.count("/"): page for page in EVERY}.values()}:  # listings share their sidebar by depth
+    listings = {page.count("/"): page for page in EVERY if page.startswith(LISTINGS)}  # they share their sidebar by depth
+    for page in {*PAGES, *listings.values()}:
         for kind, link in tags(page):
             target = kind in ("a", "img", "link", "script") and (link.get("href") or link.get("src"))
             if not target or urlsplit(target).scheme or target.startswith("//"):

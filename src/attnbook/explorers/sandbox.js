@@ -629,14 +629,16 @@ function many(parent, link, { root }) {
     said = element("p", { class: "ao-about", "aria-live": "polite" });
   const size = element("input", { type: "text", inputmode: "numeric", value: SEEDS, "aria-label": "number of seeds" });
   let results = [], wanted = null, turn = 0, row = null, seeds = SEEDS, begun = 0, running = false;
-  const shares = new Map(); // of their epochs, of the seeds that are being trained
+  const shares = new Map(); // the share of its epochs that is done, of each seed that is being trained
+  let peak = 1; // how many of them there have been at once
   const tell = () => {
     const wins = results.filter(({ accuracy }) => accuracy > SUCCESS).length, n = results.length;
     const z = 1.96,
       middle = (wins + z * z / 2) / (n + z * z),
       half = z / (n + z * z) * Math.sqrt(wins * (n - wins) / n + z * z / 4);
     const done = n + sum([...shares.values()]),
-      seconds = (seeds - done) * (performance.now() - begun) / 1000 / done,
+      idle = shares.size ? peak / shares.size : 1, // toward the end some workers have nothing left to do
+      seconds = idle * (seeds - done) * (performance.now() - begun) / 1000 / done,
       left = seconds < 60 ? `${Math.ceil(seconds)} s` : `${Math.round(seconds / 60)} min`;
     const parts = [
       n
@@ -654,7 +656,8 @@ function many(parent, link, { root }) {
             : ", then stopped"
         }`,
     ].filter(Boolean);
-    said.textContent = `${parts.join("; ")}.${n ? " Click a run to open it." : ""}`;
+    const text = `${parts.join("; ")}.${n ? " Click a run to open it." : ""}`;
+    if (text !== said.textContent) said.textContent = text; // which is read aloud
     stop.disabled = !running;
   };
   const stop = button("stop", () => {
@@ -675,11 +678,13 @@ function many(parent, link, { root }) {
     };
     results = [];
     shares.clear();
+    peak = 1;
     row = element("div", { class: "ao-seeds" }, element("span", {}, `${unusual(wanted)}, to epoch ${wanted.goal}:`));
     list.prepend(row);
     while (list.childElementCount > 6) list.lastChild.remove();
     bench.many ??= openSeveral((message) => {
       if (message.kind === "error") {
+        if ((message.id ?? turn) !== turn) return;
         bench.many.post({ kind: "stop" });
         running = false;
         stop.disabled = true;
@@ -687,6 +692,7 @@ function many(parent, link, { root }) {
       }
       if (message.kind !== "one" || message.id !== turn) return;
       shares.set(message.seed, message.share);
+      peak = Math.max(peak, shares.size);
       if (message.evaluation) {
         const { seed, escaped, evaluation: { all: accuracy } } = message, opened = wanted;
         shares.delete(seed);

@@ -16,7 +16,7 @@
 import { createTrainer, random, unflatten } from "./trainer.js";
 
 const BETWEEN = 10, MOST = 200; // epochs between states kept to go back to, and how many
-const WORKERS = 8; // at most so many train seeds side by side: each holds its own copy of the scripts and the data
+const WORKERS = 8; // at most this many train seeds side by side: each holds its own copy of the scripts and the data
 const SLOW = 20; // steps per second up to which each is reported
 const SETTING = { rate: "learningRate", eps: "eps", decay: "weightDecay", discount: "discount" };
 
@@ -145,7 +145,8 @@ export function serve(post, slice) {
       if (trainer.steps < goal) again(pace === Infinity ? 0 : 15);
     } catch (error) {
       goal = trainer?.steps ?? 0;
-      post({ kind: "error", message: error.message });
+      post({ kind: "error", id: many ? many.id : id, message: error.message });
+      many = null;
     }
   }
   const again = (wait = 0) => {
@@ -241,7 +242,8 @@ export function open(hear) {
   };
 }
 
-// Opens runners for many seeds: one for each core where workers can be started, else one. They share the seeds of a message.
+// Opens runners for many seeds: one for each core, up to WORKERS, or one if the page already knows that it can start no
+// worker. They share the seeds of a message.
 export function openSeveral(hear) {
   const runners = [open(hear)];
   return {
