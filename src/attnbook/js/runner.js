@@ -10,7 +10,7 @@
 // Messages in, by kind: plan { plan, goal, id }; goal { goal, pace }, in steps and steps per second; rest { on }; stop;
 //   many { id, settings, start, edits, seeds, epochs }
 // Messages out: rows { id, rows, cut }, states after whole epochs, after edits and at the goal, `cut` the step from which on
-//   the rows sent before hold no more; one { id, seed, evaluation, share, escaped }, of many; error { message };
+//   the rows sent before hold no more; one { id, seed, evaluation, share, escaped }, of many; error { id, message };
 //   diverged { epoch }, in which the weights ceased to be finite: no later state is recorded, and training stops
 
 import { createTrainer, random, unflatten } from "./trainer.js";
